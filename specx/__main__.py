@@ -1,0 +1,6 @@
+"""``python -m specx`` is the command ``specx``."""
+
+from specx.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What the rest of specx knows of a document: a name, pages, paragraphs."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["pdf", "text", "markdown", "jsonl"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of clean text: paragraphs separated by blank lines, one line each.
+
+    ``number`` counts from 1 and is the page's place in the file, whatever is printed on it.
+    """
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph without line breaks, and the page on which it begins.
+
+    ``page`` is None where the format has no pages (text, Markdown, stdin).
+    """
+
+    text: str
+    page: int | None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that was read: the only form in which text reaches a prompt.
+
+    ``name`` is what the user called it (a path, or ``-`` for stdin). ``warnings`` are sentences
+    for the user about what reading lost or guessed.
+    """
+
+    name: str
+    kind: Kind
+    pages: tuple[Page, ...]
+    paragraphs: tuple[Paragraph, ...]
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def text(self) -> str:
+        """The whole text, paragraphs separated by one blank line."""
+        return "\n\n".join(paragraph.text for paragraph in self.paragraphs)
+
+    @property
+    def characters(self) -> int:
+        return len(self.text)
