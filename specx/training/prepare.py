@@ -1,0 +1,33 @@
+"""From a corpus to what training reads: the tokenizer and the tokenized paragraphs.
+
+``python -m specx.training.prepare corpus.jsonl.gz --out DIR`` writes ``DIR/tokenizer/`` and
+``DIR/pool.npz``.
+"""
+
+import argparse
+from pathlib import Path
+
+from specx.training.corpus import read_corpus
+from specx.training.task import encode_pool
+from specx.training.tokenizer import train_tokenizer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    texts = (text for record in read_corpus(arguments.corpus) for text in record["paragraphs"])
+    tokenizer = train_tokenizer(texts, arguments.out / "tokenizer")
+    pool = encode_pool(arguments.corpus, tokenizer)
+    pool.save(arguments.out / "pool.npz")
+    characters = sum(len(t) for r in read_corpus(arguments.corpus) for t in r["paragraphs"])
+    print(
+        f"{len(pool)} paragraphs, {len(pool.tokens) / 1e6:.1f} million tokens, "
+        f"{characters / len(pool.tokens):.2f} characters a token"
+    )
+
+
+if __name__ == "__main__":
+    main()
