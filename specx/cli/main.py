@@ -1,0 +1,194 @@
+"""The command ``specx``: finds the command that is asked for, and turns errors into exit codes.
+
+Commands live one per file and are imported when they run, so that ``specx --help`` is instant.
+"""
+
+import contextlib
+import importlib
+import os
+import select
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from specx import __version__
+from specx.errors import OutOfMemoryError, SpecxError
+
+INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
+
+
+@dataclass
+class RootOptions:
+    """Options before the command's name; commands find them as ``context.obj``."""
+
+    debug: bool = False
+
+
+# ---------------------------------------------------------------- commands, imported when they run
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """Where a command is: ``module`` has a function or a typer app called ``attribute``."""
+
+    module: str
+    attribute: str
+    help: str
+
+    def load(self) -> Any:
+        """The command itself, in the form in which typer runs it."""
+        found = getattr(importlib.import_module(self.module), self.attribute)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_command(found)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(help=self.help if found.__doc__ is None else None)(found)
+        return typer.main.get_command(app)
+
+
+COMMANDS = {
+    "summarize": LazyCommand(
+        "specx.cli.summarize", "summarize", "Summarize documents, one summary each."
+    ),
+    "profiles": LazyCommand("specx.cli.profiles", "app", "List, show, check and copy profiles."),
+    "doctor": LazyCommand(
+        "specx.cli.doctor", "doctor", "Show what this machine has and what specx will use."
+    ),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists stand-ins for COMMANDS in ``--help``, and loads the one that runs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, command in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=command.help, rich_markup_mode=None))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, COMMANDS[name].load() if name in COMMANDS else command, rest
+
+
+# Plain help: the formatted kind takes twice as long to start.
+app = typer.Typer(name="specx", cls=LazyGroup, no_args_is_help=True, rich_markup_mode=None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def specx(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[  # noqa: ARG001 - acts through its callback
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Summarize long documents with your own language model, fast and word for word the same."""
+    context.ensure_object(RootOptions).debug = debug
+
+
+# ---------------------------------------------------------------- from errors to exit codes
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run ``specx`` with ``argv`` (the process's own unless given) and exit with its code."""
+    _open_missing_output()
+    code = run(sys.argv[1:] if argv is None else argv)
+    _drop_unwritable_output()
+    sys.exit(code)
+
+
+def run(argv: Sequence[str]) -> int | str | None:
+    """Run ``specx`` and return the exit code, after an error's sentence went to stderr."""
+    options = RootOptions()
+    try:
+        code = _invoke(argv, options)
+        sys.stdout.flush()  # what cannot be written is an error while it can be reported
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 0
+        _report(error, options)
+        return _exit_code(error)
+    return code
+
+
+def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
+    """Parse and run; typer itself reports wrong usage (exit code 2)."""
+    try:
+        typer.main.get_command(app).main(list(argv), prog_name="specx", obj=options)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer's way is an exit code of 1
+            raise stop.__context__ from None
+        return stop.code
+    return 0
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, SpecxError):
+        return error.exit_code
+    return OutOfMemoryError.exit_code if _is_out_of_memory(error) else SpecxError.exit_code
+
+
+def _report(error: Exception, options: RootOptions) -> None:
+    """One sentence on stderr; with ``--debug`` the traceback before it."""
+    with contextlib.suppress(OSError):  # stderr may be closed as well
+        if options.debug:
+            traceback.print_exception(error)
+        print(f"specx: {_sentence(error)}", file=sys.stderr, flush=True)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SpecxError):
+        return str(error)
+    if _is_out_of_memory(error):
+        return "out of memory; use a smaller model, a smaller number format or a shorter document"
+    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
+    return f"unexpected {what}; `specx --debug …` shows where it happened"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether Python or torch ran out of memory; torch is asked only if it was imported."""
+    torch = sys.modules.get("torch")
+    on_gpu = getattr(torch, "OutOfMemoryError", MemoryError)
+    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, (MemoryError, on_gpu)) or on_cpu
+
+
+def _reader_is_gone() -> bool:
+    """Whether whoever read our stdout or stderr has left; other pipes are errors like any other."""
+    if not hasattr(select, "poll"):  # Windows cannot tell
+        return True
+    poll = select.poll()
+    poll.register(1, 0)
+    poll.register(2, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _open_missing_output() -> None:
+    """Give a process that was started without stdout or stderr (`>&-`) one that goes nowhere."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+
+
+def _drop_unwritable_output() -> None:
+    """Let the interpreter's last flush succeed: it would complain and change the exit code."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

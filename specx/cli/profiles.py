@@ -1,0 +1,140 @@
+"""``specx profiles``: list, show, check and copy profiles."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specx.errors import ProfileError, UsageError
+from specx.profile import (
+    SUFFIXES,
+    ProfileEntry,
+    list_profiles,
+    load_profile,
+    profile_path,
+    user_folder,
+)
+
+app = typer.Typer(
+    name="profiles",
+    help="List, show, check and copy profiles.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+COLUMNS = ("name", "source", "target", "draft", "description")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile's name, or a path.")]
+
+
+@app.command("ls")
+def list_all() -> None:
+    """List all profiles.
+
+    The columns are name, source (shipped or user), target, draft and description: a table on a
+    terminal, otherwise lines with tabs and without a heading.
+    """
+    rows = [_row(entry) for entry in list_profiles()]
+    if sys.stdout.isatty():
+        _print_table(rows)
+    else:
+        typer.echo("\n".join("\t".join(" ".join(cell.split()) for cell in row) for row in rows))
+
+
+def _row(entry: ProfileEntry) -> tuple[str, ...]:
+    """One line of the list; a broken profile must not hide the others."""
+    try:
+        profile = load_profile(str(entry.path))
+    except ProfileError:
+        hint = f"invalid; see `specx profiles validate {entry.name}`"
+        return entry.name, entry.source, "-", "-", hint
+    draft = profile.draft.model if profile.draft else "-"
+    return entry.name, entry.source, profile.target.model, draft, profile.description
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    from rich.table import Table  # here, because a pipe does without
+
+    from specx.cli.console import make_console
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    make_console(sys.stdout).print(table)
+
+
+@app.command()
+def show(name: Name) -> None:
+    """Print a profile's YAML, comments included."""
+    typer.echo(_text(name).rstrip("\n"))
+
+
+@app.command()
+def validate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A YAML file, or a profile's name.")],
+) -> None:
+    """Check a profile completely.
+
+    Prints `valid`, or every problem with its line (exit code 2). No model is loaded.
+    """
+    load_profile(file)
+    typer.echo("valid")
+
+
+@app.command()
+def copy(
+    name: Name,
+    destination: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DEST",
+            help="A file, a folder, or a new name in your profiles folder, which is the default.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Copy a profile, to start your own from it.
+
+    Prints the path of the new file. A profile of yours hides a shipped one of the same name.
+    """
+    text, path = _text(name), _destination(profile_path(name).stem, destination)
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already; --force overwrites it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_renamed(text, path.stem), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    typer.echo(path)
+
+
+def _text(name: str) -> str:
+    path = profile_path(name)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"cannot read the profile {path}: {error}") from error
+
+
+def _destination(stem: str, destination: Path | None) -> Path:
+    """The file to write, for a copy of the profile called ``stem``."""
+    if destination is None:
+        return user_folder() / f"{stem}.yaml"
+    if destination.is_dir():
+        return destination / f"{stem}.yaml"
+    if destination.suffix in SUFFIXES:
+        return destination
+    if destination.parent == Path():  # a bare word
+        return user_folder() / f"{destination}.yaml"
+    raise UsageError(f"{destination} is no folder and does not end in .yaml")
+
+
+def _renamed(text: str, name: str) -> str:
+    """The profile under the name of its new file; everything else stays as it is."""
+    lines = text.splitlines(keepends=True)
+    renamed = [f'name: "{name}"\n' if line.startswith("name:") else line for line in lines]
+    return "".join(renamed)

@@ -1,0 +1,45 @@
+"""Which drafts the target agrees with: the pure heart of verification."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specx.decoding.tree import TokenTree
+
+
+@dataclass(frozen=True)
+class Path:
+    """The accepted way through a tree, padded to the deepest that is possible.
+
+    ``rows`` int64 [levels + 1]: rows of the tree, root first; ``tokens`` int64 [levels + 1]: the
+    target's choice at each of them, so the last of the first ``count`` is the bonus token. Beyond
+    ``count`` (a tensor, at least 1) both repeat the last entry.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    count: Tensor
+
+
+def accept(tree: TokenTree, choices: Tensor) -> Path:
+    """Follow, from the root, the child that the target chose; stop where no child matches.
+
+    ``choices`` int64 [T]: the target's token after each row, its argmax or a draw from its own
+    distribution. Since the emitted tokens are the choices themselves, the output is distributed
+    as the target's for any tree, however its children were found (SpecExtend keeps this rule for
+    OPT-Tree; recursive rejection sampling would be biased for deterministic children).
+    """
+    matches = tree.valid & (tree.tokens == choices[tree.parents])
+    matches[0] = True
+    accepted = matches
+    for _ in range(tree.levels):
+        accepted = matches & accepted[tree.parents]
+    count = accepted.sum()
+    # One accepted row a depth: siblings have different tokens. The others go to a spare slot.
+    slots = torch.where(accepted, tree.depths, tree.levels + 1)
+    rows = torch.zeros(tree.levels + 2, dtype=torch.int64, device=choices.device)
+    rows = rows.scatter(0, slots, torch.arange(len(slots), device=choices.device))[:-1]
+    last = torch.minimum(torch.arange(len(rows), device=rows.device), count - 1)
+    rows = rows[last]
+    return Path(rows, choices[rows], count)

@@ -1,0 +1,58 @@
+"""What a drafter is, and the simplest one: none."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from torch import Tensor
+
+from specx.decoding.accept import Path
+from specx.decoding.target import Target
+from specx.decoding.tree import TokenTree, root_only
+from specx.records import PrefillProgress
+
+
+class Drafter(Protocol):
+    """Proposes a tree of tokens; whatever it proposes, the output stays the target's own."""
+
+    watch: int | None
+    """Layer of the target whose attention this drafter wants to know, or None."""
+
+    levels: int
+    """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        """Read the prompt int64 [L], which the target has read; progress after each chunk."""
+
+    def grow(self, root: Tensor) -> TokenTree:
+        """A tree behind ``root`` int64 [1], the last token of the text."""
+
+    def commit(self, path: Path, count: int) -> None:
+        """``path.tokens[:count]`` are now the end of the text."""
+
+    def retrieval_due(self) -> bool:
+        """Whether ``retrieve`` should run before the next tree."""
+
+    def retrieve(self, target: Target) -> None:
+        """Choose anew what to remember of the text."""
+
+
+class NoDrafter:
+    """Plain decoding: every tree is a bare root."""
+
+    watch = None
+    levels = 0
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
+        return iter(())
+
+    def grow(self, root: Tensor) -> TokenTree:
+        return root_only(root)
+
+    def commit(self, path: Path, count: int) -> None:
+        pass
+
+    def retrieval_due(self) -> bool:
+        return False
+
+    def retrieve(self, target: Target) -> None:
+        pass

@@ -1,0 +1,52 @@
+"""One forward pass of a transformers model through specx's attention and cache."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specx.attention.call import AttentionCall
+from specx.caches.preallocated import CacheShape, PreallocatedCache
+from specx.models.load import LoadedModel
+
+
+def cache_shape(model: LoadedModel) -> CacheShape:
+    return CacheShape(
+        layers=model.num_layers,
+        kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=model.dtype,
+        device=model.device,
+    )
+
+
+def forward(
+    model: LoadedModel,
+    tokens: Tensor,
+    positions: Tensor,
+    cache: PreallocatedCache,
+    call: AttentionCall,
+    logits_of: Tensor | int = 0,
+) -> Tensor:
+    """Run tokens int64 [T] at positions int64 [T]; logits [rows, V].
+
+    ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
+    The new rows are scratch in the cache: the caller commits them.
+    """
+    extra: dict[str, Any] = {"specx_call": call}
+    output = model.model(
+        input_ids=tokens[None],
+        position_ids=positions[None],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=logits_of,
+        **extra,
+    )
+    cache.scratch += len(tokens)
+    logits: Tensor = output.logits[0]
+    return logits
+
+
+def causal(rows: int, device: torch.device) -> Tensor:
+    """bool [rows, rows]: every row sees itself and those before it."""
+    return torch.ones(rows, rows, dtype=torch.bool, device=device).tril()

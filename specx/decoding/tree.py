@@ -1,0 +1,117 @@
+"""The token tree of one step, in fixed shapes, and the rule that picks its nodes (OPT-Tree)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_ROWS = 64  # root and nodes: the ancestors of a node are one 64-bit set
+
+
+@dataclass(frozen=True)
+class TokenTree:
+    """Root and N drafted nodes, as T = N + 1 rows for one target forward.
+
+    ``tokens``, ``parents``, ``depths`` int64 [T]; row 0 is the root, the last token of the text,
+    and a parent's row is below its child's. ``valid`` bool [T]: padding rows are false, hang on
+    the root and are never accepted. ``levels``: the most levels the tree can have.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    depths: Tensor
+    valid: Tensor
+    levels: int
+
+    @property
+    def nodes(self) -> int:
+        """Drafted rows, padding included; 0 in plain decoding."""
+        return len(self.tokens) - 1
+
+    def ancestors(self) -> Tensor:
+        """int64 [T]: bit j of entry i says that row j is row i or one of its ancestors."""
+        own = torch.ones_like(self.parents) << torch.arange(
+            len(self.parents), device=self.parents.device
+        )
+        sets = own
+        for _ in range(self.levels):
+            sets = own | sets[self.parents]
+        return sets
+
+    def visible(self) -> Tensor:
+        """bool [T, T]: which rows each row attends to."""
+        rows = torch.arange(len(self.parents), device=self.parents.device)
+        return (self.ancestors()[:, None] >> rows & 1).bool()
+
+
+def root_only(root: Tensor) -> TokenTree:
+    """The tree of plain decoding: root int64 [1], nothing drafted."""
+    zero = torch.zeros_like(root)
+    return TokenTree(root, zero, zero, torch.ones_like(root, dtype=torch.bool), levels=0)
+
+
+@dataclass(frozen=True)
+class Level:
+    """The N best continuations on one level: all [N].
+
+    ``weights``: log of the product of draft probabilities along the path, −inf for padding;
+    ``parents``: place in the level above (0 on the first level, whose parent is the root).
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    weights: Tensor
+
+
+def best_continuations(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
+    """The best ``nodes`` children over all parents.
+
+    logprobs [P, V] of the draft at each parent; weights [P] of the parents' paths.
+    """
+    # No node can have more than `nodes` children among the best, so V shrinks before the sum.
+    best = logprobs.topk(min(nodes, logprobs.shape[1]), dim=1)
+    paths = (weights[:, None] + best.values).flatten()
+    chosen = paths.topk(min(nodes, len(paths)))
+    tokens = best.indices.flatten()[chosen.indices]
+    parents = chosen.indices // best.indices.shape[1]
+    missing = nodes - len(tokens)
+    return Level(
+        torch.nn.functional.pad(tokens, (0, missing)),
+        torch.nn.functional.pad(parents, (0, missing)),
+        torch.nn.functional.pad(chosen.values, (0, missing), value=-torch.inf),
+    )
+
+
+def expected_gain(levels: list[Level], nodes: int) -> Tensor:
+    """Expected accepted drafts of the best tree so far: the sum of its nodes' path weights."""
+    return torch.cat([level.weights for level in levels]).topk(nodes).values.exp().sum()
+
+
+def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
+    """The N best nodes over all levels, as a tree behind ``root`` int64 [1].
+
+    A path never weighs more than its beginning, so the best nodes are a tree if ties go to the
+    shallower node: levels lie in order and the sort is stable. (A saturated draft ties often; a
+    sort that broke ties otherwise would orphan nodes.) Padding weighs −inf, less than any node.
+    """
+    nodes = len(levels[0].tokens)
+    weights = torch.cat([level.weights for level in levels])
+    order = weights.sort(descending=True, stable=True).indices
+    row_of = torch.empty_like(order)
+    row_of[order] = torch.arange(1, len(order) + 1, device=order.device)
+    chosen = order[:nodes]
+    # Place of each node's parent among all levels; the first level hangs on the root, row 0.
+    places = torch.cat([(i - 1) * nodes + level.parents for i, level in enumerate(levels)])
+    on_first = torch.arange(len(places), device=places.device) < nodes
+    parents = torch.where(on_first, 0, row_of[places.clamp(min=0)])[chosen]
+    valid = weights[chosen] > -torch.inf
+    depths = chosen // nodes + 1
+    tokens = torch.cat([level.tokens for level in levels])[chosen]
+    zero = torch.zeros_like(root)
+    return TokenTree(
+        tokens=torch.cat([root, torch.where(valid, tokens, 0)]),
+        parents=torch.cat([zero, torch.where(valid, parents, 0)]),
+        depths=torch.cat([zero, torch.where(valid, depths, 1)]),
+        valid=torch.cat([torch.ones_like(root, dtype=torch.bool), valid]),
+        levels=len(levels),
+    )

@@ -1,0 +1,117 @@
+"""``specx doctor`` on the machine at hand, and on machines that are not."""
+
+import builtins
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from specx import __version__
+from specx.cli import doctor
+from specx.cli.main import app
+
+
+def fake_torch(gpus: int, *, broken: bool = False) -> Any:
+    """A torch with so many GPUs, or one whose driver does not fit."""
+    properties = SimpleNamespace(name="NVIDIA H200", total_memory=150e9, major=9, minor=0)
+
+    def is_available() -> bool:
+        if broken:
+            raise RuntimeError("CUDA driver version is insufficient")
+        return gpus > 0
+
+    cuda = SimpleNamespace(
+        is_available=is_available,
+        device_count=lambda: gpus,
+        get_device_properties=lambda _: properties,
+    )
+    return SimpleNamespace(cuda=cuda, get_num_threads=lambda: 3)
+
+
+def test_as_text() -> None:
+    result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
+    assert result.exit_code == 0
+    lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+    assert ["specx", __version__] in lines
+    assert "not used by this version" in result.stdout
+    for word in ("versions", "gpus", "attention", "embedded pair", "offline", "hub cache"):
+        assert word in result.stdout
+
+
+def test_as_json() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
+    report = json.loads(result.stdout)
+    assert report["versions"]["specx"] == __version__
+    assert set(doctor.PACKAGES) < set(report["versions"])
+    assert report["machine"]["cpu_cores"] >= 1
+
+
+def test_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
+    report = doctor.examine()
+    gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
+    assert report["machine"]["gpus"] == [gpu, gpu]
+    assert report["machine"]["torch_threads"] == 3
+    assert report["specx_will_use"]["device"] == "cuda"
+    assert report["specx_will_use"]["attention"] == "torch eager"
+    assert "NVIDIA H200 (150.0 GB), NVIDIA H200 (150.0 GB)" in "\n".join(doctor._lines(report))
+
+
+@pytest.mark.parametrize("torch", [fake_torch(0), fake_torch(1, broken=True)])
+def test_without_a_usable_gpu(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
+    monkeypatch.setattr(doctor, "_torch", lambda: torch)
+    report = doctor.examine()
+    assert report["machine"]["gpus"] == []
+    assert report["specx_will_use"]["device"] == "cpu"
+    assert report["specx_will_use"]["attention"] == "torch, packed rows"
+
+
+@pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError])
+def test_without_torch(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    original = builtins.__import__
+
+    def refuse(name: str, *arguments: Any, **options: Any) -> ModuleType:
+        if name == "torch":
+            raise error("libcudart.so is missing")
+        return original(name, *arguments, **options)
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    report = doctor.examine()
+    assert report["specx_will_use"]["device"] is None
+    assert "  device            unknown" in list(doctor._lines(report))
+
+
+def test_absent_packages_are_said_to_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package",))
+    assert "  no-such-package   absent" in list(doctor._lines(doctor.examine()))
+
+
+@pytest.mark.parametrize(("value", "offline"), [("1", True), ("ON", True), ("0", False)])
+def test_offline(monkeypatch: pytest.MonkeyPatch, value: str, offline: bool) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    assert doctor.examine()["models"]["offline"] is offline
+
+
+def test_the_hub_cache_follows_the_hubs_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert doctor._hub_cache() == tmp_path / ".cache" / "huggingface" / "hub"
+    monkeypatch.setenv("HF_HOME", "/models")
+    assert doctor._hub_cache() == Path("/models/hub")
+    monkeypatch.setenv("HF_HUB_CACHE", "/cache")
+    assert doctor._hub_cache() == Path("/cache")
+
+
+def test_memory_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_container_limit", lambda: 2 * 10**9)
+    assert doctor._memory() == 2.0
+    monkeypatch.setattr(doctor, "_container_limit", lambda: None)
+    assert (doctor._memory() or 0) > 0
