@@ -1,0 +1,1 @@
+"""Loading a target and a draft, and checking that they fit each other."""

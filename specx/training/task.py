@@ -104,30 +104,37 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Batches of training documents, each a function of (seed, index) alone.
 
     An item is ``(tokens int64 [B, L], weights float32 [B, L])``; ``weights[:, i]`` is the weight
-    of predicting token i.
+    of predicting token i. L is one of ``lengths``, drawn anew for each batch: a model that sees
+    one length at a time forgets to copy at the others. B fills ``tokens`` a batch, and is at least
+    4. Documents fill between half and all of L.
     """
 
-    def __init__(self, pool: Pool, length: int, batch: int, steps: int, seed: int) -> None:
-        self.pool, self.length, self.batch, self.steps, self.seed = pool, length, batch, steps, seed
+    def __init__(
+        self, pool: Pool, lengths: tuple[int, ...], tokens: int, steps: int, seed: int
+    ) -> None:
+        self.pool, self.lengths, self.tokens, self.steps = pool, lengths, tokens, steps
+        self.seed = seed
         self.mixture = (0.5, 0.3, 0.2)
 
     def __len__(self) -> int:
         return self.steps
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        rng = np.random.default_rng((self.seed, self.length, index))
-        rows = [self.document(rng) for _ in range(self.batch)]
-        tokens = np.full((self.batch, self.length), _ID[PAD], dtype=np.int64)
-        weights = np.zeros((self.batch, self.length), dtype=np.float32)
+        rng = np.random.default_rng((self.seed, max(self.lengths), index))
+        length = int(rng.choice(self.lengths))
+        batch = max(4, self.tokens // length)
+        rows = [self.document(rng, int(length * rng.uniform(0.5, 1))) for _ in range(batch)]
+        tokens = np.full((batch, length), _ID[PAD], dtype=np.int64)
+        weights = np.zeros((batch, length), dtype=np.float32)
         for row, (ids, weight) in enumerate(rows):
             tokens[row, : len(ids)], weights[row, : len(ids)] = ids, weight
         return torch.from_numpy(tokens), torch.from_numpy(weights)
 
-    def document(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def document(self, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
         """One document with its digest: (ids [n], weights [n]), n <= length."""
         sort = rng.choice(SORTS, p=self.mixture)
-        sentences = int(np.clip(2 ** rng.uniform(2, np.log2(max(self.length / 128, 5))), 4, 64))
-        room = self.length - 3 - sentences * 40
+        sentences = int(np.clip(2 ** rng.uniform(2, np.log2(max(length / 128, 5))), 4, 64))
+        room = max(64, length - 3 - sentences * 40)
         source = {"real": self._real, "random": self._random, "phrases": self._phrases}[sort]
         paragraphs, leads = source(rng, room)
         sentences = min(sentences, len(paragraphs))
@@ -136,7 +143,8 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         else:
             chosen = np.sort(rng.choice(len(paragraphs), sentences, replace=False))
         first = 0 if rng.random() < 0.5 else int(rng.integers(NUM_MARKERS - len(paragraphs) + 1))
-        return self._assemble(paragraphs, leads, chosen, first)
+        ids, weights = self._assemble(paragraphs, leads, chosen, first)
+        return ids[:length], weights[:length]
 
     def _assemble(
         self, paragraphs: list[np.ndarray], leads: list[int], chosen: np.ndarray, first: int
@@ -158,7 +166,7 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
             marker = _FIRST_MARKER + first + index
             add(marker, lead, marker_weight=WEIGHT_MARKER, weight=WEIGHT_COPY)
         add(_ID[END], np.zeros(0), marker_weight=WEIGHT_MARKER, weight=0)
-        return np.concatenate(ids)[: self.length], np.concatenate(weights)[: self.length]
+        return np.concatenate(ids), np.concatenate(weights)
 
     def _real(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
         paragraphs: list[np.ndarray] = []

@@ -25,11 +25,11 @@ HELD_OUT = 0.03  # share of the paragraphs, the last ones, that only evaluation 
 
 @dataclass(frozen=True)
 class Phase:
-    """``steps`` optimizer steps on ``batch`` documents of ``length`` tokens."""
+    """``steps`` optimizer steps on batches of ``tokens`` tokens; each has one of ``lengths``."""
 
-    length: int
-    batch: int
+    lengths: tuple[int, ...]
     steps: int
+    tokens: int = 65536
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
 
 
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """6.6 M parameters, documents of 512 to 24K tokens."""
+    """6.6 M parameters, documents of 256 to 24K tokens."""
     config = _llama(
         tokenizer,
         theta=1e6,
@@ -73,14 +73,13 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         intermediate_size=768,
         max_position_embeddings=24576,
     )
+    short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
     phases = (
-        Phase(512, 128, 800),
-        Phase(1024, 64, 2400),
-        Phase(2048, 32, 1200),
-        Phase(4096, 16, 1200),
-        Phase(8192, 8, 1500),
-        Phase(16384, 8, 600),
-        Phase(24576, 8, 200),
+        Phase((512,), 600),
+        Phase((512, 1024), 2000),
+        Phase((*short, 4096), 1200),
+        Phase(middle, 1500),
+        Phase((*middle, 8192, 16384, 16384, 24576, 24576), 1800),
     )
     return Recipe(config, phases)
 
@@ -97,7 +96,7 @@ def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         intermediate_size=384,
         max_position_embeddings=1024,
     )
-    return Recipe(config, (Phase(512, 128, 3500), Phase(1024, 64, 1500)))
+    return Recipe(config, (Phase((512,), 2500), Phase((512, 1024, 1024), 2500)))
 
 
 RECIPES = {"target": target_recipe, "draft": draft_recipe}
@@ -182,11 +181,12 @@ class Trainer:
                         copied_right=float(right),
                         tokens_per_second=round(tokens_done / elapsed),
                     )
-            self._log(phase, held_out=self.evaluate(phase.length))
+            for length in sorted(set(phase.lengths)):
+                self._log(phase, held_out_at=length, copied_right=self.evaluate(length))
             self.save()
 
     def _batches(self, phase: Phase, done: int) -> Iterator[tuple[Tensor, Tensor]]:
-        task = DigestTask(self.pool, phase.length, phase.batch, phase.steps, self.seed)
+        task = DigestTask(self.pool, phase.lengths, phase.tokens, phase.steps, self.seed)
         cuda = self.device.type == "cuda"
         rest = torch.utils.data.Subset(task, range(done, phase.steps))
         loader = DataLoader(
@@ -216,7 +216,7 @@ class Trainer:
         """Copied tokens predicted right on held-out paragraphs, by sort of document."""
         figures = {}
         for name, mixture in {"real": (1, 0, 0), "random": (0, 1, 0), "phrases": (0, 0, 1)}.items():
-            task = DigestTask(self.held_out, length, batch=4, steps=1, seed=self.seed + 1)
+            task = DigestTask(self.held_out, (length,), 4 * length, steps=1, seed=self.seed + 1)
             task.mixture = mixture
             tokens, weights = (part.to(self.device) for part in task[0])
             with torch.autocast(self.device.type, torch.bfloat16):
@@ -224,7 +224,7 @@ class Trainer:
         return figures
 
     def _log(self, phase: Phase, **figures: object) -> None:
-        line = json.dumps({"step": self.step, "length": phase.length, **figures})
+        line = json.dumps({"step": self.step, "longest": max(phase.lengths), **figures})
         print(line, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / "curve.jsonl").open("a") as curve:

@@ -1,0 +1,49 @@
+"""Characters that print well and read badly: ligatures, odd spaces, invisible marks."""
+
+import re
+
+SOFT_HYPHEN = "\u00ad"
+
+_LIGATURES = {
+    "ﬀ": "ff",
+    "ﬁ": "fi",
+    "ﬂ": "fl",
+    "ﬃ": "ffi",
+    "ﬄ": "ffl",
+    "ﬅ": "st",
+    "ﬆ": "st",
+}
+_SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000\t"
+_INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
+_HYPHENS = "\u2010\u2011"
+_BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # what word processors write with their symbol fonts
+
+_TABLE: dict[int, str] = {
+    **{ord(char): text for char, text in _LIGATURES.items()},
+    **{ord(char): " " for char in _SPACES},
+    **{ord(char): "" for char in _INVISIBLE},
+    **{ord(char): "-" for char in _HYPHENS},
+    **{ord(char): "•" for char in _BULLETS},
+}
+
+# Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_SPACE_RUN = re.compile(" {2,}")
+_INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
+_UNDECODED = re.compile("[\ufffd\ue000-\uf8ff]")
+
+
+def clean_line(text: str) -> str:
+    """``text`` with plain letters and single spaces.
+
+    Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
+    A soft hyphen at the end stays too, since it says that a word was divided there.
+    """
+    text = _UNPRINTABLE.sub("", text.translate(_TABLE))
+    return _INNER_SOFT_HYPHEN.sub("", _SPACE_RUN.sub(" ", text)).strip()
+
+
+def is_undecoded(text: str) -> bool:
+    """Whether a large part of ``text`` is signs whose letters the file does not tell."""
+    letters = len(text) - text.count(" ")
+    return letters > 0 and len(_UNDECODED.findall(text)) > 0.4 * letters

@@ -1,0 +1,110 @@
+"""From what the user names, files and folders, to the documents to read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path, PurePath
+
+from specx.errors import DocumentError
+
+STDIN = "-"
+_ENDINGS = frozenset({".pdf", ".txt", ".md", ".jsonl"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document to read.
+
+    ``path`` is what ``read_document`` takes: a path, or ``-`` for stdin. ``relative`` is the place
+    of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``.
+    """
+
+    path: str
+    relative: PurePath
+
+
+def discover(sources: Sequence[str]) -> list[Source]:
+    """The documents that ``sources`` name, each once, folders searched through in sorted order.
+
+    Hidden files and folders are skipped. Raises DocumentError for a missing file and for a folder
+    without documents.
+    """
+    found: dict[str, Source] = {}
+    for source in sources:
+        for item in _expand(source):
+            key = item.path if item.path == STDIN else str(Path(item.path).resolve())
+            found.setdefault(key, item)
+    return _told_apart(list(found.values()))
+
+
+def _expand(source: str) -> list[Source]:
+    if source == STDIN:
+        return [Source(STDIN, PurePath("stdin"))]
+    path = Path(source)
+    if path.is_dir():
+        return _expand_folder(path)
+    require_file(source)
+    return [Source(source, PurePath(path.name))]
+
+
+def _expand_folder(folder: Path) -> list[Source]:
+    # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
+    prefix = PurePath(folder.name if folder.name != ".." else "")
+    found = [Source(str(path), prefix / path.relative_to(folder)) for path in sorted(_walk(folder))]
+    if not found:
+        raise DocumentError(
+            f"{folder} holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+        )
+    return found
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise DocumentError(f"{folder} cannot be opened: {error.strerror}") from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            if not entry.is_symlink():  # a link may lead back to where it came from
+                yield from _walk(entry)
+        elif entry.suffix.lower() in _ENDINGS:
+            yield entry
+
+
+def require_file(source: str) -> Path:
+    """``source`` as the path of a file. Raises DocumentError, with a close match, if it is none."""
+    path = Path(source)
+    if path.is_file() or path.is_fifo():
+        return path
+    if path.is_dir():
+        raise DocumentError(f"{source} is a folder; name a file in it")
+    if path.exists():
+        raise DocumentError(f"{source} is not a file")
+    close = _close_match(path)
+    hint = f"; did you mean {close}?" if close else "; check the path"
+    raise DocumentError(f"{source} does not exist{hint}")
+
+
+def _close_match(path: Path) -> Path | None:
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return None
+    close = get_close_matches(path.name, names, n=1, cutoff=0.7)
+    return path.parent / close[0] if close else None
+
+
+def _told_apart(sources: list[Source]) -> list[Source]:
+    """Files of the same name get as much of their path as tells them apart."""
+    taken = [source.relative for source in sources]
+    return [
+        Source(source.path, _longer(source)) if taken.count(source.relative) > 1 else source
+        for source in sources
+    ]
+
+
+def _longer(source: Source) -> PurePath:
+    path = Path(source.path).resolve()
+    return PurePath(*path.parts[1:])

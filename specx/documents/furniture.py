@@ -1,0 +1,146 @@
+"""Running headers, footers and page numbers: what a page repeats, and what only counts pages.
+
+Two signs give them away. A line that stands word for word at the edge of several pages is a running
+header. A line with a number that grows by one from page to page carries the page number, whatever
+else it says (a section title, for example). Anything else is text and stays.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from specx.documents.lines import Line, PageLines
+
+_EDGE = 3  # lines at the top and at the bottom of a page that may be furniture
+_LONGEST = 150  # characters; a longer line is text
+_FEWEST = 3  # pages that must agree
+_NEAR = 20  # pages between a page's printed number and its place in the file
+_LARGE = 1.15  # letters so many times larger than the body's are a heading
+
+_NUMBER = re.compile(r"(?<![\w.])(?:\d{1,5}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})(?![\w]|\.\d)")
+_COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
+_HEADING_WORD = re.compile(
+    r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
+)
+_BARE_HEADING = re.compile(r"(?i)(chapter|section|part|appendix|annex)")
+_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
+_ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+
+# How a numbered line reads with "#" in place of the number, and number minus page number.
+_Counter = tuple[str, int]
+
+
+def drop_furniture(pages: Sequence[PageLines], body_size: float | None = None) -> list[PageLines]:
+    """``pages`` without running headers, footers and page numbers.
+
+    ``body_size`` is the letter size of running text in points, where it is known.
+    """
+    edges = _Edges(pages, body_size)
+    return [replace(page, lines=edges.strip(page)) for page in pages]
+
+
+class _Edges:
+    """What stands at the edges of all pages together."""
+
+    def __init__(self, pages: Sequence[PageLines], body_size: float | None) -> None:
+        self._body_size = body_size
+        repeated: defaultdict[str, set[int]] = defaultdict(set)
+        counters: defaultdict[_Counter, set[int]] = defaultdict(set)
+        outermost: Counter[int] = Counter()
+        for index, page in enumerate(pages):
+            for depth, line in self._edge_lines(page):
+                if not self._is_large(line):
+                    repeated[_key(line.text)].add(index)
+                for template, offset in set(_counters(line.text, page.number)):
+                    counters[template, offset].add(index)
+                    at_top = line is page.lines[0]
+                    if depth == 0 and not self._is_large(line) and _is_footer(template, at_top):
+                        outermost[offset] += 1
+        self._repeated = {key for key, where in repeated.items() if len(where) >= _FEWEST}
+        self._counters = {key for key, where in counters.items() if len(where) >= _needed(key)}
+        # Footers whose words change still count: enough of them share one offset.
+        enough = max(_FEWEST, len(pages) // 10)
+        self._offsets = {offset for offset, count in outermost.items() if count >= enough}
+
+    def strip(self, page: PageLines) -> tuple[Line, ...]:
+        """The lines of ``page`` between its header and its footer."""
+        lines = list(page.lines)
+        for end in (0, -1):
+            for _ in range(_EDGE):
+                if not lines or not self._is_furniture(lines[end], page.number):
+                    break
+                del lines[end]
+        return tuple(lines)
+
+    def _edge_lines(self, page: PageLines) -> Iterator[tuple[int, Line]]:
+        seen: set[int] = set()
+        for depth in range(_EDGE):
+            for index in (depth, len(page.lines) - 1 - depth):
+                if 0 <= index < len(page.lines) and index not in seen:
+                    seen.add(index)
+                    if self._may_be(page.lines[index]):
+                        yield depth, page.lines[index]
+
+    def _may_be(self, line: Line) -> bool:
+        bare = _BARE_HEADING.fullmatch(line.text)  # its number stands on a line of its own
+        return not bare and 0 < len(line.text) <= _LONGEST
+
+    def _is_large(self, line: Line) -> bool:
+        return bool(self._body_size and line.size and line.size > _LARGE * self._body_size)
+
+    def _is_furniture(self, line: Line, number: int | None) -> bool:
+        if number is None or not self._may_be(line):
+            return False
+        counters = set(_counters(line.text, number))
+        if counters & self._counters or _COUNTED_PAGE.fullmatch(line.text):
+            return True
+        if self._is_large(line):
+            return False
+        return _key(line.text) in self._repeated or any(
+            offset in self._offsets and (template.startswith("#") or template.endswith("#"))
+            for template, offset in counters
+        )
+
+
+def _needed(counter: _Counter) -> int:
+    """On how many pages a counter must be seen; a bare number near the page's own needs fewer."""
+    template, offset = counter
+    words = any(char.isalpha() for char in template.replace("#roman#", ""))
+    return _FEWEST if words or abs(offset) > _NEAR else _FEWEST - 1
+
+
+def _is_footer(template: str, at_top: bool) -> bool:
+    """Whether a numbered line whose words change is rather a footer than a heading.
+
+    "2 Methods" at the top of page 2 may well be a section.
+    """
+    return template.endswith("#") or (template.startswith("#") and not at_top)
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _counters(text: str, page: int | None) -> Iterator[_Counter]:
+    """Every number of a line that may be the page number."""
+    if page is None:
+        return
+    for match in _NUMBER.finditer(text):
+        if _HEADING_WORD.fullmatch(text[: match.start()]):
+            continue  # "Chapter 3" counts chapters
+        alone = match[0] == text.strip()
+        value = int(match[0]) if match[0].isdigit() else _roman(match[0]) if alone else None
+        if value is not None:
+            # Roman page numbers count on their own: "iv" says nothing about where "4" stands.
+            kind = "#" if match[0].isdigit() else "#roman#"
+            yield _key(text[: match.start()] + kind + text[match.end() :]), value - page
+
+
+def _roman(text: str) -> int | None:
+    lower = text.lower()
+    if not _ROMAN.fullmatch(lower):
+        return None
+    values = [_ROMAN_VALUES[char] for char in lower] + [0]
+    return sum(a if a >= b else -a for a, b in pairwise(values))

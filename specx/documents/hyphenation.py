@@ -1,0 +1,94 @@
+"""Words divided at line ends, put together again."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+from specx.documents.characters import SOFT_HYPHEN
+
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_ADDRESS = re.compile(r"\w/$|\w+://\S*[_=&?]$")  # also "and/" and "or"
+_RIGHT = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+# "short- and long-term": the hyphen stands for a word that comes later.
+_CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
+# Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
+_COMPOUND_LEFT = ("well", "self", "half", "cross", "ill")
+_COMPOUND_RIGHT = ("based", "related", "term", "driven", "oriented", "specific", "level", "wide")
+_LONGEST_WORD = 100  # characters looked at on each side
+_SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
+
+
+class Words:
+    """How often each word and each hyphenated word stands unbroken in a document."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._counts: Counter[str] = Counter()
+        for line in lines:
+            found = [word.lower() for word in _WORD.findall(line)]
+            if line.rstrip().endswith(("-", SOFT_HYPHEN)):
+                found = found[:-1]  # half a word proves nothing
+            self._counts.update(found)
+
+    def count(self, word: str) -> int:
+        return self._counts[word.lower()]
+
+
+def join_lines(lines: Iterable[str], words: Words) -> str:
+    """One line of text from several, with the words that were divided between them restored."""
+    filled = [line for line in lines if line]
+    parts: list[str] = []
+    for left, right in pairwise(filled):
+        cut, between = _seam(left, right, words)
+        parts += (left[: len(left) - cut], between)
+    return "".join(parts + filled[-1:])
+
+
+def join_two(left: str, right: str, words: Words) -> str:
+    """``left`` followed by ``right``, which was printed on the next line."""
+    return join_lines((left, right), words)
+
+
+def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
+    """How many characters of ``left`` go, and what stands between it and ``right`` instead."""
+    last = left[-_LONGEST_WORD:].split()[-1:]
+    head = last[0] if last else ""
+    if head.endswith(SOFT_HYPHEN):
+        return 1, ""
+    if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():
+        return 0, ""
+    if _ADDRESS.search(head) and (right[0].islower() or right[0].isdigit()):
+        return 0, ""
+    if not head.endswith("-") or not head[-2:-1].isalnum() or not right[0].isalnum():
+        return 0, " "
+    tail = _RIGHT.match(right[:_LONGEST_WORD])
+    if tail is None:  # "VGG-" and "19"
+        return 0, ""
+    if tail[0].lower() in _CONJUNCTIONS:
+        return 0, " "
+    return (0, "") if _keeps_hyphen(head[:-1], tail[0], words) else (1, "")
+
+
+def _keeps_hyphen(left: str, right: str, words: Words) -> bool:
+    """Whether the hyphen in ``left-right`` belongs to the spelling."""
+    if not right[0].islower() or _is_code(left) or not left[-1].isalpha():
+        return True
+    left = re.sub(r"^\W+", "", left)
+    joined = words.count(left + right)
+    hyphenated = words.count(f"{left}-{right}")
+    if joined or hyphenated:
+        return hyphenated > joined
+    if "-" in left:  # "state-of-" and "the": a compound, unless its last part was divided
+        last = left.rsplit("-", 1)[1]
+        return not words.count(last + right)
+    if len(right) < _SHORTEST_PIECE:
+        return False
+    return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT
+
+
+def _is_code(left: str) -> bool:
+    """Part of an address, a file name, an identifier or an acronym."""
+    return (
+        any(char.isdigit() or char in "/@_\\" for char in left)
+        or sum(char.isupper() for char in left) > 1
+    )

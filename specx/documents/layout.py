@@ -1,0 +1,236 @@
+"""From the lines of a page to its blocks: paragraphs, headings, list items, notes."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import quantiles
+from typing import Literal
+
+from specx.documents.hyphenation import Words, join_lines
+from specx.documents.lines import Line, PageLines
+
+Role = Literal["body", "heading", "item", "note"]
+
+ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？]["'”’»)\]]*\d{0,2}$""")
+_ITEM = re.compile(
+    r"(?:[•▪●◦‣∙·■□○*–—-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{1,5}[.)]|\[\d{1,3}\])\s+\S"
+)
+_BARE_BULLET = re.compile(r"[•▪●◦‣∙·■□○]")
+_NUMBERED_HEADING = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")
+_LEADERS = re.compile(r"(?:\.\s?){4,}\s*(?:\d+|[ivxlcdm]+)?$|…{2,}\s*\w*$")
+_TOC_ENTRY = re.compile(r".{1,120}\s(?:\d{1,4}|[ivxlcdm]{1,6})")
+
+_LARGE = 1.12  # times the body's letter size: a heading
+_SMALL = 0.93  # times the body's letter size: a note
+_WIDE_GAP = 1.22  # times the usual distance of lines: a new paragraph
+_INDENT = 0.7  # letter sizes
+_LETTER = 0.5  # letter sizes: the width of an average letter
+_FULL = 0.82  # of the column: the line went on because it was full
+_HALF = 0.6  # of the column: the line ended because its paragraph did
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that belong together. ``full`` says that the last line runs to the column's edge."""
+
+    text: str
+    role: Role = "body"
+    full: bool = False
+
+
+@dataclass(frozen=True)
+class PageBlocks:
+    """The blocks of one page; ``number`` is None where the format has no pages."""
+
+    number: int | None
+    blocks: tuple[Block, ...]
+
+
+class Typography:
+    """What is usual in a document: letter size and the distance of lines, by letter size."""
+
+    def __init__(self, pages: Sequence[PageLines]) -> None:
+        sizes: Counter[float] = Counter()
+        gaps: Counter[tuple[float, float]] = Counter()
+        for page in pages:
+            for line in page.lines:
+                if line.size:
+                    sizes[round(line.size, 1)] += len(line.text)
+            for above, below in pairwise(page.lines):
+                gap = _gap(above, below)
+                if gap is not None and 0.8 < gap < 3.0 and _same_size(above, below):
+                    gaps[round(below.size or 0.0, 1), round(gap, 2)] += 1
+        self.body_size: float | None = sizes.most_common(1)[0][0] if sizes else None
+        self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
+
+    def leading(self, size: float) -> float:
+        """The usual distance of two lines in letter sizes."""
+        body = self._leading.get(self.body_size or 0.0, 1.2)
+        return min(self._leading.get(round(size, 1), body), max(body, 1.5))
+
+
+def drop_contents(page: PageLines) -> PageLines:
+    """``page`` without the lines of a table of contents (those with dot leaders)."""
+    leaders = [len(line.text) < 300 and bool(_LEADERS.search(line.text)) for line in page.lines]
+    if sum(leaders) < 2:
+        return page
+    first, last = leaders.index(True), len(leaders) - leaders[::-1].index(True)
+    mostly = sum(leaders) * 2 >= len(leaders)
+    kept = tuple(
+        line
+        for index, (line, leader) in enumerate(zip(page.lines, leaders, strict=True))
+        # Between the entries of such a page stand only entries without dots or over two lines.
+        if not leader
+        and not (mostly and (first <= index < last or _TOC_ENTRY.fullmatch(line.text)))
+    )
+    return PageLines(page.number, kept)
+
+
+def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBlocks:
+    """Group the lines of ``page`` and join each group to one line of text."""
+    columns = _Columns(page.lines)
+    blocks = []
+    for group in _groups(page.lines, typography, columns):
+        text = join_lines((line.text for line in group), words)
+        if page.number and not any(char.isalnum() for char in text):
+            continue  # an ornament, or a bracket left over from a formula
+        role = _role(group, text, typography)
+        blocks.append(Block(text, role, columns.reach(group[-1]) >= _FULL))
+    return PageBlocks(page.number, tuple(blocks))
+
+
+class _Columns:
+    """How far each line runs, measured against the lines that start near it."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._spans = [(line.x, _right_edge(line)) for line in lines if line.x is not None]
+        self._edges: dict[int, float] = {}
+
+    def reach(self, line: Line) -> float:
+        """The width of ``line`` as a part of its column; 1 where nothing is known."""
+        if line.x is None or not line.size:
+            return 1.0
+        width = self._edge(line.x) - line.x
+        return (_right_edge(line) - line.x) / width if width > 0 else 1.0
+
+    def _edge(self, x: float) -> float:
+        place = round(x / 10)
+        if place not in self._edges:
+            near = [right for left, right in self._spans if abs(left - x) <= 60]
+            self._edges[place] = quantiles(near, n=10)[-2] if len(near) > 4 else max(near)
+        return self._edges[place]
+
+
+def _right_edge(line: Line) -> float:
+    """The letters' widths are not known; an average is near enough for full or not full."""
+    letter = 0.6 if line.mono else _LETTER * (1.1 if line.bold else 1.0)
+    return (line.x or 0.0) + len(line.text) * letter * (line.size or 0.0)
+
+
+def _groups(
+    lines: Sequence[Line], typography: Typography, columns: _Columns
+) -> Iterator[list[Line]]:
+    group: list[Line] = []
+    for line in lines:
+        if not line.text:
+            if group and line.y is None:  # a blank line separates where nothing else can
+                yield group
+                group = []
+            continue
+        if group and _begins_block(group, line, typography, columns):
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group
+
+
+def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
+    """Whether ``line`` begins a new block after the lines of ``group``."""
+    above = group[-1]
+    if _BARE_BULLET.fullmatch(above.text) and len(group) == 1:
+        return False
+    if _is_item(line.text, group):
+        return True
+    if above.size is None or line.size is None or above.x is None or line.x is None:
+        return _begins_by_words(above, line)
+    if not _same_size(above, line):
+        return True
+    gap = _gap(above, line)
+    if gap is None or gap < -0.3:  # another column or a line out of order
+        return not _continues(above, line)
+    if gap < 0.3:
+        return False
+    if gap > _WIDE_GAP * typography.leading(line.size):
+        return True
+    if above.mono and line.mono:
+        return False
+    if above.bold != line.bold or above.mono != line.mono:
+        # A line set differently as a whole: a title or code, unless it fills up a paragraph.
+        return columns.reach(above) < _FULL or bool(ENDS_SENTENCE.search(above.text))
+    return _begins_by_place(group, line, columns)
+
+
+def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
+    above = group[-1]
+    shift = ((line.x or 0.0) - (above.x or 0.0)) / (line.size or 1.0)
+    ended = bool(ENDS_SENTENCE.search(above.text))
+    reach = columns.reach(above)
+    if shift > _INDENT:
+        hanging = len(group) == 1 and (_is_item(above.text, []) or not ended)
+        return reach < _FULL if hanging and not _is_item(above.text, []) else not hanging
+    if shift < -_INDENT and len(group) > 1:
+        return ended or reach < _FULL
+    if reach < _HALF:
+        return ended or not line.text[0].islower()
+    return reach < _FULL and ended and not line.text[0].islower()
+
+
+def _begins_by_words(above: Line, line: Line) -> bool:
+    """The same question with nothing but the words to go by."""
+    if not ENDS_SENTENCE.search(above.text) or line.text[0].islower():
+        return False
+    return len(above.text) < 0.6 * max(len(line.text), 60)
+
+
+def _continues(above: Line, line: Line) -> bool:
+    return not ENDS_SENTENCE.search(above.text) and line.text[0].islower()
+
+
+def _is_item(text: str, group: list[Line]) -> bool:
+    if _BARE_BULLET.fullmatch(text):
+        return True
+    if not _ITEM.match(text):
+        return False
+    # A wrapped line may begin with "1998. " or "a) "; only after a full stop is it an item.
+    sign = text[0] in "-–—*" or text[0].isalnum() or text[0] in "(["
+    return not (sign and group and not ENDS_SENTENCE.search(group[-1].text) and len(group) > 1)
+
+
+def _role(group: Sequence[Line], text: str, typography: Typography) -> Role:
+    size, body = group[0].size, typography.body_size
+    if size and body and size < _SMALL * body:
+        return "note"
+    short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
+    large = bool(size and body and size > _LARGE * body)
+    if short and (large or all(line.bold for line in group)):
+        return "heading"
+    if _is_item(text, []) and not (short and _NUMBERED_HEADING.match(text)):
+        return "item"
+    plain_heading = len(group) == 1 and len(text) <= 70 and _NUMBERED_HEADING.match(text)
+    return "heading" if short and plain_heading else "body"
+
+
+def _gap(above: Line, below: Line) -> float | None:
+    """The distance of two base lines in letter sizes."""
+    if above.y is None or below.y is None or not below.size:
+        return None
+    return (above.y - below.y) / below.size
+
+
+def _same_size(above: Line, below: Line) -> bool:
+    if not above.size or not below.size:
+        return True
+    return abs(above.size - below.size) <= 0.08 * max(above.size, below.size)

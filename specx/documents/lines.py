@@ -1,0 +1,37 @@
+"""One line of a page as it was printed, with as much of its place and look as is known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text.
+
+    ``x`` and ``y`` are the start of the baseline in points, ``y`` growing upwards; ``size`` is the
+    height of the letters in points. All three are None where the format says nothing of them.
+    ``bold`` and ``mono`` hold only if the whole line is set so.
+    """
+
+    text: str
+    x: float | None = None
+    y: float | None = None
+    size: float | None = None
+    bold: bool = False
+    mono: bool = False
+
+    def to_json(self) -> list[Any]:
+        return [self.text, self.x, self.y, self.size, self.bold, self.mono]
+
+    @staticmethod
+    def from_json(row: Sequence[Any]) -> "Line":
+        return Line(*row)
+
+
+@dataclass(frozen=True)
+class PageLines:
+    """The lines of one page. ``number`` counts from 1; None where the format has no pages."""
+
+    number: int | None
+    lines: tuple[Line, ...]

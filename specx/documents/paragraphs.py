@@ -1,0 +1,86 @@
+"""From the blocks of pages to the paragraphs of a document."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from specx.documents.document import Paragraph
+from specx.documents.hyphenation import Words, join_two
+from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
+from specx.documents.sentences import split_sentences
+
+_LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
+_LONGEST_JOINED = 20_000  # characters; no paragraph over page borders is longer
+_GROUP = 250  # characters of such a group, about
+
+
+@dataclass(frozen=True)
+class _Placed:
+    block: Block
+    page: int | None
+
+
+def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph, ...]:
+    """The paragraphs of all pages, each with the page on which it begins.
+
+    A paragraph that runs over the border of two pages is joined. A very long one (some texts have
+    no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
+    """
+    return tuple(
+        Paragraph(text, placed.page)
+        for placed in _over_borders(pages, words)
+        for text in group_sentences(placed.block.text)
+    )
+
+
+def group_sentences(text: str) -> list[str]:
+    """``text`` itself, or, if it is longer than 1,500 characters, groups of its sentences."""
+    if len(text) <= _LONGEST:
+        return [text]
+    groups: list[str] = []
+    for sentence in split_sentences(text):
+        if groups and len(groups[-1]) + len(sentence) < 1.2 * _GROUP:
+            groups[-1] = f"{groups[-1]} {sentence}"
+        else:
+            groups.append(sentence)
+    return groups
+
+
+def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed]:
+    """All blocks in order. The last text of a page waits for the page that may continue it."""
+    waiting: list[_Placed] = []
+    for page in pages:
+        blocks = list(page.blocks)
+        if waiting and blocks and _follows(waiting[0], page, blocks[0]):
+            first = blocks.pop(0)
+            text = join_two(waiting[0].block.text, first.text, words)
+            joined = replace(waiting[0].block, text=text, full=first.full)
+            waiting[0] = _Placed(joined, waiting[0].page)
+        if blocks:
+            yield from waiting
+            cut = _last_text(blocks)
+            yield from (_Placed(block, page.number) for block in blocks[:cut])
+            waiting = [_Placed(block, page.number) for block in blocks[cut:]]
+    yield from waiting
+
+
+def _last_text(blocks: Sequence[Block]) -> int:
+    """Where the last block before the notes at the foot of a page stands."""
+    index = len(blocks) - 1
+    while index > 0 and blocks[index].role == "note":
+        index -= 1
+    return index if blocks[index].role != "note" else len(blocks) - 1
+
+
+def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
+    # One page between may be a picture; over more, chance is the likelier reason.
+    near = (page.number or 0) - (last.page or 0) <= 2 or last.page is None
+    return near and len(last.block.text) < _LONGEST_JOINED and _continues(last.block, first)
+
+
+def _continues(last: Block, first: Block) -> bool:
+    """Whether ``first``, at the top of a page, goes on with ``last``, at the bottom of another."""
+    if last.role not in ("body", "item") or first.role != "body":
+        return False
+    if ENDS_SENTENCE.search(last.text):
+        return False
+    return first.text[0].islower() or last.text.endswith(("-", ",")) or last.full

@@ -1,0 +1,120 @@
+"""From the text fragments of a PDF page to its lines. Runs in the child process, without pypdf."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from specx.documents.lines import Line
+
+_BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
+_MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
+_BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]["'”’»)\]]*|[a-z]{4}["'”’»)\]]*)$""")
+
+
+class Fragment(NamedTuple):
+    """What pypdf hands to its text visitor. A line ends where ``text`` has a line break."""
+
+    text: str
+    cm: Sequence[float]
+    tm: Sequence[float]
+    font: Mapping[str, Any] | None
+    size: float
+
+
+@dataclass(frozen=True)
+class _Piece:
+    text: str
+    turn: int  # the direction of the text in quarter turns
+    x: float
+    y: float
+    size: float
+    bold: bool
+    mono: bool
+
+
+def lines_of(fragments: Iterable[Fragment]) -> list[Line]:
+    """The lines of a page in the order of the file, seen in reading direction."""
+    rows: list[list[_Piece]] = [[]]
+    for fragment in fragments:
+        for index, text in enumerate(fragment.text.split("\n")):
+            if index:
+                rows.append([])
+            if text:
+                rows[-1].append(_piece(text, fragment))
+    rows = [row for row in rows if any(piece.text.strip() for piece in row)]
+    return [_line(row) for row in _one_direction(rows)]
+
+
+def plain_lines(text: str) -> list[Line]:
+    """The lines of extracted text whose place is not known."""
+    return [Line(line) for line in text.split("\n")]
+
+
+def _piece(text: str, fragment: Fragment) -> _Piece:
+    a, b, c, d, e, f = _product(fragment.tm, fragment.cm)
+    angle = math.atan2(b, a)
+    cos, sin = math.cos(angle), math.sin(angle)
+    name = str((fragment.font or {}).get("/BaseFont", ""))
+    return _Piece(
+        text=text,
+        turn=round(angle / (math.pi / 2)) % 4,
+        x=round(e * cos + f * sin, 1),
+        y=round(f * cos - e * sin, 1),
+        size=round(abs(fragment.size) * math.hypot(c, d), 2),
+        bold=bool(_BOLD.search(name)),
+        mono=bool(_MONO.search(name)),
+    )
+
+
+def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:
+    """Text matrix times transformation matrix, both as the six numbers of a PDF."""
+    return (
+        m[0] * n[0] + m[1] * n[2],
+        m[0] * n[1] + m[1] * n[3],
+        m[2] * n[0] + m[3] * n[2],
+        m[2] * n[1] + m[3] * n[3],
+        m[4] * n[0] + m[5] * n[2] + n[4],
+        m[4] * n[1] + m[5] * n[3] + n[5],
+    )
+
+
+def _one_direction(rows: list[list[_Piece]]) -> list[list[_Piece]]:
+    """Without the few rows that run across the others, such as a stamp along the margin."""
+    lengths: Counter[int] = Counter()
+    for row in rows:
+        lengths[row[0].turn] += sum(len(piece.text) for piece in row)
+    if not lengths:
+        return rows
+    turn, most = lengths.most_common(1)[0]
+    if most < 0.9 * lengths.total():
+        return rows
+    return [row for row in rows if row[0].turn == turn]
+
+
+def _line(row: list[_Piece]) -> Line:
+    visible = [piece for piece in row if piece.text.strip()]
+    main = max(visible, key=lambda piece: len(piece.text))
+    text = ""
+    for piece in row:
+        if not _is_note_sign(piece, text, main):
+            text += piece.text
+    return Line(
+        text=text,
+        x=visible[0].x,
+        y=main.y,
+        size=main.size,
+        bold=all(piece.bold for piece in visible),
+        mono=all(piece.mono for piece in visible),
+    )
+
+
+def _is_note_sign(piece: _Piece, before: str, main: _Piece) -> bool:
+    """A small raised number after a word or a full stop; ``km²`` and ``x²`` are none."""
+    raised = piece.size < 0.8 * main.size and piece.y > main.y + 0.15 * main.size
+    number = piece.text.strip()
+    return (
+        raised and number.isdigit() and len(number) <= 3 and bool(_BEFORE_NOTE_SIGN.search(before))
+    )

@@ -1,0 +1,150 @@
+"""From a document to prompts that fit the window, and from output tokens back to a summary."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from specx.documents.document import Document
+from specx.errors import DocumentError
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids for the target, made of ``units`` of the document."""
+
+    token_ids: tuple[int, ...]
+    units: tuple["Unit", ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece of the document that is never cut: a paragraph, or a part of a very long one.
+
+    ``paragraph`` is the paragraph's place in the document, from 0; ``tokens`` counts what the
+    piece adds to a prompt.
+    """
+
+    paragraph: int
+    page: int | None
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A sentence of a digest, the paragraph (from 0) it is said to come from, and that one's page.
+
+    ``verbatim``: whether the sentence stands in that paragraph, white space aside.
+    """
+
+    paragraph: int
+    page: int | None
+    sentence: str
+    verbatim: bool
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one prompt's output says: text for the user, and its quotes (kind ``digest``)."""
+
+    text: str
+    quotes: tuple[Quote, ...] = field(default=())
+
+
+class OutputReader(Protocol):
+    """Reads one prompt's output as it is written."""
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """More token ids; the text they add, ready to be shown."""
+
+    def finish(self) -> tuple[str, Output]:
+        """The end of the output: the text still to be shown, and the whole."""
+
+
+class PromptKind(Protocol):
+    """How a kind of model is asked for a summary."""
+
+    def prompts(self, document: Document, room: int) -> list[Prompt]:
+        """The document as one or more prompts of at most ``room`` tokens, nothing left out."""
+
+    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
+        """Prompts that summarize the parts' summaries, or none if these simply follow each other."""
+
+    def reader(self, prompt: Prompt) -> OutputReader:
+        """A reader for the output that answers ``prompt``."""
+
+
+def make_units(
+    document: Document, count: Callable[[list[str]], list[int]], longest: int
+) -> list[Unit]:
+    """The document's paragraphs as units of at most ``longest`` tokens.
+
+    ``count`` tells how many tokens each of some texts has. A paragraph that is longer by itself
+    than a prompt may be is divided at white space; no text is lost.
+    """
+    texts = [paragraph.text for paragraph in document.paragraphs]
+    units: list[Unit] = []
+    for index, (paragraph, tokens) in enumerate(
+        zip(document.paragraphs, count(texts), strict=True)
+    ):
+        pieces = [(paragraph.text, tokens)]
+        while any(tokens > longest for _, tokens in pieces):
+            halves = [half for text, _ in pieces for half in _halves(text)]
+            pieces = list(zip(halves, count(halves), strict=True))
+        units += [Unit(index, paragraph.page, text, tokens) for text, tokens in pieces]
+    return units
+
+
+def pack(units: Sequence[Unit], room: int, most: int) -> list[list[Unit]]:
+    """Cut units into the fewest parts of at most ``room`` tokens and ``most`` units, evenly.
+
+    Even parts read better than full ones with a scrap at the end.
+    """
+    total = sum(unit.tokens for unit in units)
+    parts = max(1, -(-total // room), -(-len(units) // most))
+    while True:
+        packed = _pack_evenly(units, parts)
+        if all(sum(u.tokens for u in part) <= room and len(part) <= most for part in packed):
+            return packed
+        parts += 1
+
+
+def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
+    """Put each unit into the part in which its middle falls, by tokens and units alike."""
+    weight = sum(unit.tokens + 1 for unit in units)
+    packed: list[list[Unit]] = [[] for _ in range(parts)]
+    before = 0.0
+    for unit in units:
+        middle = before + (unit.tokens + 1) / 2
+        packed[min(parts - 1, int(middle * parts / weight))].append(unit)
+        before += unit.tokens + 1
+    return [part for part in packed if part]
+
+
+def refuse_if_longer(document: Document, prompts: Sequence[Prompt], window: int) -> None:
+    """Raise DocumentError with both counts when a document needs more than one prompt."""
+    if len(prompts) > 1:
+        tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        raise DocumentError(
+            f"{document.name} has {tokens} tokens and the model reads at most {window} at once "
+            "(output included); set long_documents: parts in the profile, or choose pages with "
+            "--pages"
+        )
+
+
+def _halves(text: str) -> list[str]:
+    middle = len(text) // 2
+    cut = text.find(" ", middle)
+    cut = middle if cut < 0 else cut
+    return [half for half in (text[:cut].strip(), text[cut:].strip()) if half]
+
+
+def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
+    """A function that counts the tokens of some texts."""
+
+    def count(texts: list[str]) -> list[int]:
+        if not texts:
+            return []
+        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+    return count

@@ -1,0 +1,114 @@
+"""The door of this room: from a path to a Document."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specx.documents.discover import STDIN, require_file
+from specx.documents.document import Document, Kind
+from specx.documents.jsonl import parse_jsonl
+from specx.documents.pages import PageRange, parse_pages
+from specx.documents.pdf import PdfRequest, read_pdf
+from specx.documents.plain import document_from_text
+from specx.documents.text import decode_text
+from specx.errors import DocumentError, UsageError
+
+PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
+_PDF_HEADER = b"%PDF-"
+_HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
+_MARKDOWN = frozenset({".md", ".markdown"})
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
+
+    password: str | None = field(default=None, repr=False)
+    pages: str | None = None
+    time_limit_s: float = 120
+    memory_limit_bytes: int = 1536 * 2**20
+
+
+def read_document(source: str, options: ReadOptions | None = None) -> Document:
+    """Read one document; ``source`` is a path, or ``-`` for stdin.
+
+    Raises DocumentError when it cannot be read or has no text, UsageError when the options do not
+    fit it. A JSONL file must hold exactly one document here; see ``read_documents``.
+    """
+    documents = read_documents(source, options)
+    if len(documents) > 1:
+        raise DocumentError(
+            f"{source} holds {len(documents)} documents, where one is expected; split it"
+        )
+    return documents[0]
+
+
+def read_documents(source: str, options: ReadOptions | None = None) -> list[Document]:
+    """Read all documents of ``source``: one, or one for each line of a JSONL file."""
+    options = options or ReadOptions()
+    ranges = parse_pages(options.pages) if options.pages is not None else None
+    given = _open(source)
+    if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
+        return [read_pdf(_pdf_request(given, options, ranges))]
+    if ranges is not None:
+        raise UsageError(f"--pages works only for PDF files, and {source} is none")
+    if given.ending == ".pdf" and given.head.strip():
+        raise DocumentError(f"{source} is named like a PDF and is none: its header is missing")
+    data = given.everything()
+    if given.ending == ".jsonl":
+        return parse_jsonl(data, source)
+    text, warnings = decode_text(data, source)
+    kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
+    return [document_from_text(text, source, kind, warnings)]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """``path`` is None for what can be read only once (stdin, a pipe); then ``head`` is all."""
+
+    name: str
+    ending: str
+    path: Path | None
+    head: bytes
+
+    def everything(self) -> bytes:
+        return self.head if self.path is None else _read_bytes(self.path)
+
+
+def _open(source: str) -> _Input:
+    if source == STDIN:
+        return _Input(source, "", None, sys.stdin.buffer.read())
+    path = require_file(source)
+    ending = path.suffix.lower()
+    if path.is_file():
+        return _Input(source, ending, path, _read_bytes(path, _HEADER_WITHIN))
+    return _Input(source, ending, None, _read_bytes(path))
+
+
+def _read_bytes(path: Path, count: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise DocumentError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _pdf_request(
+    given: _Input, options: ReadOptions, ranges: tuple[PageRange, ...] | None
+) -> PdfRequest:
+    return PdfRequest(
+        name=given.name,
+        path=given.path,
+        data=given.head if given.path is None else b"",
+        passwords=_passwords(options),
+        ranges=ranges,
+        time_limit_s=options.time_limit_s,
+        memory_limit_bytes=options.memory_limit_bytes,
+    )
+
+
+def _passwords(options: ReadOptions) -> tuple[str, ...]:
+    """The passwords to try after the empty one."""
+    given = (options.password, os.environ.get(PASSWORD_VARIABLE))
+    return tuple(dict.fromkeys(password for password in given if password))

@@ -1,0 +1,151 @@
+"""From the bytes of a text file to its characters."""
+
+import codecs
+import re
+from typing import NamedTuple
+
+from specx.errors import DocumentError
+
+
+class Decoded(NamedTuple):
+    """Text with ``\\n`` line ends, and sentences about what was guessed or lost."""
+
+    text: str
+    warnings: tuple[str, ...]
+
+
+# Longer marks first: the mark of UTF-16-LE is the beginning of that of UTF-32-LE.
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"II*\x00", "a TIFF image"),
+    (b"MM\x00*", "a TIFF image"),
+    (b"PK\x03\x04", "a zip archive or an office document"),
+    (b"PK\x05\x06", "an empty zip archive"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old office document"),
+    (b"{\\rtf", "a rich text (RTF) document"),
+    (b"%!PS", "a PostScript document"),
+    (b"\x7fELF", "a program"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ\x00", "an xz archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!\x1a\x07", "a rar archive"),
+    (b"SQLite format 3\x00", "a database"),
+)
+
+_WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_LINE_END = re.compile("\r\n?|\u2028|\u2029|\x85")
+# Of a text, at most one character in so many may be NUL or another control character.
+_RARE = 100
+
+
+def decode_text(data: bytes, name: str) -> Decoded:
+    """Read ``data``, which the user called ``name``, as text.
+
+    UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is read as
+    Windows-1252 or Latin-1 with a warning. Raises DocumentError when the data is empty or not text.
+    """
+    if not data.strip():
+        raise DocumentError(f"{name} is empty; there is nothing to summarize")
+    _refuse_known_binary(data, name)
+    text, warnings = _decode(data, name)
+    text, lost = _drop_nul(text, name)
+    text = _LINE_END.sub("\n", text.removeprefix("\ufeff"))
+    if not text.strip():
+        raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")
+    return Decoded(text, warnings + lost)
+
+
+def _refuse_known_binary(data: bytes, name: str) -> None:
+    for signature, kind in _SIGNATURES:
+        if data.startswith(signature):
+            raise DocumentError(
+                f"{name} looks like {kind}, not like text; "
+                "specx reads PDF, plain text, Markdown and JSONL"
+            )
+
+
+def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return _decode_marked(data[len(mark) :], encoding)
+    if unmarked := _unmarked_utf16(data):
+        return _decode_marked(data, unmarked)
+    try:
+        return data.decode("utf-8"), ()
+    except UnicodeDecodeError:
+        return _decode_damaged_utf8(data) or _guess(data, name)
+
+
+def _decode_marked(data: bytes, encoding: str) -> tuple[str, tuple[str, ...]]:
+    text = data.decode(encoding, "replace")
+    damaged = text.count("\ufffd") - data.decode(encoding, "ignore").count("\ufffd")
+    return text, (_damage(damaged, encoding.upper()),) if damaged else ()
+
+
+def _damage(count: int, encoding: str) -> str:
+    places = "1 place is" if count == 1 else f"{count} places are"
+    return f"The text is {encoding}, but {places} damaged and shown as \ufffd."
+
+
+def _unmarked_utf16(data: bytes) -> str | None:
+    """UTF-16 of Latin text has a NUL in nearly every second byte, always on the same side."""
+    if len(data) < 4 or len(data) % 2:
+        return None
+    sample = data[:4096]
+    half = len(sample) // 2
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    if odd > 0.6 * half and even < 0.05 * half:
+        return "utf-16-le"
+    if even > 0.6 * half and odd < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """UTF-8 with a few broken bytes, as after a cut in the middle of a character; else None."""
+    text = data.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    foreign = sum(char > "\x7f" for char in text) - damaged
+    if damaged * 10 > foreign or damaged * _RARE > len(text):
+        return None
+    return text, (_damage(damaged, "UTF-8"),)
+
+
+def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    windows = _WINDOWS_1252_GAPS.search(data) is None
+    encoding, title = ("cp1252", "Windows-1252") if windows else ("latin-1", "Latin-1")
+    text = data.decode(encoding)
+    if len(_CONTROL.findall(text)) * _RARE > len(text) or data.count(0) * _RARE > len(data):
+        raise _binary(name)
+    return text, (
+        f"The text is not UTF-8; it was read as {title}, which is a guess: check its accents.",
+    )
+
+
+def _drop_nul(text: str, name: str) -> tuple[str, tuple[str, ...]]:
+    count = text.count("\x00")
+    if (count + len(_CONTROL.findall(text))) * _RARE > len(text):
+        raise _binary(name)
+    if not count:
+        return text, ()
+    bytes_were = "1 NUL byte was" if count == 1 else f"{count} NUL bytes were"
+    return text.replace("\x00", ""), (f"{bytes_were} removed from the text.",)
+
+
+def _binary(name: str) -> DocumentError:
+    return DocumentError(
+        f"{name} looks like a binary file, not like text; "
+        "specx reads PDF, plain text, Markdown and JSONL"
+    )

@@ -1,0 +1,117 @@
+"""Whether a target and a draft speak the same tokens, and which ids each of them may produce.
+
+Models of one family often have lm heads of different height (152,064 and 151,936 rows) over one
+tokenizer, and the smaller ones lack the newest special tokens. Such tails are allowed; the same
+id with two meanings is not.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specx.errors import ModelError
+from specx.models.load import LoadedModel
+
+_PROBES = (
+    "The quick brown fox jumps over 13 lazy dogs.",
+    "  Two spaces, a tab\tand a line\nbreak\n\n",
+    "naïve café — “quotes” … 東京 🙂",
+    "def f(x):\n    return x**2  # 1,234.56",
+)
+
+
+@dataclass(frozen=True)
+class PairFacts:
+    """Ids that a pair may produce.
+
+    ``vocab`` counts the ids that both may produce. ``target_allowed``: [rows of the target's lm
+    head], bool, on the target's device: ids that its tokenizer knows. ``draft_allowed``: [rows of
+    the draft's lm head], bool, on the draft's device: ids that both tokenizers know and both
+    models have rows for. Logits elsewhere are set to −inf.
+    """
+
+    vocab: int
+    target_allowed: torch.Tensor
+    draft_allowed: torch.Tensor
+
+
+def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
+    """Compare the tokenizers token by token, and on a few strings.
+
+    Raises ModelError naming the first id that means different tokens, an id of the target that
+    the draft has no embedding for, or a string that they split differently.
+    """
+    target_tokens, draft_tokens = _tokens(target.tokenizer), _tokens(draft.tokenizer)
+    _check_tokens(target, draft, target_tokens, draft_tokens)
+    _check_reach(target, draft, target_tokens)
+    _check_encodings(target, draft)
+    shared = [i for i in target_tokens.keys() & draft_tokens.keys() if i < target.vocab_size]
+    draft_allowed = _mask(shared, draft)
+    return PairFacts(
+        vocab=int(draft_allowed.sum()),
+        target_allowed=_mask(target_tokens, target),
+        draft_allowed=draft_allowed,
+    )
+
+
+def _tokens(tokenizer: Any) -> dict[int, str]:
+    """Every id with its token, added tokens included."""
+    return {i: token for token, i in tokenizer.get_vocab().items()}
+
+
+def _check_tokens(
+    target: LoadedModel,
+    draft: LoadedModel,
+    target_tokens: dict[int, str],
+    draft_tokens: dict[int, str],
+) -> None:
+    # An id that one side lacks is fine above all ids of that side, where tails are added.
+    ends = max(target_tokens, default=-1), max(draft_tokens, default=-1)
+    for i in sorted(target_tokens.keys() | draft_tokens.keys()):
+        ours, theirs = target_tokens.get(i), draft_tokens.get(i)
+        if ours != theirs and i <= min(ends):
+            raise ModelError(
+                f"{_names(target, draft)} do not share a vocabulary: token id {i} is "
+                f"{_spoken(ours)} in the target and {_spoken(theirs)} in the draft; choose a "
+                "draft of the target's family."
+            )
+
+
+def _check_reach(target: LoadedModel, draft: LoadedModel, target_tokens: dict[int, str]) -> None:
+    beyond = [i for i in target_tokens if draft.vocab_size <= i < target.vocab_size]
+    if beyond:
+        first = min(beyond)
+        raise ModelError(
+            f"{_names(target, draft)} do not share a vocabulary: the target's token id {first} "
+            f"({target_tokens[first]!r}) is beyond the draft's {draft.vocab_size} rows; choose a "
+            "draft of the target's family."
+        )
+
+
+def _check_encodings(target: LoadedModel, draft: LoadedModel) -> None:
+    for text in _PROBES:
+        ours, theirs = (
+            model.tokenizer.encode(text, add_special_tokens=False) for model in (target, draft)
+        )
+        if ours != theirs:
+            raise ModelError(
+                f"{_names(target, draft)} have the same tokens but split {text!r} differently "
+                f"({len(ours)} and {len(theirs)} tokens); choose a draft of the target's family."
+            )
+
+
+def _mask(ids: Iterable[int], model: LoadedModel) -> torch.Tensor:
+    """bool [rows of the lm head]: true at the ids that have a row."""
+    allowed = torch.zeros(model.vocab_size, dtype=torch.bool)
+    allowed[[i for i in ids if i < model.vocab_size]] = True
+    return allowed.to(model.device)
+
+
+def _names(target: LoadedModel, draft: LoadedModel) -> str:
+    return f"The target {target.source} and the draft {draft.source}"
+
+
+def _spoken(token: str | None) -> str:
+    return "unknown" if token is None else repr(token)

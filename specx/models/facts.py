@@ -1,0 +1,53 @@
+"""What the engine needs to know of a model, in numbers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from specx.models.rope import RopeFacts, rope_facts, window
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """Shapes and limits of a decoder.
+
+    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
+    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
+    tokenizer. ``rope`` is None for a model without rotary position embeddings, or with several.
+    """
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    window: int
+    eos_token_ids: frozenset[int]
+    rope: RopeFacts | None
+
+
+def model_facts(model: Any, tokenizer: Any) -> ModelFacts:
+    """Read the facts from a loaded model. Raises ModelError when it states no window."""
+    config = model.config
+    heads = config.num_attention_heads
+    rows = model.get_output_embeddings().weight.shape[0]
+    return ModelFacts(
+        num_layers=config.num_hidden_layers,
+        num_heads=heads,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        hidden_size=config.hidden_size,
+        vocab_size=rows,
+        window=window(config, getattr(tokenizer, "model_max_length", None)),
+        eos_token_ids=_eos_token_ids((model.generation_config, config, tokenizer), rows),
+        rope=rope_facts(model),
+    )
+
+
+def _eos_token_ids(holders: Iterable[Any], rows: int) -> frozenset[int]:
+    found: set[int] = set()
+    for holder in holders:
+        ids = getattr(holder, "eos_token_id", None)
+        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return frozenset(i for i in found if 0 <= i < rows)  # some configs state -1 for "none"

@@ -1,0 +1,91 @@
+"""Files of a model on the hub, through its cache; every failure is one sentence.
+
+The files are fetched here and loaded as a local folder, so that the config is judged before
+gigabytes are downloaded, and so that loading itself never talks to the network.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from specx.errors import ModelError
+from specx.models.reason import reason
+
+_DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
+_ELSEWHERE = "*/*"  # exports in subfolders (onnx/, original/) are other formats of the same model
+
+
+def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
+    """Config, tokenizer and weight index: the files that say what a model is. Returns a folder.
+
+    Raises ModelError when the model is not there, not allowed, or not reachable.
+    """
+    return _fetch(hub_id, revision, label, _DESCRIPTION)
+
+
+def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[str]) -> Path:
+    """The named files, those of them that the hub has. Returns a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
+    return _fetch(hub_id, revision, label, tuple(names))
+
+
+def is_offline() -> bool:
+    """Whether the user has switched the hub off (``HF_HUB_OFFLINE``)."""
+    return constants.is_offline_mode()
+
+
+def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
+    """The error for files that are neither in the cache nor to be had now."""
+    why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
+    command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
+    return ModelError(
+        f"{label} is not complete in the local cache and {why}; run `{command}` (or "
+        f"`huggingface-cli download`) where there is a network, or give a local folder."
+    )
+
+
+def _fetch(hub_id: str, revision: str | None, label: str, patterns: tuple[str, ...]) -> Path:
+    try:
+        return Path(
+            snapshot_download(
+                hub_id,
+                revision=revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=[_ELSEWHERE],
+            )
+        )
+    except Exception as error:  # the HTTP client's own errors differ between hub versions
+        raise ModelError(_sentence(error, hub_id, revision, label)) from error
+
+
+def _sentence(error: Exception, hub_id: str, revision: str | None, label: str) -> str:
+    if isinstance(error, GatedRepoError):
+        return (
+            f"{label} is gated; ask for access at {constants.ENDPOINT}/{hub_id} and log in with "
+            "`hf auth login`, or give a local folder."
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return (
+            f"{label} is neither a folder here nor a model on the hub that this account can see; "
+            "check the spelling, or log in with `hf auth login` if it is private."
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return f"{label} has no revision {revision!r} on the hub; check its branches and tags."
+    if isinstance(error, HFValidationError):
+        return f"{label} is no valid hub id; give one such as org/name, or a local folder."
+    if isinstance(error, LocalEntryNotFoundError | ConnectionError):
+        return str(unreachable(hub_id, revision, label))
+    if isinstance(error, HfHubHTTPError):
+        return f"{label} could not be fetched from the hub ({reason(error)}); try again later."
+    return f"{label} could not be fetched ({reason(error)}); give a local folder, or try again."

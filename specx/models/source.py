@@ -1,0 +1,64 @@
+"""Where a model comes from: the installation, a local folder, or the hub."""
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from specx.errors import ModelError
+from specx.models import hub
+
+_EMBEDDED = "embedded:"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder in the hub's layout that has at least the config and the tokenizer.
+
+    ``hub_id`` is set when the weights may still have to be downloaded; ``label`` begins every
+    sentence about this model ("The target org/name").
+    """
+
+    folder: Path
+    label: str
+    hub_id: str | None = None
+    revision: str | None = None
+
+
+def locate(model: str, revision: str | None, role: str) -> Source:
+    """Find a model by hub id, folder, or ``embedded:target`` / ``embedded:draft``.
+
+    Of a hub model only the small files (config, tokenizer) are downloaded here.
+
+    Raises ModelError when there is no such model or it cannot be reached.
+    """
+    label = f"The {role} {model}"
+    if model.startswith(_EMBEDDED):
+        return Source(_embedded_folder(model, label), label)
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return Source(folder, label)
+    if folder.is_file():
+        raise ModelError(
+            f"{label} is a file; give the folder that holds config.json and the weights."
+        )
+    if not _HUB_ID.fullmatch(model):
+        raise ModelError(
+            f"{label} does not exist; give a folder in the hub's layout, or a hub id such as "
+            "org/name."
+        )
+    return Source(hub.fetch_description(model, revision, label), label, model, revision)
+
+
+def _embedded_folder(model: str, label: str) -> Path:
+    name = model.removeprefix(_EMBEDDED)
+    if name not in ("target", "draft"):
+        raise ModelError(f"{label} is unknown; use embedded:target or embedded:draft.")
+    folder = Path(str(resources.files("specx.models"))) / "embedded" / name
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{label} is not part of this installation; install specx again, or choose a profile "
+            "with a model of your own."
+        )
+    return folder

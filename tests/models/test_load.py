@@ -1,0 +1,308 @@
+"""Loading: what comes back, and every refusal as one sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models.load import ModelSpec, load_model
+from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
+
+Make = Callable[..., Path]
+Load = Callable[..., Any]
+Refusal = Callable[..., Exception]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_facts(checkpoint: Make, load: Load, family: str, role: str) -> None:
+    loaded = load(checkpoint(family), role)
+    assert (loaded.num_layers, loaded.num_heads, loaded.num_kv_heads) == (2, 4, 2)
+    assert (loaded.head_dim, loaded.hidden_size, loaded.vocab_size) == (16, 64, 384)
+    assert loaded.window == 2048
+    assert loaded.eos_token_ids == {loaded.tokenizer.convert_tokens_to_ids(EOS)}
+    assert loaded.dtype == torch.float32
+    assert loaded.device == torch.device("cpu")
+    assert loaded.source == str(checkpoint(family))
+    assert not loaded.model.training
+    assert not any(p.requires_grad for p in loaded.model.parameters())
+    assert loaded.model.config._attn_implementation == "specx"
+
+
+@pytest.mark.parametrize("options", [{}, {"shard_size": "100KB"}, {"torch_file": True}])
+def test_weights_are_those_of_the_file(checkpoint: Make, load: Load, options: Any) -> None:
+    folder = checkpoint(**options)
+    plain = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    for name, tensor in load(folder).model.state_dict().items():
+        assert torch.equal(tensor, plain[name]), name
+
+
+def test_tied_weights_are_complete_and_counted_once(checkpoint: Make, load: Load) -> None:
+    tied = load(checkpoint(tie_word_embeddings=True))
+    untied = load(checkpoint())
+    assert untied.weight_bytes - tied.weight_bytes == 384 * 64 * 4
+
+
+def test_dtype_is_converted_but_frequencies_stay_exact(checkpoint: Make, load: Load) -> None:
+    loaded = load(checkpoint(), "draft", dtype="bfloat16")
+    assert loaded.dtype == torch.bfloat16
+    expected = 10_000.0 ** (-torch.arange(0, 16, 2).float() / 16)
+    torch.testing.assert_close(loaded.rope.inv_freq, expected, rtol=1e-6, atol=0)
+
+
+def test_padded_vocabulary_counts_rows(checkpoint: Make, load: Load) -> None:
+    assert load(checkpoint(vocab_size=448)).vocab_size == 448
+
+
+def test_eos_ids_of_all_sources(broken: Make, load: Load) -> None:
+    folder = broken()
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": [5, 7, -1, 9999]}))
+    assert load(folder).eos_token_ids == {1, 5, 7}
+
+
+@pytest.mark.parametrize(
+    ("rope", "kind"), [(YARN, "yarn"), (LINEAR, "linear"), (LLAMA3, "llama3"), ({}, "default")]
+)
+def test_draft_with_fixed_rope(checkpoint: Make, load: Load, rope: Any, kind: str) -> None:
+    loaded = load(checkpoint(rope_parameters={**rope, "rope_theta": 10_000.0}), "draft")
+    assert loaded.rope.kind == kind
+    assert loaded.rope.rotary_dim == 16
+    assert (loaded.rope.attention_scaling > 1.0) == (kind == "yarn")
+
+
+def test_old_spelling_of_rope(broken: Make, load: Load) -> None:
+    folder = broken(
+        rope_parameters=...,
+        rope_theta=10_000.0,
+        rope_scaling={"type": "linear", "factor": 4.0},
+        max_position_embeddings=512,
+    )
+    loaded = load(folder, "draft")
+    assert loaded.rope.kind == "linear"
+    assert loaded.window == 2048
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+@pytest.mark.parametrize("spelling", ["rope_parameters", "rope_scaling"])
+def test_draft_with_changing_rope(
+    broken: Make, load: Load, refusal: Refusal, rope_type: str, spelling: str
+) -> None:
+    rope: dict[str, Any] = {"factor": 2.0}
+    if rope_type == "longrope":
+        rope |= {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+        rope |= {"original_max_position_embeddings": 1024}
+    if spelling == "rope_parameters":
+        folder = broken(rope_parameters={**rope, "rope_type": rope_type, "rope_theta": 1e4})
+    else:
+        folder = broken(
+            rope_parameters=..., rope_theta=1e4, rope_scaling={**rope, "type": rope_type}
+        )
+    error = refusal(folder, "draft")
+    assert isinstance(error, ModelError)
+    assert f"has {rope_type} RoPE, but retrieval needs fixed RoPE frequencies" in str(error)
+    assert load(folder, "target").window == 2048
+
+
+def test_missing_folder(refusal: Refusal) -> None:
+    assert "does not exist" in str(refusal("./no/such/folder"))
+
+
+def test_a_file_is_no_folder(checkpoint: Make, refusal: Refusal) -> None:
+    assert "is a file" in str(refusal(checkpoint() / "config.json"))
+
+
+def test_unknown_dtype(checkpoint: Make, load: Load) -> None:
+    with pytest.raises(ModelError, match="dtype int3 is unknown"):
+        load(checkpoint(), dtype="int3")
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_device_that_is_not_there(checkpoint: Make, device: str) -> None:
+    with pytest.raises(UsageError, match=f"The device {device} cannot be used"):
+        load_model(ModelSpec(str(checkpoint())), device, "target")
+
+
+def test_unknown_embedded_model(refusal: Refusal) -> None:
+    assert "use embedded:target or embedded:draft" in str(refusal("embedded:other"))
+
+
+def test_embedded_model_that_is_not_installed(
+    refusal: Refusal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("specx.models.source.resources.files", lambda _: tmp_path)
+    assert "is not part of this installation" in str(refusal("embedded:target"))
+
+
+def test_embedded_model(
+    checkpoint: Make, load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "embedded").mkdir()
+    (tmp_path / "embedded" / "draft").symlink_to(checkpoint())
+    monkeypatch.setattr("specx.models.source.resources.files", lambda _: tmp_path)
+    assert load("embedded:draft", "draft").source == "embedded:draft"
+
+
+def test_no_config(broken: Make, refusal: Refusal) -> None:
+    (folder := broken()).joinpath("config.json").unlink()
+    assert "has no config.json" in str(refusal(folder))
+
+
+def test_damaged_config(broken: Make, refusal: Refusal) -> None:
+    (folder := broken()).joinpath("config.json").write_text("{")
+    assert "config.json that cannot be read" in str(refusal(folder))
+
+
+def test_adapter(broken: Make, refusal: Refusal) -> None:
+    (folder := broken()).joinpath("adapter_config.json").write_text("{}")
+    assert "is an adapter" in str(refusal(folder))
+
+
+@pytest.mark.parametrize(
+    ("config", "fragment"),
+    [
+        ({"model_type": ...}, "without a model_type"),
+        ({"model_type": "foo"}, "architecture foo, which transformers"),
+        ({"model_type": "foo", "auto_map": {"AutoModel": "a.B"}}, "needs Python code from its own"),
+        ({"hidden_size": "big"}, "refuses (Validation error for field 'hidden_size'"),
+        ({"model_type": "bart"}, "is an encoder-decoder model (bart)"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder model (t5)"),
+        ({"model_type": "llava", "vision_config": {}}, "is a model for images or sound (llava)"),
+        ({"model_type": "clip"}, "is not a causal language model (clip)"),
+        ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
+        ({"num_hidden_layers": 3}, "lacks 9 of its weights, the first is model.layers.2."),
+        ({"vocab_size": 400}, "weights of another shape than its config.json states"),
+    ],
+)
+def test_config_of_another_model(
+    broken: Make, refusal: Refusal, config: dict[str, Any], fragment: str
+) -> None:
+    error = refusal(broken(**config))
+    assert isinstance(error, ModelError)
+    assert fragment in str(error)
+
+
+def test_ignored_weights(checkpoint: Make, broken: Make, refusal: Refusal) -> None:
+    folder = broken(checkpoint("qwen2"), model_type="llama", architectures=["LlamaForCausalLM"])
+    assert "does not use, the first is model.layers.0.self_attn.k_proj.bias" in str(refusal(folder))
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("mistral", {"sliding_window": 64}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}),
+    ],
+)
+def test_sliding_window(
+    checkpoint: Make, load: Load, refusal: Refusal, family: str, options: dict[str, Any]
+) -> None:
+    folder = checkpoint(family, **options)
+    for role in ("target", "draft"):
+        assert "sliding-window layers (64 tokens, 2048 are to be used)" in str(
+            refusal(folder, role)
+        )
+    assert load(folder, positions=64).num_layers == 2
+
+
+def test_attention_that_knows_no_interface(broken: Make, refusal: Refusal) -> None:
+    config = {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+    sentence = str(refusal(broken(**config, head_dim=...)))
+    assert "(falcon) does not call the attention interface of transformers" in sentence
+
+
+def test_linear_attention_layers(broken: Make, refusal: Refusal, checkpoint: Make) -> None:
+    folder = broken(checkpoint("qwen3"), layer_types=["full_attention", "linear_attention"])
+    assert "has linear attention layers" in str(refusal(folder))
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "no-such-method"])
+def test_quantized_without_its_package(broken: Make, refusal: Refusal, method: str) -> None:
+    settings = {"quant_method": method, "bits": 4, "group_size": 128}
+    assert f"is quantized with {method}" in str(refusal(broken(quantization_config=settings)))
+
+
+def test_no_weights(broken: Make, refusal: Refusal) -> None:
+    (folder := broken()).joinpath("model.safetensors").unlink()
+    assert "has no weights in a format that specx reads" in str(refusal(folder))
+
+
+@pytest.mark.parametrize(
+    ("kept", "fragment"),
+    [
+        (-100, "truncated weight file: model.safetensors ends after"),
+        (100, "damaged"),
+        (3, "damaged"),
+    ],
+)
+def test_truncated_weights(broken: Make, refusal: Refusal, kept: int, fragment: str) -> None:
+    file = (folder := broken()) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    assert fragment in str(refusal(folder))
+
+
+def test_missing_shard(checkpoint: Make, broken: Make, refusal: Refusal) -> None:
+    folder = broken(checkpoint(shard_size="100KB"))
+    shard = sorted(folder.glob("*.safetensors"))[1]
+    shard.unlink()
+    assert f"lacks the weight file {shard.name} (1 of " in str(refusal(folder))
+
+
+def test_index_that_points_elsewhere(checkpoint: Make, broken: Make, refusal: Refusal) -> None:
+    folder = broken(checkpoint(shard_size="100KB"))
+    index = {"weight_map": {"lm_head.weight": "../other/model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "names no files beside it" in str(refusal(folder))
+
+
+class _Planted:
+    """Unpickling this would create a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_pickled_objects_are_never_run(
+    checkpoint: Make, broken: Make, refusal: Refusal, tmp_path: Path
+) -> None:
+    folder = broken(checkpoint(torch_file=True))
+    torch.save({"lm_head.weight": _Planted(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    assert "holds Python objects, which specx never runs" in str(refusal(folder))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_truncated_torch_file(checkpoint: Make, broken: Make, refusal: Refusal) -> None:
+    file = (folder := broken(checkpoint(torch_file=True))) / "pytorch_model.bin"
+    file.write_bytes(file.read_bytes()[:5000])
+    assert "weights that cannot be read" in str(refusal(folder))
+
+
+def test_no_tokenizer(broken: Make, refusal: Refusal) -> None:
+    folder = broken()
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    assert "has no tokenizer that can be read" in str(refusal(folder))
+
+
+def test_too_little_memory(checkpoint: Make, refusal: Refusal) -> None:
+    error = refusal(checkpoint(), extra_bytes=10**15)
+    assert isinstance(error, OutOfMemoryError)
+    assert error.exit_code == 5
+    assert "needs 1000000.0 GB in main memory and " in str(error)
+    assert "too little memory" in str(error)
+
+
+def test_chat_template_and_extra_tokens_survive(checkpoint: Make, load: Load) -> None:
+    tokenizer = load(
+        checkpoint(extra_tokens=("<think>",), chat_template=True, vocab_size=448)
+    ).tokenizer
+    assert tokenizer.convert_tokens_to_ids("<think>") == len(make_tokenizer())
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
