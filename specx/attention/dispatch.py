@@ -6,7 +6,7 @@ their own classes, and the engine steers their attention through one ``Attention
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 
 from specx.attention.call import AttentionCall, Recorded
@@ -16,7 +16,7 @@ NAME = "specx"
 
 
 def attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -32,7 +32,7 @@ def attention(
         out, lse = tree_attention(query, key, value, scaling, specx_call)
     else:
         out = prefill_attention(query, key, value, scaling, specx_call)
-    layer = module.layer_idx
+    layer: int = module.layer_idx
     if layer in specx_call.record:
         specx_call.recorded[layer] = Recorded(query[0], None if lse is None else lse[0])
     return out.transpose(1, 2), None

@@ -8,12 +8,14 @@ repeated. This is hybrid tree attention, and the same split serves chunked prefi
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
 from specx.attention.call import AttentionCall
 from specx.attention.kernels import attend, attend_dense, merge
 
-WINDOW_BLOCK = 512  # queries at a time in windowed prefill: a mask of at most block x (block + window)
+WINDOW_BLOCK = (
+    512  # queries at a time in windowed prefill: a mask of at most block x (block + window)
+)
 
 
 def pack(q: Tensor, kv_heads: int) -> Tensor:
@@ -25,8 +27,9 @@ def pack(q: Tensor, kv_heads: int) -> Tensor:
 def tree_attention(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
 ) -> tuple[Tensor, Tensor]:
-    """Hybrid tree attention: q [1, Hq, T, D]; k, v [1, Hkv, prefix + S, D] -> (out, lse [1, Hq, T]).
+    """Hybrid tree attention -> (out [1, Hq, T, D], lse [1, Hq, T]).
 
+    q [1, Hq, T, D]; k, v [1, Hkv, prefix + S, D], the tree's own rows last.
     Source: SpecExtend, section on hybrid tree attention.
     """
     assert call.visible is not None
@@ -44,7 +47,9 @@ def tree_attention(
     return out.reshape(q.shape), lse.reshape(1, heads, rows)
 
 
-def prefill_attention(q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall) -> Tensor:
+def prefill_attention(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
+) -> Tensor:
     """Causal attention of T new tokens behind a prefix; no mask larger than a window block.
 
     q [1, Hq, T, D]; k, v [1, Hkv, prefix + T, D] -> out [1, Hq, T, D].
@@ -75,7 +80,7 @@ def _windowed(q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCa
         columns = torch.arange(first, last, device=q.device)[None]
         visible = (columns <= rows) & (columns > rows - call.window)
         outs.append(
-            F.scaled_dot_product_attention(
+            scaled_dot_product_attention(
                 block, k[:, :, first:last], v[:, :, first:last], attn_mask=visible,
                 scale=scaling, enable_gqa=q.shape[1] != k.shape[1],
             )

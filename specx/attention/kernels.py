@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool = False) -> tuple[Tensor, Tensor]:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool = False
+) -> tuple[Tensor, Tensor]:
     """Attention of ``q`` over all of ``k``, without any mask or causally (T == S).
 
     q [1, H, T, D]; k, v [1, H, S, D] -> (out [1, H, T, D] in q's dtype, lse [1, H, T] float32 or

@@ -39,7 +39,7 @@ class Drafter(Protocol):
 class NoDrafter:
     """Plain decoding: every tree is a bare root."""
 
-    watch = None
+    watch: int | None = None
     levels = 0
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002

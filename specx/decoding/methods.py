@@ -77,5 +77,3 @@ def with_layer(profile: Profile, layer: int) -> Profile:
     """The profile with its retrieval layer fixed."""
     cache = profile.draft_cache.model_copy(update={"layer": layer})
     return profile.model_copy(update={"draft_cache": cache})
-
-

@@ -100,7 +100,7 @@ class DigestReader:
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:
     """Ids of the tokens ``<p0>``, ``<p1>``, … as far as they go."""
-    ids = []
+    ids: list[int] = []
     while (token := vocabulary.get(pattern.format(first + len(ids)))) is not None:
         ids.append(token)
     return ids

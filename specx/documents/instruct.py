@@ -50,15 +50,13 @@ class Instruct:
         """The whole prompt, in the tokenizer's chat template where it has one."""
         content = f"{self._instruction}\n\n{text}"
         if not getattr(self._tokenizer, "chat_template", None):
-            ids: list[int] = self._tokenizer(f"{content}\n\nSummary:")["input_ids"]
-            return ids
+            return list(self._tokenizer(f"{content}\n\nSummary:")["input_ids"])
         chat = [{"role": "user", "content": content}]
         # Templates of reasoning models know enable_thinking; the others ignore it.
         rendered = self._tokenizer.apply_chat_template(
             chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
         )
-        ids = self._tokenizer(rendered, add_special_tokens=False)["input_ids"]
-        return ids
+        return list(self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
 
 class InstructReader:

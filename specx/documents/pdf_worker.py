@@ -126,10 +126,11 @@ def _keep_words_apart() -> None:
     finds a letter's width instead, and takes the gaps between words for kerning: the words of
     justified text then run together.
     """
-    from pypdf.generic import _font
+    try:
+        from pypdf.generic import _font
 
-    original: Callable[..., Any] | None = getattr(_font.Font, "from_font_resource", None)
-    if original is None:  # a pypdf built differently: its text is usable, if worse
+        original: Callable[..., Any] = _font.Font.from_font_resource
+    except (ImportError, AttributeError):  # a pypdf built differently: usable, if worse
         return
 
     def bounded(*args: Any, **kwargs: Any) -> Any:

@@ -68,7 +68,7 @@ class PromptKind(Protocol):
         """The document as one or more prompts of at most ``room`` tokens, nothing left out."""
 
     def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
-        """Prompts that summarize the parts' summaries, or none if these simply follow each other."""
+        """Prompts that summarize the parts' summaries; none if these just follow each other."""
 
     def reader(self, prompt: Prompt) -> OutputReader:
         """A reader for the output that answers ``prompt``."""

@@ -56,6 +56,11 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
     )
 
 
+def allowed_alone(target: LoadedModel) -> torch.Tensor:
+    """Ids that a target may produce when it works without a draft: bool [rows of its lm head]."""
+    return _mask(_tokens(target.tokenizer), target)
+
+
 def _tokens(tokenizer: Any) -> dict[int, str]:
     """Every id with its token, added tokens included."""
     return {i: token for token, i in tokenizer.get_vocab().items()}

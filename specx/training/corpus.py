@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from specx.documents.sentences import split_sentences
 
@@ -111,7 +112,7 @@ def _read(path: Path) -> str:
     return "" if b"\0" in raw[:4096] else raw.decode("utf-8", errors="ignore")
 
 
-def collect(roots: Iterable[Path]) -> Iterator[dict[str, object]]:
+def collect(roots: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """One record per file that has at least three prose paragraphs not seen before."""
     seen: set[bytes] = set()
     for root in roots:
@@ -134,7 +135,7 @@ def collect(roots: Iterable[Path]) -> Iterator[dict[str, object]]:
             yield {"source": str(path.relative_to(root.parent)), "paragraphs": fresh}
 
 
-def read_corpus(path: Path) -> Iterator[dict[str, list[str]]]:
+def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     """The records that :func:`collect` wrote."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
@@ -150,7 +151,7 @@ def main() -> None:
         for record in collect(arguments.roots):
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
             files += 1
-            characters += sum(map(len, record["paragraphs"]))  # type: ignore[arg-type]
+            characters += sum(map(len, record["paragraphs"]))
     print(f"{files} files, {characters / 1e6:.1f} million characters -> {arguments.out}")
 
 

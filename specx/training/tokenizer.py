@@ -1,4 +1,4 @@
-"""The tokenizer of the embedded pair: byte-level BPE with single digits and the digest's markers."""
+"""The embedded pair's tokenizer: byte-level BPE with single digits and the digest's markers."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -106,7 +106,9 @@ def weighted_loss(model: nn.Module, tokens: Tensor, weights: Tensor) -> tuple[Te
     """(loss, share of copied tokens predicted right); tokens, weights [B, L]."""
     logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
     goal, weights = tokens[:, 1:], weights[:, 1:]
-    losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), goal.flatten(), reduction="none")
+    losses = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), goal.flatten(), reduction="none"
+    )
     copied = (weights == WEIGHT_COPY).float()
     right = ((logits.argmax(-1) == goal) * copied).sum() / copied.sum().clamp(min=1)
     return (losses * weights.flatten()).sum() / weights.sum(), right
@@ -115,7 +117,9 @@ def weighted_loss(model: nn.Module, tokens: Tensor, weights: Tensor) -> tuple[Te
 class Trainer:
     """One run of a recipe: model, optimizer, position in the curriculum."""
 
-    def __init__(self, recipe: Recipe, pool: Pool, out: Path, device: torch.device, seed: int) -> None:
+    def __init__(
+        self, recipe: Recipe, pool: Pool, out: Path, device: torch.device, seed: int
+    ) -> None:
         torch.manual_seed(seed)
         self.recipe, self.out, self.device, self.seed = recipe, out, device, seed
         cut = int(len(pool) * (1 - HELD_OUT))
@@ -190,7 +194,10 @@ class Trainer:
         cuda = self.device.type == "cuda"
         rest = torch.utils.data.Subset(task, range(done, phase.steps))
         loader = DataLoader(
-            rest, batch_size=None, num_workers=14 if cuda else 0, prefetch_factor=4 if cuda else None
+            rest,
+            batch_size=None,
+            num_workers=14 if cuda else 0,
+            prefetch_factor=4 if cuda else None,
         )
         for tokens, weights in loader:
             yield tokens.to(self.device), weights.to(self.device)
@@ -247,7 +254,14 @@ def main() -> None:
     trainer = Trainer(recipe, Pool.load(arguments.pool), arguments.out, device, arguments.seed)
     if arguments.resume and trainer.checkpoint.exists():
         trainer.resume()
-    print(json.dumps({"parameters": trainer.model.num_parameters(), "phases": [asdict(p) for p in recipe.phases]}))
+    print(
+        json.dumps(
+            {
+                "parameters": trainer.model.num_parameters(),
+                "phases": [asdict(p) for p in recipe.phases],
+            }
+        )
+    )
     trainer.run()
 
 

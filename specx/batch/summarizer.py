@@ -1,0 +1,235 @@
+"""One document after the other, from text to report, with models that stay loaded."""
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from specx.batch.listener import Listener
+from specx.batch.lossless import check_lossless
+from specx.decoding.forward import cache_shape
+from specx.decoding.loop import context_window, decode
+from specx.decoding.methods import Pair
+from specx.documents.digest import Digest
+from specx.documents.document import Document
+from specx.documents.instruct import Instruct
+from specx.documents.prompt import Output, Prompt, PromptKind, refuse_if_longer
+from specx.errors import UsageError
+from specx.models.memory import check_memory
+from specx.profile import DigestPrompt, Profile
+from specx.records import FellBack, Finished, Method, Step, Tally, Timings
+from specx.reports.environment import environment
+from specx.reports.report import Citation, InputFacts, LosslessCheck, Report
+
+
+@dataclass
+class _Run:
+    """What accumulates while one document is summarized."""
+
+    tally: Tally = field(default_factory=Tally)
+    timings: Timings = field(default_factory=Timings)
+    warnings: list[str] = field(default_factory=list)
+    lossless: LosslessCheck | None = None
+    prompt_tokens: int = 0
+    text: str = ""
+
+    def warn(self, warning: str) -> None:
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+
+class Summarizer:
+    """Summarizes documents with the models of one profile.
+
+    ``partial``: what was written of the document at hand, for whoever has to stop early.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        method: Method,
+        pair: Pair,
+        listener: Listener,
+        *,
+        check: bool = False,
+    ) -> None:
+        self.profile, self.method, self.pair = profile, method, pair
+        self._listener = listener
+        self._check = check
+        self._kind = _prompt_kind(profile, pair)
+        self.partial = ""
+
+    def summarize(self, document: Document, before: Timings) -> Report:
+        """Summarize one document. ``before``: seconds already spent on it (reading, loading).
+
+        Raises DocumentError when it is too long and parts are refused, OutOfMemoryError when
+        its caches do not fit.
+        """
+        started = time.perf_counter()
+        run = _Run(warnings=list(document.warnings))
+        run.timings.add(before)
+        self.partial = ""
+        prompts = self._prompts(document, run, started)
+        outputs, written = self._summarize_parts(prompts, run)
+        citations = [
+            Citation(quote.paragraph + 1, quote.page, quote.sentence)
+            for output in outputs
+            for quote in output.quotes
+        ]
+        run.warnings += _verbatim_warning(outputs)
+        self._time(run, started, before)
+        return Report(
+            input=InputFacts(
+                document.name,
+                len(document.pages) if document.kind == "pdf" else 0,
+                document.characters,
+                run.prompt_tokens,
+                len(prompts),
+            ),
+            profile=self.profile.name,
+            method=self.method,
+            summary=written,
+            tally=run.tally,
+            timings=run.timings,
+            peak_memory_bytes=_peak_memory(self.pair.target.device),
+            environment=self._environment(),
+            citations=citations,
+            warnings=run.warnings,
+            lossless=run.lossless,
+        )
+
+    def _prompts(self, document: Document, run: _Run, started: float) -> list[Prompt]:
+        prompts = self._kind.prompts(document, self._room())
+        if self.profile.long_documents == "refuse":
+            refuse_if_longer(document, prompts, context_window(self.pair, self.profile))
+        run.timings.tokenize = time.perf_counter() - started
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        self._check_memory(longest + self.profile.generation.max_new_tokens)
+        return prompts
+
+    def _room(self) -> int:
+        """Tokens that a prompt may have."""
+        window, limit = (
+            context_window(self.pair, self.profile),
+            self.profile.generation.max_new_tokens,
+        )
+        if limit >= window:
+            raise UsageError(
+                f"max_new_tokens is {limit}, which leaves no room for a document in a window of "
+                f"{window} tokens"
+            )
+        return window - limit
+
+    def _summarize_parts(self, prompts: list[Prompt], run: _Run) -> tuple[list[Output], str]:
+        """The outputs of all prompts, and the summary they make together."""
+        outputs = self._write_all(prompts, run, shown=True)
+        while len(outputs) > 1:
+            again = self._kind.reduce(outputs, self._room())
+            if not again or len(again) >= len(outputs):
+                break  # the parts' summaries follow each other
+            outputs = self._write_all(again, run, shown=len(again) == 1)
+        return outputs, "\n\n".join(output.text for output in outputs if output.text)
+
+    def _write_all(self, prompts: list[Prompt], run: _Run, *, shown: bool) -> list[Output]:
+        """One output a prompt. What will be summarized once more is not shown to the user."""
+        reduces = len(prompts) > 1 and not isinstance(self._kind, Digest)
+        outputs = []
+        for number, prompt in enumerate(prompts, start=1):
+            self._listener.part(number, len(prompts))
+            outputs.append(self._write(prompt, run, shown=shown and not reduces))
+        return outputs
+
+    def _write(self, prompt: Prompt, run: _Run, *, shown: bool) -> Output:
+        reader = self._kind.reader(prompt)
+        ends = self.pair.target.eos_token_ids
+        ids: list[int] = []
+        run.prompt_tokens += len(prompt.token_ids)
+        for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
+            self._listener.on(event)
+            match event:
+                case Step():
+                    run.tally.add(event)
+                    ids += event.tokens
+                    self._show(reader.feed([i for i in event.tokens if i not in ends]), shown)
+                case FellBack():
+                    run.warn(_fallback_warning(event))
+                case Finished():
+                    run.timings.add(event.timings)
+                    if event.reason != "end":
+                        run.warn(_cut_warning(event, self.profile))
+        text, output = reader.finish()
+        self._show(text + "\n\n", shown)
+        if self._check and (run.lossless is None or run.lossless.identical):
+            self._listener.phase("checking against plain decoding")
+            run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, ids)
+        return output
+
+    def _show(self, text: str, shown: bool) -> None:
+        if shown and text:
+            self.partial += text
+            self._listener.write(text)
+
+    def _check_memory(self, tokens: int) -> None:
+        """Refuse, before any work, a prompt whose caches cannot fit."""
+        models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
+        needed = sum(cache_shape(model).bytes_per_token() for model in models) * tokens
+        device = self.pair.target.device
+        check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
+
+    def _time(self, run: _Run, started: float, before: Timings) -> None:
+        """``total`` is wall clock; ``host`` is what no other part claims."""
+        timings = run.timings
+        timings.total = time.perf_counter() - started + before.read + before.load
+        parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
+        timings.host = max(0.0, timings.total - parts)
+
+    def _environment(self) -> dict[str, object]:
+        target, draft = self.pair.target, self.pair.draft
+        device = target.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        return {
+            **environment(),
+            "device": name,
+            "threads": torch.get_num_threads(),
+            "dtype": str(target.dtype).removeprefix("torch."),
+            "target": target.source,
+            "draft": draft.source if draft else None,
+        }
+
+
+def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
+    prompt, tokenizer = profile.prompt, pair.target.tokenizer
+    if isinstance(prompt, DigestPrompt):
+        return Digest(tokenizer, prompt.sentences)
+    return Instruct(tokenizer, prompt.instruction)
+
+
+def _fallback_warning(event: FellBack) -> str:
+    return (
+        f"drafting did not pay (speedup {event.speedup:.2f} over plain decoding, below "
+        f"{event.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+    )
+
+
+def _cut_warning(event: Finished, profile: Profile) -> str:
+    if event.reason == "length":
+        limit = profile.generation.max_new_tokens
+        return f"the output was stopped at max_new_tokens ({limit}); --max-new-tokens allows more"
+    return "the output was stopped at the end of the model's window"
+
+
+def _verbatim_warning(outputs: Sequence[Output]) -> list[str]:
+    quotes = [quote for output in outputs for quote in output.quotes]
+    wrong = sum(not quote.verbatim for quote in quotes)
+    if not wrong:
+        return []
+    return [f"{wrong} of {len(quotes)} sentences differ from the paragraph they cite"]
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: of the device's tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,152 @@
+"""``specx summarize``: documents in, summaries out."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from specx.cli.console import make_console
+from specx.errors import DivergenceError, SpecxError, UsageError
+from specx.profile import Profile, load_profile
+from specx.records import Method
+from specx.reports.live import LiveLine
+from specx.reports.report import Report
+
+if TYPE_CHECKING:
+    from specx.batch.summarizer import Summarizer
+
+_MINI_NOTICE = (
+    "mini copies a document's own sentences (an extractive digest); for a summary in new words "
+    "choose a profile with a larger model: specx profiles ls"
+)
+
+
+def summarize(
+    sources: Annotated[
+        list[str], typer.Argument(help="Files or folders (.pdf .txt .md .jsonl); - is stdin.")
+    ],
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
+    ] = "mini",
+    method: Annotated[
+        Method, typer.Option(help="How to decode; the output is the same.")
+    ] = "specextend",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the report there (.json or .md).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
+    ] = False,
+    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
+    password: Annotated[
+        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of a summary, or of each part.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="0: the most probable token; more: sampling.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Sample from this share of probability.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="Sample from so many tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
+    fallback: Annotated[
+        bool,
+        typer.Option("--fallback/--no-fallback", help="Decode plainly when drafting does not pay."),
+    ] = True,
+    check_lossless: Annotated[
+        bool,
+        typer.Option("--check-lossless", help="Decode plainly too and compare; exit 6 if unlike."),
+    ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
+    ] = "auto",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
+    ] = False,
+) -> None:
+    """Summarize documents: the summary goes to stdout, progress to stderr."""
+    settings = _override(
+        load_profile(profile),
+        {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "seed": seed,
+        },
+        fallback=fallback,
+    )
+    if json and jsonl:
+        raise UsageError("--json and --jsonl exclude each other")
+
+    # torch is imported here, after everything that can be wrong without it.
+    from specx.batch.queue import Queue, find, read_all
+    from specx.batch.results import Destination, Results
+    from specx.documents.read import ReadOptions
+
+    streamed = sys.stdout.isatty() and out is None and not (json or jsonl)
+    format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
+    destination = Destination(sys.stdout, out, report, format_, streamed)
+    found = find(sources)
+    destination.check(len(found))
+    console = make_console(quiet=quiet)
+    stderr = make_console()
+    if settings.target.model.startswith("embedded:"):
+        console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True, highlight=False, markup=False)
+
+    with LiveLine(console, stream_to=sys.stdout if streamed else None) as live:
+        live.start(sources[0])
+        live.phase("reading")
+
+        def prepare() -> "Summarizer":
+            from specx.batch.pair import choose_device, load_pair
+            from specx.batch.summarizer import Summarizer
+
+            pair = load_pair(settings, method, choose_device(device))
+            return Summarizer(settings, method, pair, live, check=check_lossless)
+
+        def on_error(error: SpecxError) -> None:
+            stderr.print(f"specx: {error}", soft_wrap=True, highlight=False, markup=False)
+
+        queue = Queue(prepare, Results(destination, headings=len(found) > 1), live, on_error)
+        items = read_all(found, ReadOptions(password=password, pages=pages))
+        reports = queue.run(items, alone=len(found) == 1)
+    for one in reports:
+        for warning in one.warnings:
+            console.print(
+                f"specx: {one.input.name}: {warning}", soft_wrap=True, highlight=False, markup=False
+            )
+    _raise_divergence(reports)
+
+
+def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -> Profile:
+    """The profile with what the command line says otherwise, checked once more."""
+    given = {name: value for name, value in options.items() if value is not None}
+    data = profile.model_dump()
+    data["generation"] |= given
+    if not fallback:
+        data["fallback"] = {"below": None}
+    try:
+        return Profile.model_validate(data)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _raise_divergence(reports: list[Report]) -> None:
+    for one in reports:
+        check = one.lossless
+        if check is not None and not check.identical:
+            gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
+            raise DivergenceError(
+                f"{one.input.name}: the output differs from plain decoding at token "
+                f"{check.position}{gap}"
+            )

@@ -1,0 +1,97 @@
+"""Problems of a profile as sentences."""
+
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from specx.profile.schema import Profile, sections
+from specx.profile.wording import did_you_mean, dotted, shown
+from specx.profile.yaml_lines import Place, Problem
+
+
+def problem_of(details: Any, lines: dict[Place, int]) -> Problem:
+    """One of pydantic's errors, in our words and with its line."""
+    location = tuple(str(part) for part in details["loc"])
+    section = _section_of(location)
+    place = location if location[:1] != ("prompt",) else _without_tag(location)
+    return Problem(_line(place, lines), _sentence(details, place, section))
+
+
+def _sentence(details: Any, place: Place, section: type[BaseModel]) -> str:
+    key, name, value = place[-1], f"`{dotted(place)}`", details["input"]
+    limits = details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return f"`{dotted(place)}` is missing: {section.model_fields[key].description}"
+        case "extra_forbidden":
+            where = f" in `{dotted(place[:-1])}`" if place[:-1] else ""
+            keys = list(section.model_fields)
+            hint = did_you_mean(key, keys) or f"; known are {', '.join(keys)}"
+            return f"unknown key {shown(key)}{where}{hint}"
+        case "literal_error":
+            return f"{name} is {shown(value)}; {_choices(value, _options(section, key))}"
+        case "union_tag_not_found":
+            return f"`{dotted((*place, 'kind'))}` is missing: digest or instruct"
+        case "union_tag_invalid":
+            kind, options = limits["tag"], ["digest", "instruct"]
+            return f"`{dotted((*place, 'kind'))}` is {shown(kind)}; {_choices(kind, options)}"
+        case "value_error":
+            return f"{name} {limits['error']}"
+        case "greater_than_equal":
+            return f"{name} is {shown(value)}; it must be at least {limits['ge']:.12g}"
+        case "greater_than":
+            return f"{name} is {shown(value)}; it must be more than {limits['gt']:.12g}"
+        case "less_than_equal":
+            return f"{name} is {shown(value)}; it must be at most {limits['le']:.12g}"
+        case "string_too_short":
+            return f"{name} is empty"
+        case kind if kind in _WANTED:
+            return f"{name} is {shown(value)}; it must be {_WANTED[kind]}"
+        case _:
+            return f"{name} is {shown(value)}: {details['msg']}"
+
+
+_KEYS = "keys of its own, indented below it"
+_WANTED = {
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "int_type": "a whole number",
+    "float_type": "a number, such as 0.5",
+    "finite_number": "a finite number",
+    "string_type": "text; put it in quotes",
+    "string_pattern_mismatch": "letters, digits, dots, dashes and underscores",
+}
+
+
+def _section_of(location: Place) -> type[BaseModel]:
+    return dict(sections()).get(location[:-1], Profile)
+
+
+def _without_tag(location: Place) -> Place:
+    """The place of a key of the prompt, whose kind pydantic puts between section and key."""
+    return (location[0], *location[2:])
+
+
+def _options(section: type[BaseModel], key: str) -> list[str]:
+    """The words a key accepts: those of its Literal, which may stand in a union with None."""
+    annotation = section.model_fields[key].annotation
+    words = [word for part in (annotation, *get_args(annotation)) for word in get_args(part)]
+    return list(dict.fromkeys(word for word in words if isinstance(word, str)))
+
+
+def _choices(value: object, options: list[str]) -> str:
+    one_of = "one of " if len(options) > 1 else ""
+    return f"it must be {one_of}{', '.join(options)}{did_you_mean(str(value), options)}"
+
+
+def _line(place: Place, lines: dict[Place, int]) -> int:
+    """The line of a key, or of the closest section around a key that is not in the file."""
+    while place not in lines:
+        place = place[:-1]
+    return lines[place]
+
+
+def report(problems: list[Problem], source: str) -> str:
+    """The message of the error: all problems, one in a line."""
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n".join([f"the profile {source} has {count}:", *(f"  {each}" for each in problems)])

@@ -1,0 +1,270 @@
+"""The schema of a profile: every key with its values, default and meaning."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from specx.profile.wording import shown
+
+Dtype = Literal["float32", "float16", "bfloat16", "auto"]
+Layer = Literal["last", "auto"] | int
+
+EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
+
+
+class Section(BaseModel):
+    """A part of a profile: no unknown keys, no silent conversions, immutable."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
+    )
+
+
+class DigestPrompt(Section):
+    """The prompt of digest models: the document's paragraphs, each with its marker."""
+
+    kind: Literal["digest"] = Field(
+        default="digest", description="the model copies the sentences a document is about"
+    )
+    sentences: int = Field(
+        default=8, ge=4, le=64, description="how many sentences the digest has, at most"
+    )
+
+
+class InstructPrompt(Section):
+    """The prompt of instruction-tuned models: an instruction and the document."""
+
+    kind: Literal["instruct"] = Field(
+        default="instruct", description="the model follows an instruction about the document"
+    )
+    instruction: str = Field(
+        default="Summarize the document in at most 300 words.",
+        min_length=1,
+        description="what the model is asked to do with the document",
+    )
+
+
+class TargetSettings(Section):
+    """The model whose output is printed."""
+
+    model: str = Field(
+        min_length=1, description="hub id, local folder, or `embedded:target` (shipped with specx)"
+    )
+    revision: str | None = Field(
+        default=None, description="branch, tag or commit on the hub; null: the newest"
+    )
+    dtype: Dtype = Field(
+        default="auto", description="number format of weights and caches; auto: the checkpoint's"
+    )
+    window: int | None = Field(
+        default=None, ge=1, description="tokens the model can read; null: from the model's config"
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _embedded_target(cls, model: str) -> str:
+        return _known_embedded(model, "embedded:target")
+
+
+class DraftSettings(Section):
+    """The small model that proposes tokens. It must share the target's vocabulary."""
+
+    kind: Literal["model"] = Field(
+        default="model", description="an independent small language model"
+    )
+    model: str = Field(
+        min_length=1, description="hub id, local folder, or `embedded:draft` (shipped with specx)"
+    )
+    revision: str | None = Field(
+        default=None, description="branch, tag or commit on the hub; null: the newest"
+    )
+    dtype: Dtype | None = Field(
+        default=None, description="number format of weights and caches; null: the target's"
+    )
+    trained_context: int = Field(
+        ge=1,
+        description="tokens of context the draft was trained on, beyond which it guesses badly",
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _embedded_draft(cls, model: str) -> str:
+        return _known_embedded(model, "embedded:draft")
+
+
+class TreeSettings(Section):
+    """The token tree that is drafted and verified in one step (OPT-Tree)."""
+
+    nodes: int = Field(
+        default=50, ge=1, le=63, description="drafted tokens in one tree, the root not counted"
+    )
+    depth: int = Field(
+        default=10, ge=1, le=32, description="levels of the final tree; not more than `nodes`"
+    )
+    threshold: float = Field(
+        default=0.7,
+        ge=0,
+        description="expected accepted tokens one more level must add, or growth stops",
+    )
+
+    @field_validator("depth")
+    @classmethod
+    def _depth_fits_nodes(cls, depth: int, info: ValidationInfo) -> int:
+        nodes = info.data.get("nodes", depth)
+        if depth > nodes:
+            raise ValueError(f"is {depth}, but {nodes} nodes reach at most {nodes} levels")
+        return depth
+
+
+class DraftCacheSettings(Section):
+    """What the draft sees of a long prefix."""
+
+    policy: Literal["full", "streaming", "cross-model"] = Field(
+        default="cross-model",
+        description="full: everything; streaming: the first chunks and the most recent; "
+        "cross-model: the chunks the target attends to",
+    )
+    chunk: int = Field(default=32, ge=1, description="tokens in a chunk")
+    top_k: int = Field(
+        default=32, ge=1, description="chunks in the working cache (not used by full)"
+    )
+    every: int = Field(
+        default=4, ge=1, description="steps between two retrievals (used by cross-model)"
+    )
+    layer: Layer = Field(
+        default="last",
+        description="target layer whose attention selects the chunks, counted from 0; "
+        "last: the final one; auto: picked by measurement (used by cross-model)",
+    )
+    window: int | None = Field(
+        default=512,
+        ge=1,
+        description="sliding window of the draft's prefill in tokens; null: full attention",
+    )
+    sink: int = Field(
+        default=1,
+        ge=0,
+        description="chunks kept from the start of the prefix, out of `top_k` (used by streaming)",
+    )
+
+    @field_validator("layer", mode="before")
+    @classmethod
+    def _layer_is_known(cls, layer: object) -> object:
+        if layer in ("last", "auto") or (type(layer) is int and layer >= 0):
+            return layer
+        raise ValueError(f"is {shown(layer)}; it must be last, auto or a layer counted from 0")
+
+    @field_validator("sink")
+    @classmethod
+    def _sink_leaves_room(cls, sink: int, info: ValidationInfo) -> int:
+        top_k = info.data.get("top_k", sink + 1)
+        if info.data.get("policy") == "streaming" and sink >= top_k:
+            raise ValueError(f"is {sink}; it must be less than top_k ({top_k})")
+        return sink
+
+    @property
+    def working_tokens(self) -> int | None:
+        """Size of the working cache in tokens, or None where the draft sees everything."""
+        return None if self.policy == "full" else self.chunk * self.top_k
+
+
+class GenerationSettings(Section):
+    """How the target chooses its tokens."""
+
+    max_new_tokens: int = Field(default=512, ge=1, description="tokens after which writing stops")
+    temperature: float = Field(
+        default=0.0, ge=0, description="0: the most probable token; more: sampling"
+    )
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="sample from this share of the probability; 1: all"
+    )
+    top_k: int = Field(default=0, ge=0, description="sample from so many tokens; 0: all")
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the sampling")
+
+
+class FallbackSettings(Section):
+    """When to stop drafting because it does not pay."""
+
+    below: float | None = Field(
+        default=1.0,
+        ge=0,
+        description="measured speedup over plain decoding below which drafting stops; null: never",
+    )
+
+
+class Profile(Section):
+    """A complete profile; see ``load_profile``."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="letters, digits, dots, dashes and underscores",
+    )
+    description: str = Field(default="", description="one line for `specx profiles ls`")
+    prompt: Annotated[DigestPrompt | InstructPrompt, Field(discriminator="kind")] = Field(
+        default_factory=InstructPrompt, description="what is asked of the target"
+    )
+    target: TargetSettings = Field(description="the model whose output is printed")
+    draft: DraftSettings | None = Field(
+        description="the model that proposes tokens; null: plain decoding"
+    )
+    tree: TreeSettings = Field(
+        default_factory=TreeSettings, description="the token tree of one step"
+    )
+    draft_cache: DraftCacheSettings = Field(
+        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
+    )
+    generation: GenerationSettings = Field(
+        default_factory=GenerationSettings, description="how the target chooses its tokens"
+    )
+    fallback: FallbackSettings = Field(
+        default_factory=FallbackSettings, description="when to stop drafting"
+    )
+    long_documents: Literal["parts", "refuse"] = Field(
+        default="parts",
+        description="a document longer than the window is summarized in parts, or refused",
+    )
+
+    @field_validator("tree", mode="before")
+    @classmethod
+    def _no_auto_tree_yet(cls, tree: object) -> object:
+        if tree == "auto":
+            raise ValueError(
+                "is auto, which this version does not offer yet; give nodes, depth, threshold"
+            )
+        return tree
+
+    @field_validator("draft_cache")
+    @classmethod
+    def _working_cache_fits_draft(
+        cls, cache: DraftCacheSettings, info: ValidationInfo
+    ) -> DraftCacheSettings:
+        draft, tokens = info.data.get("draft"), cache.working_tokens
+        if draft and tokens and tokens > draft.trained_context:
+            raise ValueError(
+                f"holds chunk × top_k = {tokens} tokens, "
+                f"more than draft.trained_context ({draft.trained_context})"
+            )
+        return cache
+
+
+def _known_embedded(model: str, expected: str) -> str:
+    if model.startswith(EMBEDDED) and model != expected:
+        raise ValueError(f"is {shown(model)}; the only embedded model here is {expected!r}")
+    return model
+
+
+def sections() -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    """Every section of the schema, at the place pydantic gives it: ("prompt", "digest")."""
+    yield (), Profile
+    for name, info in Profile.model_fields.items():
+        for candidate in (info.annotation, *get_args(info.annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
+                yield (name, *tag), candidate

@@ -1,0 +1,67 @@
+"""What a run was measured on, as far as it can be known without importing torch."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from specx import __version__
+
+PACKAGES = ("torch", "transformers", "pypdf")
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
+
+
+def environment() -> dict[str, Any]:
+    """Versions and processor, ready for JSON; None stands for what cannot be found out.
+
+    ``cpu_cores`` and ``cpu_threads`` (two per core with hyperthreading) count what this process
+    may use. What only torch knows, such as the device, is the caller's to add.
+    """
+    cpus = _usable_cpus()
+    return {
+        "specx": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cpu_cores": _cores(cpus),
+        "cpu_threads": len(cpus) or os.cpu_count(),
+        "packages": {package: _version(package) for package in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _usable_cpus() -> set[int]:
+    """Numbers of the logical processors this process may use; empty where nobody says."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _cores(cpus: set[int]) -> int | None:
+    """Physical cores: logical processors that share package and core are one."""
+    try:
+        return len({_core(cpu) for cpu in cpus}) or None
+    except OSError:  # not on Linux, or hidden from a container
+        return None
+
+
+def _core(cpu: int) -> tuple[str, str]:
+    folder = Path(_TOPOLOGY.format(cpu))
+    return (folder / "physical_package_id").read_text(), (folder / "core_id").read_text()
+
+
+def _cpu_name() -> str | None:
+    """The processor's name; ``platform`` knows no more than its family on Linux."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None) or platform.processor() or platform.machine() or None

@@ -1,0 +1,124 @@
+"""The report as a Markdown page for people."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specx.reports.report import Citation, Report
+
+GB = 10**9
+
+_SPECIAL = re.compile(r"([\\`*_<>\[\]|#&])")
+Row = tuple[str, ...]
+
+
+def to_markdown(report: Report) -> str:
+    """Title, summary, citations, figures, latency, environment, warnings; without empty parts."""
+    sections = [
+        f"# Summary of {_plain(report.input.name)}",
+        report.summary.strip() or "(no text)",
+        *_section("Citations", _citations(report.citations)),
+        *_section("Figures", _table(("figure", "value"), _figures(report))),
+        *_section("Acceptance by position", _acceptance(report)),
+        *_section("Latency", _latency(report)),
+        *_section("Environment", _list(_environment(report.environment))),
+        *_section("Warnings", _list(report.warnings)),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    body = "\n".join(lines)
+    return [f"## {title}", body] if body else []
+
+
+def _citations(citations: Iterable[Citation]) -> Iterator[str]:
+    for number, citation in enumerate(citations, 1):
+        place = f"paragraph {citation.paragraph}"
+        if citation.page is not None:
+            place = f"page {citation.page}, {place}"
+        yield f"{number}. “{_plain(citation.sentence)}” ({place})"
+
+
+def _figures(report: Report) -> Iterator[Row]:
+    source, tally, speed = report.input, report.tally, report.to_dict()["tokens_per_second"]
+    pages = f"{_count(source.pages, 'page')}, " if source.pages else ""
+    yield "input", f"{pages}{_count(source.characters, 'character')}"
+    yield "prompt", f"{_count(source.prompt_tokens, 'token')} in {_count(source.parts, 'part')}"
+    yield "profile", report.profile
+    yield "method", report.method
+    yield "tokens written", f"{tally.tokens:,}"
+    yield "steps (target verification passes)", f"{tally.steps:,}"
+    yield "acceptance length τ (tokens per drafting step)", f"{tally.acceptance_length:.2f}"
+    yield "accepted drafts per step (τ without bonus token)", f"{tally.accepted_per_step:.2f}"
+    yield "tokens per second, decoding", f"{speed['decode']:.1f}"
+    yield "tokens per second, end to end", f"{speed['end_to_end']:.1f}"
+    yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
+    if report.lossless is not None:
+        yield "compared with plain decoding", _lossless(report)
+
+
+def _lossless(report: Report) -> str:
+    check = report.lossless
+    if check is None or check.identical:
+        return "identical"
+    gap = "" if check.logit_gap is None else f", logit gap {check.logit_gap:.2g}"
+    return f"differs from token {check.position}{gap}"
+
+
+def _acceptance(report: Report) -> Iterator[str]:
+    """Both definitions, since "acceptance rate" alone may mean either."""
+    rates = report.tally.acceptance_by_position()
+    pairs = zip(rates["unconditional"], rates["conditional"], strict=True)
+    rows = [(str(i), f"{one:.1%}", f"{other:.1%}") for i, (one, other) in enumerate(pairs, 1)]
+    if rows:
+        yield from _table(("position i", "unconditional", "conditional"), rows)
+        yield ""
+        yield "Unconditional: share of the drafting steps that accepted at least i drafts."
+        yield "Conditional: share among the steps that accepted at least i − 1."
+
+
+def _latency(report: Report) -> Iterator[str]:
+    total = report.timings.total
+    rows = [
+        (part.replace("_", " "), f"{seconds:.3f}", f"{seconds / total:.1%}" if total else "")
+        for part, seconds in vars(report.timings).items()
+    ]
+    return _table(("part", "seconds", "share of total"), rows)
+
+
+def _environment(values: dict[str, Any], group: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        label = f"{group}{name.replace('_', ' ')}"
+        if isinstance(value, dict):
+            yield from _environment(value, f"{label}: ")
+        else:
+            yield f"{label}: {'unknown' if value is None else value}"
+
+
+# ---------------------------------------------------------------- notation
+
+
+def _table(head: Row, rows: Iterable[Row]) -> Iterator[str]:
+    """The first column holds names, the others numbers or short text."""
+    yield _row(head)
+    yield "|---|" + "---:|" * (len(head) - 1)
+    for row in rows:
+        yield _row(tuple(_plain(cell) for cell in row))
+
+
+def _row(cells: Row) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _list(items: Iterable[str]) -> Iterator[str]:
+    return (f"- {_plain(item)}" for item in items)
+
+
+def _plain(text: str) -> str:
+    """Text in one line that Markdown shows as it is."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,80 @@
+"""Reports as files: complete or not there at all."""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from specx.errors import UsageError
+from specx.reports.json_lines import to_json
+from specx.reports.markdown import to_markdown
+from specx.reports.report import Report
+
+WRITERS: dict[str, Callable[[Report], str]] = {
+    ".json": lambda report: to_json(report.to_dict()) + "\n",
+    ".md": to_markdown,
+}
+
+
+def check_report_path(path: Path) -> None:
+    """Raise UsageError if no report could be written there: better before a model loads."""
+    _writer(path)
+    folder = path.parent
+    if path.is_dir():
+        raise UsageError(f"cannot write the report {path}: it is a folder")
+    if not folder.is_dir():
+        raise UsageError(f"cannot write the report {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write the report {path}: the folder {folder} is not writable")
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write a report in the form that the name's ending asks for.
+
+    Raises UsageError when there is no such form, or when the file cannot be written.
+    """
+    write_text_atomic(path, _writer(path)(report))
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Write a UTF-8 file such that whoever reads it, even after a crash, finds all or nothing.
+
+    A file that was there keeps its permissions, and a link its place. Raises UsageError when the
+    file cannot be written.
+    """
+    content = text.encode("utf-8", "backslashreplace")  # file names may hold half characters
+    try:
+        target = Path(os.path.realpath(path))
+        _replace(target, content)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _writer(path: Path) -> Callable[[Report], str]:
+    try:
+        return WRITERS[path.suffix.lower()]
+    except KeyError:
+        endings = " or ".join(WRITERS)
+        raise UsageError(
+            f"cannot write the report {path}: the name must end in {endings}"
+        ) from None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write a new file beside the target, and give it the target's name once it is on the disk."""
+    # The name is short and of our own, as the target's may leave no room for an ending.
+    temporary = target.with_name(f".specx-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:  # Ctrl-C as well leaves nothing behind
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

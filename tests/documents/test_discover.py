@@ -1,0 +1,88 @@
+from pathlib import Path, PurePath
+
+import pytest
+
+from specx.documents.discover import discover
+from specx.errors import DocumentError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (
+        "x/b.txt",
+        "x/a.pdf",
+        "x/sub/c.MD",
+        "x/.git/d.txt",
+        "x/.e.txt",
+        "x/f.png",
+        "r.txt",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_gives_its_documents_in_order() -> None:
+    found = discover(["x"])
+    assert [source.path for source in found] == ["x/a.pdf", "x/b.txt", "x/sub/c.MD"]
+    assert [source.relative for source in found] == [PurePath(source.path) for source in found]
+
+
+def test_an_absolute_folder_keeps_its_last_name(folder: Path) -> None:
+    assert discover([str(folder / "x")])[0].relative == PurePath("x/a.pdf")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_current_folder_has_no_name_to_keep() -> None:
+    assert discover(["."])[0].relative == PurePath("r.txt")
+
+
+@pytest.mark.usefixtures("folder")
+def test_files_and_stdin() -> None:
+    found = discover(["x/f.png", "-", "r.txt"])
+    assert [(source.path, str(source.relative)) for source in found] == [
+        ("x/f.png", "f.png"),
+        ("-", "stdin"),
+        ("r.txt", "r.txt"),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_named_twice_is_read_once() -> None:
+    assert [source.path for source in discover(["x/a.pdf", "x", "./x/a.pdf"])] == [
+        "x/a.pdf",
+        "x/b.txt",
+        "x/sub/c.MD",
+    ]
+
+
+def test_files_of_the_same_name_are_told_apart(folder: Path) -> None:
+    (folder / "y").mkdir()
+    (folder / "y/a.pdf").write_text("text")
+    found = [source.relative for source in discover(["x/a.pdf", "y/a.pdf"])]
+    assert len(set(found)) == 2
+    assert not any(path.is_absolute() or ".." in path.parts for path in found)
+
+
+@pytest.mark.usefixtures("folder")
+def test_missing_files_name_a_close_match() -> None:
+    with pytest.raises(DocumentError, match=r"x/b\.text does not exist; did you mean x/b\.txt"):
+        discover(["x/b.text"])
+    with pytest.raises(DocumentError, match="nowhere/q does not exist; check the path"):
+        discover(["nowhere/q"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_without_documents() -> None:
+    with pytest.raises(DocumentError, match="empty holds no documents"):
+        discover(["empty"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_links_that_lead_back_end() -> None:
+    Path("x/loop").symlink_to(Path("x").resolve(), target_is_directory=True)
+    assert len(discover(["x"])) == 3

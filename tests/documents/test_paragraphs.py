@@ -1,0 +1,61 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specx.documents.document import Paragraph
+from specx.documents.hyphenation import Words
+from specx.documents.layout import Block, PageBlocks
+from specx.documents.paragraphs import group_sentences, to_paragraphs
+
+WORDS = Words([])
+
+
+def paragraphs(*pages: list[Block]) -> list[Paragraph]:
+    numbered = [PageBlocks(number, tuple(page)) for number, page in enumerate(pages, start=1)]
+    return list(to_paragraphs(numbered, WORDS))
+
+
+def test_a_paragraph_over_a_page_border_is_joined() -> None:
+    found = paragraphs([Block("Done."), Block("It goes on with moni-")], [Block("toring it.")])
+    assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1)]
+
+
+def test_notes_at_the_foot_do_not_separate() -> None:
+    found = paragraphs(
+        [Block("It goes on", full=True), Block("1 A note.", role="note")],
+        [Block("and ends."), Block("Next.")],
+    )
+    assert [p.text for p in found] == ["It goes on and ends.", "1 A note.", "Next."]
+    assert [p.page for p in found] == [1, 1, 2]
+
+
+def test_a_paragraph_over_three_pages() -> None:
+    found = paragraphs([Block("One,")], [Block("two,")], [Block("three.")])
+    assert found == [Paragraph("One, two, three.", 1)]
+
+
+def test_ended_sentences_headings_and_items_are_not_joined() -> None:
+    pages = (
+        [Block("It ended.")],
+        [Block("lower case")],
+        [Block("Title", role="heading")],
+        [Block("text and", full=False)],
+        [Block("• item", role="item")],
+    )
+    assert len(paragraphs(*pages)) == 5
+
+
+def test_a_long_block_is_grouped_by_sentences() -> None:
+    text = " ".join(f"This is sentence number {n} of a very long block." for n in range(60))
+    groups = group_sentences(text)
+    assert " ".join(groups) == text
+    assert all(150 < len(group) <= 300 for group in groups)
+
+
+def test_up_to_1500_characters_stay_together() -> None:
+    text = "A sentence of words. " * 70
+    assert group_sentences(text.strip()) == [text.strip()]
+
+
+@given(st.text(alphabet="abc .A", max_size=3000).map(lambda text: " ".join(text.split())))
+def test_grouping_loses_nothing(text: str) -> None:
+    assert " ".join(group_sentences(text)) == text

@@ -1,0 +1,225 @@
+"""Good, odd and hostile PDF files, read through the door of the room."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from specx.documents import pdf
+from specx.documents.read import ReadOptions, read_document
+from specx.errors import DocumentError, UsageError
+
+from . import pdfs
+from .conftest import SaveFile
+
+QUICK = ReadOptions(time_limit_s=30)
+PAGES = [
+    "The first page tells how the river was measured in the spring\nand in the summer by the moni-",
+    "toring crews, who went out twice a week. They found little.",
+    "The third page is the last one and says what they made of it.",
+]
+
+
+def test_a_good_file(save: SaveFile) -> None:
+    document = read_document(save("a.pdf", pdfs.text_pdf(PAGES)), QUICK)
+    assert document.kind == "pdf"
+    assert document.warnings == ()
+    assert [page.number for page in document.pages] == [1, 2, 3]
+    assert [(paragraph.page, paragraph.text) for paragraph in document.paragraphs] == [
+        (
+            1,
+            "The first page tells how the river was measured in the spring and in the summer by "
+            "the monitoring crews, who went out twice a week. They found little.",
+        ),
+        (3, "The third page is the last one and says what they made of it."),
+    ]
+
+
+def test_headers_and_footers_go(save: SaveFile) -> None:
+    data = pdfs.text_pdf(PAGES * 2, header="The River Report", footer="Page {n} of 6")
+    text = read_document(save("a.pdf", data), QUICK).text
+    assert "River Report" not in text
+    assert "Page" not in text
+
+
+def test_ligatures_and_hyphens(save: SaveFile) -> None:
+    data = pdfs.ligature_pdf("The ofﬁce found a well-\nknown ﬂow in the VGG-\n19 oxy-\ngen plan.")
+    document = read_document(save("a.pdf", data), QUICK)
+    assert document.text == "The office found a well-known flow in the VGG-19 oxygen plan."
+
+
+def test_pages(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.text_pdf(PAGES))
+    document = read_document(path, ReadOptions(pages="3,1"))
+    assert [page.number for page in document.pages] == [1, 3]
+    with pytest.raises(UsageError, match=r"asks for page 4, but .*a\.pdf has only 3 pages"):
+        read_document(path, ReadOptions(pages="2-9"))
+
+
+def test_junk_before_the_header_and_any_name(save: SaveFile) -> None:
+    data = b"junk\n" + pdfs.text_pdf(PAGES)
+    assert read_document(save("a.txt", data), QUICK).kind == "pdf"
+
+
+def test_the_empty_password_is_tried_first(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.encrypted_pdf(pdfs.text_pdf(PAGES), ""))
+    assert len(read_document(path, QUICK).pages) == 3
+
+
+def test_passwords(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save("a.pdf", pdfs.encrypted_pdf(pdfs.text_pdf(PAGES), "secret"))
+    with pytest.raises(DocumentError, match=r"encrypted; give .*--password or in SPECX_PDF_PASS"):
+        read_document(path)
+    with pytest.raises(DocumentError, match="does not open it; check --password or SPECX_PDF_PASS"):
+        read_document(path, ReadOptions(password="wrong"))
+    assert len(read_document(path, ReadOptions(password="secret")).pages) == 3
+    monkeypatch.setenv("SPECX_PDF_PASSWORD", "secret")
+    assert len(read_document(path).pages) == 3
+    assert len(read_document(path, ReadOptions(password="wrong")).pages) == 3
+
+
+def test_a_scanned_file_names_its_pages(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.scanned_pdf("sss"))
+    with pytest.raises(DocumentError, match=r"looks scanned: pages 1-3 have no text; .*OCR"):
+        read_document(path)
+
+
+def test_a_blank_file_is_not_called_scanned(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match="is blank: page 1 has no text and no images"):
+        read_document(save("a.pdf", pdfs.scanned_pdf("b")))
+
+
+def test_header_only_text_counts_as_none(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.scanned_pdf("ssss", header="Scanned by the archive, page {n}"))
+    with pytest.raises(DocumentError, match="pages 1-4 have no text"):
+        read_document(path)
+
+
+def test_a_mixed_file_warns(save: SaveFile) -> None:
+    document = read_document(save("a.pdf", pdfs.scanned_pdf("tsbts")))
+    (warning,) = document.warnings
+    assert warning == "Pages 2, 5 have no text (scanned or empty) and are missing."
+
+
+def test_blank_pages_need_no_warning(save: SaveFile) -> None:
+    assert read_document(save("a.pdf", pdfs.scanned_pdf("tbt"))).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pdfs.text_pdf(PAGES)[:700], "damaged|no page that can be read"),
+        (b"%PDF-1.7\nnothing of a PDF follows", "damaged"),
+        (pdfs.looping_pdf(), "damaged|without pages"),
+        (pdfs.empty_pdf(), "without pages"),
+        (pdfs.raw_pdf([b"<< /Type /Catalog /Pages 9 0 R >>"]), "damaged|without pages"),
+        (pdfs.raw_pdf([b"null"], root=77), "damaged|without pages"),
+    ],
+    ids=["truncated", "header only", "page tree loop", "no pages", "no page tree", "no root"],
+)
+def test_damaged_files(save: SaveFile, data: bytes, message: str) -> None:
+    with pytest.raises(DocumentError, match=message) as caught:
+        read_document(save("a.pdf", data), QUICK)
+    assert caught.value.exit_code == 3
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bogus_table_of_objects_is_mended(save: SaveFile) -> None:
+    data = pdfs.text_pdf(PAGES)
+    position = data.rindex(b"startxref")
+    broken = data[:position] + b"startxref\n99999999\n%%EOF\n"
+    assert len(read_document(save("a.pdf", broken), QUICK).pages) == 3
+
+
+def test_a_bomb_costs_only_its_page(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.pages_pdf([pdfs.GOOD_PAGE, pdfs.bomb_page(), pdfs.GOOD_PAGE]))
+    document = read_document(path, QUICK)
+    assert len(document.paragraphs) == 2
+    (warning,) = document.warnings
+    assert warning.startswith("Page 2 could not be read and is missing (")
+
+
+def test_a_file_of_bombs_is_refused(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.pages_pdf([pdfs.bomb_page(200)]))
+    with pytest.raises(DocumentError, match="no page that can be read: page 1 failed"):
+        read_document(path, QUICK)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on addresses")
+def test_too_much_memory(save: SaveFile) -> None:
+    page = pdfs.stream(b"BT /F1 12 Tf " + b"(words) Tj " * 600_000 + b"ET")
+    path = save("a.pdf", pdfs.pages_pdf([page]))
+    with pytest.raises(DocumentError, match="needs more than 128 MiB of memory"):
+        read_document(path, ReadOptions(memory_limit_bytes=128 * 2**20))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a timer signal")
+def test_a_slow_page_costs_only_itself(save: SaveFile) -> None:
+    slow = pdfs.stream(b"BT /F1 12 Tf " + b"(words) Tj " * 300_000 + b"ET")
+    path = save("a.pdf", pdfs.pages_pdf([pdfs.GOOD_PAGE, slow]))
+    document = read_document(path, ReadOptions(time_limit_s=8))
+    assert len(document.paragraphs) == 1
+    assert document.warnings[0].endswith("is missing (it takes longer than 2 s).")
+
+
+def test_too_much_time(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.text_pdf(PAGES))
+    started = time.monotonic()
+    with pytest.raises(DocumentError, match=r"longer than 0\.01 s"):
+        read_document(path, ReadOptions(time_limit_s=0.01))
+    assert time.monotonic() - started < 5
+
+
+def test_a_crash_of_the_child_is_one_sentence(
+    save: SaveFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text("import os; os.abort()")
+    monkeypatch.setattr(pdf, "_WORKER", worker)
+    with pytest.raises(DocumentError, match="crashed the PDF reader"):
+        read_document(save("a.pdf", pdfs.text_pdf(PAGES)))
+
+
+def test_an_interrupt_ends_the_child(
+    save: SaveFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, note = tmp_path / "worker.py", tmp_path / "pid"
+    worker.write_text(
+        f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(20)"
+    )
+    monkeypatch.setattr(pdf, "_WORKER", worker)
+    path = save("a.pdf", pdfs.text_pdf(PAGES))
+
+    def interrupt() -> None:
+        while not (note.exists() and note.read_text()):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # A test run in the background of a shell would ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        read_document(path)
+    signal.signal(signal.SIGINT, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
+def test_the_child_finds_everything_from_another_folder(save: SaveFile, tmp_path: Path) -> None:
+    path = save("a.pdf", pdfs.text_pdf(PAGES))
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from specx.documents.read import read_document;"
+        "print(len(read_document(sys.argv[2]).pages));"
+        "print(*(name in sys.modules for name in ('pypdf', 'torch')))"
+    )
+    root = str(Path(pdf.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", program, root, path], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["3", "False", "False"]

@@ -1,0 +1,59 @@
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specx.documents.read import ReadOptions, read_document, read_documents
+from specx.errors import DocumentError, UsageError
+
+from . import pdfs
+from .conftest import SaveFile
+
+
+def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+
+def test_text_and_markdown_by_ending(save: SaveFile) -> None:
+    assert read_document(save("a.txt", b"One.\n\nTwo.")).kind == "text"
+    assert read_document(save("a.md", b"# One\n")).kind == "markdown"
+    assert read_document(save("noending", b"One.")).text == "One."
+
+
+def test_text_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_stdin(monkeypatch, b"One.\r\n\r\nTwo.")
+    document = read_document("-")
+    assert (document.name, document.text) == ("-", "One.\n\nTwo.")
+
+
+def test_a_pdf_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_stdin(monkeypatch, pdfs.text_pdf(["A page of text that came in through a pipe."]))
+    assert read_document("-").text == "A page of text that came in through a pipe."
+
+
+def test_jsonl(save: SaveFile) -> None:
+    path = save("a.jsonl", b'{"text": "One."}\n{"text": "Two."}')
+    assert [document.text for document in read_documents(path)] == ["One.", "Two."]
+    with pytest.raises(DocumentError, match="holds 2 documents"):
+        read_document(path)
+
+
+def test_pages_of_a_text_is_wrong_usage(save: SaveFile) -> None:
+    with pytest.raises(UsageError, match="only for PDF files"):
+        read_document(save("a.txt", b"One."), ReadOptions(pages="1"))
+
+
+def test_wrong_names(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match="named like a PDF and is none"):
+        read_document(save("a.pdf", b"Plain text."))
+    with pytest.raises(DocumentError, match="is empty"):
+        read_document(save("b.pdf", b""))
+    with pytest.raises(DocumentError, match="PNG image"):
+        read_document(save("c.txt", b"\x89PNG\r\n\x1a\n...."))
+    with pytest.raises(DocumentError, match="is a folder"):
+        read_document(str(Path(save("d.txt", b"x")).parent))
+
+
+def test_a_password_is_never_shown() -> None:
+    assert "secret" not in repr(ReadOptions(password="secret"))

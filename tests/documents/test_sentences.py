@@ -1,0 +1,43 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specx.documents.sentences import split_sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["The river rose.", "The town waited."],
+        ["Mr. Smith met Dr. J. R. Jones at St. Mary.", "They spoke."],
+        ["It was sold in the U.S. Government market.", "Then it ended."],
+        ["He moved to the U.S.", "The others stayed."],
+        ["See Fig. 3 and No. 5 of the list, e.g. Table 2.", "Good."],
+        ["Is the answer no?", "No.", "It is yes!", "Really…", "Yes."],
+        ["It rose by 3.5 percent to 1.2 million.", "In 2019 it fell."],
+        ["“We are done.”", "She left (at last.)", "Nobody followed."],
+        ["Fruit, meat, etc. were sold.", "Bread, etc.", "They left."],
+        ["1. The first point is short.", "2. The second is not."],
+        ["Smith et al. (2019) agree.", "Others do not."],
+        ["The meeting began at 9 a.m. on Monday.", "It was long."],
+        ["It opened on Jan. 5 and closed on Dec. 12.", "Few came."],
+        ["Pub. L. No. 104-193 changed that.", "So did 42 U.S.C. 601."],
+        ["Wait... what is this?", "Nothing."],
+    ],
+)
+def test_split(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+def test_nothing_gives_nothing() -> None:
+    assert split_sentences(" \n ") == []
+
+
+@given(st.text(alphabet=st.sampled_from("abcAB .!?\"')(12U.S\n…"), max_size=80))
+def test_nothing_is_lost(text: str) -> None:
+    assert " ".join(split_sentences(text)) == " ".join(text.split())
+
+
+@given(st.text(max_size=60))
+def test_nothing_is_lost_of_any_text(text: str) -> None:
+    assert " ".join(split_sentences(text)) == " ".join(text.split())

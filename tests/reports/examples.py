@@ -1,0 +1,39 @@
+"""A report small enough to work out every figure by hand."""
+
+from specx.records import Step, Tally, Timings
+from specx.reports.report import Citation, InputFacts, Report
+
+# One token from prefill, then five passes: 0, 1, 2 and 2 drafts accepted, and one without drafts.
+STEPS = (
+    Step(tokens=(1,), drafted=0, accepted=0, seconds=0.0, passes=0),
+    Step(tokens=(2,), drafted=8, accepted=0, seconds=0.1),
+    Step(tokens=(3, 4), drafted=8, accepted=1, seconds=0.1),
+    Step(tokens=(5, 6, 7), drafted=8, accepted=2, seconds=0.1),
+    Step(tokens=(8, 9, 10), drafted=6, accepted=2, seconds=0.1),
+    Step(tokens=(11,), drafted=0, accepted=0, seconds=0.1),
+)
+
+
+def make_tally() -> Tally:
+    tally = Tally()
+    for step in STEPS:
+        tally.add(step)
+    return tally
+
+
+def make_report(name: str = "report.pdf") -> Report:
+    return Report(
+        input=InputFacts(name, pages=12, characters=34567, prompt_tokens=8901, parts=1),
+        profile="mini",
+        method="specextend",
+        summary="First sentence.\nSecond sentence.",
+        tally=make_tally(),
+        timings=Timings(read=0.5, target_prefill=1.0, drafting=0.2, verification=0.3, total=2.0),
+        peak_memory_bytes=1_230_000_000,
+        environment={"specx": "0.1.0", "cpu": None, "packages": {"torch": "2.13.0"}},
+        citations=[
+            Citation(paragraph=3, page=2, sentence="First *sentence*."),
+            Citation(paragraph=9, page=None, sentence="Second | sentence."),
+        ],
+        warnings=["page 4 has no text"],
+    )
