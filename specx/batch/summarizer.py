@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from specx.batch.calibration import resolve_layer
 from specx.batch.listener import Listener
 from specx.batch.lossless import check_lossless
 from specx.decoding.forward import cache_shape
@@ -55,10 +56,14 @@ class Summarizer:
         *,
         check: bool = False,
     ) -> None:
-        self.profile, self.method, self.pair = profile, method, pair
+        self.method, self.pair = method, pair
         self._listener = listener
         self._check = check
         self._kind = _prompt_kind(profile, pair)
+        self.profile = profile
+        if method == "specextend":
+            window = context_window(pair, profile)
+            self.profile = resolve_layer(profile, pair, self._kind, listener, window)
         self.partial = ""
 
     def summarize(self, document: Document, before: Timings) -> Report:
