@@ -35,7 +35,9 @@ def resolve_layer(
         listener.phase("calibrating the retrieval layer (once for this pair)")
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))
-        with contextlib.suppress(OSError, SpecxError):  # a read-only home costs time, not the summary
+        with contextlib.suppress(
+            OSError, SpecxError
+        ):  # a read-only home costs time, not the summary
             known.parent.mkdir(parents=True, exist_ok=True)
             write_text_atomic(known, json.dumps(layers, indent=2, sort_keys=True) + "\n")
     return with_layer(profile, layers[key])
@@ -54,7 +56,10 @@ def _key(profile: Profile, pair: Pair) -> str:
     """Whatever changes the outcome: models as they are loaded, and how the draft works."""
     assert pair.draft is not None
     parts = [
-        *(f"{model.source} {model.weight_bytes} {model.dtype}" for model in (pair.target, pair.draft)),
+        *(
+            f"{model.source} {model.weight_bytes} {model.dtype}"
+            for model in (pair.target, pair.draft)
+        ),
         profile.tree.model_dump_json(),
         profile.draft_cache.model_dump_json(),
         profile.prompt.model_dump_json(),

@@ -1,16 +1,20 @@
 """Where results go: stdout, one file, or a folder with a summary and a report for each document."""
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
 from specx.errors import SpecxError, UsageError
 from specx.reports.json_lines import to_json, to_json_line
+from specx.reports.progress import printable
 from specx.reports.report import Report
 from specx.reports.writers import check_report_path, write_report, write_text_atomic
 
 Format = Literal["text", "json", "jsonl"]
 _FILE_ENDINGS = {".md", ".txt"}
+_OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, never of folders
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,11 @@ class Destination:
     format: Format = "text"
     streamed: bool = False
 
-    def check(self, documents: int) -> None:
-        """Raise UsageError, before any model loads, for what cannot work with so many inputs."""
+    def check(self, documents: int, inputs: Iterable[str] = ()) -> None:
+        """Raise UsageError, before any model loads, for what cannot work with these inputs.
+
+        ``documents``: how many there are, as far as is known; ``inputs``: the files themselves.
+        """
         if documents > 1 and self.report is not None:
             raise UsageError(
                 "--report names one file and there are several inputs; use --out FOLDER, which "
@@ -43,8 +50,28 @@ class Destination:
             )
         if self.report is not None:
             check_report_path(self.report)
-        if self.out is not None and self._out_is_file() and not self.out.parent.is_dir():
-            raise UsageError(f"cannot write {self.out}: there is no folder {self.out.parent}")
+        if self.out is not None:
+            self._check_out(self.out)
+        read = {Path(name).resolve() for name in inputs}
+        for option, path in (("--out", self.out), ("--report", self.report)):
+            if path is not None and path.resolve() in read and not path.is_dir():
+                raise UsageError(f"{option} {path} is an input itself; choose another name")
+        if self.out is not None and self.out == self.report:
+            raise UsageError(f"--out and --report both name {self.out}; choose two names")
+
+    def _check_out(self, out: Path) -> None:
+        if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
+            raise UsageError(
+                f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
+            )
+        folder = out.parent if self._out_is_file() else out
+        if self._out_is_file() and not folder.is_dir():
+            raise UsageError(f"cannot write {out}: there is no folder {folder}")
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not there.is_dir():
+            raise UsageError(f"cannot write into {out}: {there} is no folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UsageError(f"cannot write into {out}: the folder {there} is not writable")
 
     def _out_is_file(self) -> bool:
         assert self.out is not None
@@ -73,14 +100,19 @@ class Results:
         self._headings = headings
 
     def heading(self, name: str) -> str:
-        return f"# {name}\n\n" if self._headings else ""
+        """What stands above a summary on stdout."""
+        return f"# {printable(name)}\n\n" if self._headings else ""
+
+    @property
+    def ending(self) -> str:
+        """What stands below a summary on stdout, behind its last line."""
+        return "\n\n" if self._headings else ""
 
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
         path = self._to.summary_path(relative)
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(path, report.summary + "\n")
+            _write(path, report.summary + "\n")
         report_path = self._to.report_path(relative)
         if report_path is not None:
             write_report(report, report_path)
@@ -89,8 +121,7 @@ class Results:
         elif self._to.format == "jsonl":
             self._print(to_json_line({"index": index, **report.to_dict()}))
         elif path is None and not self._to.streamed:
-            end = "\n" if self._headings else ""
-            self._print(self.heading(report.input.name) + report.summary + end)
+            self._print(self.heading(report.input.name) + report.summary + self.ending[:-1])
 
     def failed(self, name: str, error: SpecxError, index: int) -> None:
         """Record a document that could not be done, where the format has a place for it."""
@@ -105,11 +136,19 @@ class Results:
         if not text:
             return
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(path, text + "\n")
+            _write(path, text + "\n")
         elif self._to.format == "text" and not self._to.streamed:
             self._print(text)
 
     def _print(self, text: str) -> None:
         self._to.stdout.write(text + "\n")
         self._to.stdout.flush()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, the folders above it as well. Raises UsageError when that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    write_text_atomic(path, text)

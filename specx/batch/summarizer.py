@@ -17,7 +17,7 @@ from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.instruct import Instruct
 from specx.documents.prompt import Output, Prompt, PromptKind, refuse_if_longer
-from specx.errors import UsageError
+from specx.errors import DocumentError, UsageError
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
 from specx.records import FellBack, Finished, Method, Step, Tally, Timings
@@ -34,7 +34,8 @@ class _Run:
     warnings: list[str] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     prompt_tokens: int = 0
-    text: str = ""
+    fell_back: list[FellBack] = field(default_factory=list)
+    check_s: float = 0.0  # --check-lossless; not part of what the summary cost
 
     def warn(self, warning: str) -> None:
         if warning not in self.warnings:
@@ -44,7 +45,8 @@ class _Run:
 class Summarizer:
     """Summarizes documents with the models of one profile.
 
-    ``partial``: what was written of the document at hand, for whoever has to stop early.
+    ``partial``: what was written of the document at hand, for whoever has to stop early; the
+    summaries of parts too, until they are summarized once more.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Summarizer:
         self._listener = listener
         self._check = check
         self._kind = _prompt_kind(profile, pair)
+        self._room = _room(profile, pair)
         self.profile = profile
         if method == "specextend":
             window = context_window(pair, profile)
@@ -69,8 +72,8 @@ class Summarizer:
     def summarize(self, document: Document, before: Timings) -> Report:
         """Summarize one document. ``before``: seconds already spent on it (reading, loading).
 
-        Raises DocumentError when it is too long and parts are refused, OutOfMemoryError when
-        its caches do not fit.
+        Raises DocumentError when it has no text, or is too long and parts are refused;
+        OutOfMemoryError when its caches do not fit.
         """
         started = time.perf_counter()
         run = _Run(warnings=list(document.warnings))
@@ -83,7 +86,7 @@ class Summarizer:
             for output in outputs
             for quote in output.quotes
         ]
-        run.warnings += _verbatim_warning(outputs)
+        run.warnings += [*_fallback_warning(run.fell_back), *_verbatim_warning(outputs)]
         self._time(run, started, before)
         return Report(
             input=InputFacts(
@@ -106,87 +109,94 @@ class Summarizer:
         )
 
     def _prompts(self, document: Document, run: _Run, started: float) -> list[Prompt]:
-        prompts = self._kind.prompts(document, self._room())
+        if not document.text.strip():
+            raise DocumentError(f"{document.name} has no text; there is nothing to summarize")
+        prompts = self._kind.prompts(document, self._room)
         if self.profile.long_documents == "refuse":
-            refuse_if_longer(document, prompts, context_window(self.pair, self.profile))
+            refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - started
         longest = max(len(prompt.token_ids) for prompt in prompts)
         self._check_memory(longest + self.profile.generation.max_new_tokens)
         return prompts
 
-    def _room(self) -> int:
-        """Tokens that a prompt may have."""
-        window, limit = (
-            context_window(self.pair, self.profile),
-            self.profile.generation.max_new_tokens,
-        )
-        if limit >= window:
-            raise UsageError(
-                f"max_new_tokens is {limit}, which leaves no room for a document in a window of "
-                f"{window} tokens"
-            )
-        return window - limit
-
     def _summarize_parts(self, prompts: list[Prompt], run: _Run) -> tuple[list[Output], str]:
         """The outputs of all prompts, and the summary they make together."""
-        outputs = self._write_all(prompts, run, shown=True)
+        outputs, shown = self._write_all(prompts, run)
         while len(outputs) > 1:
-            again = self._kind.reduce(outputs, self._room())
+            again = self._kind.reduce(outputs, self._room)
             if not again or len(again) >= len(outputs):
                 break  # the parts' summaries follow each other
-            outputs = self._write_all(again, run, shown=len(again) == 1)
-        return outputs, "\n\n".join(output.text for output in outputs if output.text)
+            outputs, shown = self._write_all(again, run)
+        summary = "\n\n".join(output.text for output in outputs if output.text)
+        if not shown:
+            self._listener.write(summary)
+        return outputs, summary
 
-    def _write_all(self, prompts: list[Prompt], run: _Run, *, shown: bool) -> list[Output]:
-        """One output a prompt. What will be summarized once more is not shown to the user."""
-        reduces = len(prompts) > 1 and not isinstance(self._kind, Digest)
+    def _write_all(self, prompts: list[Prompt], run: _Run) -> tuple[list[Output], bool]:
+        """One output a prompt, and whether the user saw them as they were written.
+
+        What will be summarized once more is not shown.
+        """
+        shown = len(prompts) == 1 or isinstance(self._kind, Digest)
+        self.partial = ""
         outputs = []
         for number, prompt in enumerate(prompts, start=1):
             self._listener.part(number, len(prompts))
-            outputs.append(self._write(prompt, run, shown=shown and not reduces))
-        return outputs
+            outputs.append(self._write(prompt, run, shown=shown))
+        return outputs, shown
 
     def _write(self, prompt: Prompt, run: _Run, *, shown: bool) -> Output:
         reader = self._kind.reader(prompt)
         ends = self.pair.target.eos_token_ids
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
+        gap = "\n\n" if self.partial else ""
         for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
             self._listener.on(event)
             match event:
                 case Step():
                     run.tally.add(event)
                     ids += event.tokens
-                    self._show(reader.feed([i for i in event.tokens if i not in ends]), shown)
+                    text = reader.feed([i for i in event.tokens if i not in ends])
+                    gap = self._add(text, gap, shown=shown)
                 case FellBack():
-                    run.warn(_fallback_warning(event))
+                    run.fell_back.append(event)
                 case Finished():
                     run.timings.add(event.timings)
                     if event.reason != "end":
                         run.warn(_cut_warning(event, self.profile))
         text, output = reader.finish()
-        self._show(text + "\n\n", shown)
+        self._add(text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
+            started = time.perf_counter()
             self._listener.phase("checking against plain decoding")
             run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, ids)
+            run.check_s += time.perf_counter() - started
         return output
 
-    def _show(self, text: str, shown: bool) -> None:
-        if shown and text:
-            self.partial += text
-            self._listener.write(text)
+    def _add(self, text: str, gap: str, *, shown: bool) -> str:
+        """Take new text; returns the gap that is still to be put in front of the next."""
+        if not text:
+            return gap
+        self.partial += gap + text
+        if shown:
+            self._listener.write(gap + text)
+        return ""
 
     def _check_memory(self, tokens: int) -> None:
         """Refuse, before any work, a prompt whose caches cannot fit."""
         models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
         needed = sum(cache_shape(model).bytes_per_token() for model in models) * tokens
         device = self.pair.target.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what torch keeps of earlier documents is free
         check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
 
     def _time(self, run: _Run, started: float, before: Timings) -> None:
-        """``total`` is wall clock; ``host`` is what no other part claims."""
+        """``total`` is wall clock, without checking; ``host`` is what no other part claims."""
         timings = run.timings
-        timings.total = time.perf_counter() - started + before.read + before.load
+        spent = time.perf_counter() - started - run.check_s
+        timings.total = spent + before.read + before.load
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
         timings.host = max(0.0, timings.total - parts)
 
@@ -211,11 +221,26 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     return Instruct(tokenizer, prompt.instruction)
 
 
-def _fallback_warning(event: FellBack) -> str:
-    return (
-        f"drafting did not pay (speedup {event.speedup:.2f} over plain decoding, below "
-        f"{event.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
-    )
+def _room(profile: Profile, pair: Pair) -> int:
+    """Tokens that a prompt may have. Raises UsageError when the output takes the whole window."""
+    window, limit = context_window(pair, profile), profile.generation.max_new_tokens
+    if limit >= window:
+        raise UsageError(
+            f"max_new_tokens is {limit}, which leaves no room for a document in a window of "
+            f"{window} tokens; lower it"
+        )
+    return window - limit
+
+
+def _fallback_warning(events: Sequence[FellBack]) -> list[str]:
+    """One sentence, however many parts it happened in."""
+    if not events:
+        return []
+    worst = min(events, key=lambda event: event.speedup)
+    return [
+        f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
+        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+    ]
 
 
 def _cut_warning(event: Finished, profile: Profile) -> str:

@@ -1,14 +1,17 @@
 """``specx summarize``: documents in, summaries out."""
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from pydantic import ValidationError
 
 from specx.cli.console import make_console
-from specx.errors import DivergenceError, SpecxError, UsageError
+from specx.errors import SpecxError, UsageError
 from specx.profile import Profile, load_profile
+from specx.profile.messages import problem_of
 from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.report import Report
@@ -30,8 +33,12 @@ def summarize(
         str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
     ] = "mini",
     method: Annotated[
-        Method, typer.Option(help="How to decode; the output is the same.")
-    ] = "specextend",
+        Method | None,
+        typer.Option(
+            help="How to decode; the output is the same. Without it: specextend, or plain where "
+            "the profile has no draft."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
@@ -85,10 +92,11 @@ def summarize(
         },
         fallback=fallback,
     )
+    chosen: Method = method or ("specextend" if settings.draft else "plain")
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
-    # torch is imported here, after everything that can be wrong without it.
+    # None of these imports torch, which takes seconds: the models' loading does.
     from specx.batch.queue import Queue, find, read_all
     from specx.batch.results import Destination, Results
     from specx.documents.read import ReadOptions
@@ -97,11 +105,9 @@ def summarize(
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     destination = Destination(sys.stdout, out, report, format_, streamed)
     found = find(sources)
-    destination.check(len(found))
+    destination.check(len(found), sources)
     console = make_console(quiet=quiet)
-    stderr = make_console()
-    if settings.target.model.startswith("embedded:"):
-        console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True, highlight=False, markup=False)
+    errors = make_console() if quiet else console  # the live line gives way to its own console
 
     with LiveLine(console, stream_to=sys.stdout if streamed else None) as live:
         live.start(sources[0])
@@ -111,21 +117,26 @@ def summarize(
             from specx.batch.pair import choose_device, load_pair
             from specx.batch.summarizer import Summarizer
 
-            pair = load_pair(settings, method, choose_device(device))
-            return Summarizer(settings, method, pair, live, check=check_lossless)
+            if settings.target.model.startswith("embedded:"):
+                console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
+            pair = load_pair(settings, chosen, choose_device(device))
+            return Summarizer(settings, chosen, pair, live, check=check_lossless)
 
         def on_error(error: SpecxError) -> None:
-            stderr.print(f"specx: {error}", soft_wrap=True, highlight=False, markup=False)
+            errors.print(f"specx: {error}", soft_wrap=True)
 
-        queue = Queue(prepare, Results(destination, headings=len(found) > 1), live, on_error)
+        def on_done(report: Report) -> None:
+            for warning in report.warnings:
+                console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+
         items = read_all(found, ReadOptions(password=password, pages=pages))
-        reports = queue.run(items, alone=len(found) == 1)
-    for one in reports:
-        for warning in one.warnings:
-            console.print(
-                f"specx: {one.input.name}: {warning}", soft_wrap=True, highlight=False, markup=False
-            )
-    _raise_divergence(reports)
+        several = len(found) > 1
+        if not several:  # a file of JSON lines may hold many documents: read it to know
+            only = list(items)
+            destination.check(len(only))
+            several, items = len(only) > 1, iter(only)
+        results = Results(destination, headings=several)
+        Queue(prepare, results, live, on_done, on_error).run(items, alone=not several)
 
 
 def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -> Profile:
@@ -137,16 +148,11 @@ def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -
         data["fallback"] = {"below": None}
     try:
         return Profile.model_validate(data)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    except ValidationError as error:
+        problems = [problem_of(details, {(): 0}).sentence for details in error.errors()]
+        raise UsageError(_in_options("; ".join(problems))) from error
 
 
-def _raise_divergence(reports: list[Report]) -> None:
-    for one in reports:
-        check = one.lossless
-        if check is not None and not check.identical:
-            gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
-            raise DivergenceError(
-                f"{one.input.name}: the output differs from plain decoding at token "
-                f"{check.position}{gap}"
-            )
+def _in_options(sentence: str) -> str:
+    """A sentence about keys of a profile as one about the options that set them."""
+    return re.sub(r"`generation\.(\w+)`", lambda key: "--" + key[1].replace("_", "-"), sentence)

@@ -14,9 +14,11 @@ from specx.documents.prompt import (
     Prompt,
     Quote,
     Unit,
+    encode_text,
     make_units,
     pack,
     token_counter,
+    too_little_room,
 )
 from specx.errors import ModelError
 
@@ -28,15 +30,19 @@ class Digest:
         self._tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
-        self._request = [vocabulary.get("<sum>"), vocabulary.get(f"<n{sentences}>")]
-        if not self._markers or None in self._request:
+        self._sum = vocabulary.get("<sum>")
+        self._lengths = _numbered(vocabulary, "<n{}>", first=1)
+        self._sentences = sentences
+        if not self._markers or self._sum is None or len(self._lengths) < sentences:
             raise ModelError(
                 "the prompt kind digest needs a model with paragraph markers such as the embedded "
                 "one; use kind: instruct for this model"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
-        room -= len(self._request)
+        room -= 2  # the request
+        if room < 2:  # a marker and a token
+            raise too_little_room(room)
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
         units = [Unit(u.paragraph, u.page, u.text, u.tokens + 1) for u in units]  # its marker
         parts = pack(units, room, most=len(self._markers))
@@ -49,53 +55,65 @@ class Digest:
         return DigestReader(self._tokenizer, self._markers, prompt.units)
 
     def _prompt(self, part: list[Unit]) -> Prompt:
-        rows = self._tokenizer([unit.text for unit in part], add_special_tokens=False)["input_ids"]
+        rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        return Prompt((*ids, *self._request), tuple(part))
+        sentences = min(self._sentences, len(part))  # no more than there are paragraphs
+        return Prompt((*ids, self._sum, self._lengths[sentences - 1]), tuple(part))
 
 
 class DigestReader:
-    """Cuts the output at its markers and cites the paragraph of each sentence."""
+    """Cuts the output at its markers and cites the paragraph of each sentence.
+
+    The pieces handed out add up to the text: sentences with their citations, blank lines between.
+    """
 
     def __init__(self, tokenizer: Any, markers: Sequence[int], units: Sequence[Unit]) -> None:
         self._tokenizer, self._units = tokenizer, units
         self._marked = {token: index for index, token in enumerate(markers)}
         self._unit: Unit | None = None
         self._sentence = Detokenizer(tokenizer)
+        self._shown = 0  # characters of the open sentence that are in the text
         self._quotes: list[Quote] = []
         self._text = ""
 
     def feed(self, ids: Sequence[int]) -> str:
-        shown = ""
+        before = len(self._text)
         for token in ids:
             if token in self._marked:
-                shown += self._close()
+                self._close()
                 index = self._marked[token]
                 self._unit = self._units[index] if index < len(self._units) else None
             else:
-                shown += self._sentence.feed([token])
-        self._text += shown
-        return shown
+                self._sentence.feed([token])
+                self._write()
+        return self._text[before:]
 
     def finish(self) -> tuple[str, Output]:
-        shown = self._close().rstrip()
-        self._text += shown
-        return shown, Output(self._text.strip(), tuple(self._quotes))
+        before = len(self._text)
+        self._close()
+        return self._text[before:], Output(self._text, tuple(self._quotes))
 
-    def _close(self) -> str:
-        """End the open sentence: its citation, and a blank line."""
-        rest = self._sentence.finish()
+    def _write(self) -> str:
+        """Add what is new of the open sentence; white space waits for the word behind it."""
         sentence = self._sentence.text.strip()
-        self._sentence = Detokenizer(self._tokenizer)
+        if sentence and not self._shown and self._text:
+            self._text += "\n\n"
+        self._text += sentence[self._shown :]
+        self._shown = len(sentence)
+        return sentence
+
+    def _close(self) -> None:
+        """End the open sentence with its citation."""
+        self._sentence.finish()
+        sentence = self._write()
+        self._sentence, self._shown = Detokenizer(self._tokenizer), 0
         unit, self._unit = self._unit, None
-        if not sentence:
-            return rest
-        if unit is None:  # a marker that stands for no paragraph: the text stays, uncited
-            return f"{rest}\n\n"
+        if not sentence or unit is None:  # without a paragraph the text stays, uncited
+            return
         verbatim = " ".join(sentence.split()) in " ".join(unit.text.split())
         self._quotes.append(Quote(unit.paragraph, unit.page, sentence, verbatim))
         page = "" if unit.page is None else f", p. {unit.page}"
-        return f"{rest} [¶{unit.paragraph + 1}{page}]\n\n"
+        self._text += f" [¶{unit.paragraph + 1}{page}]"
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:

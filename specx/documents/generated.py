@@ -10,38 +10,113 @@ import random
 from specx.documents.document import Document, Paragraph
 
 _BODIES = (
-    "Water Board|Harbour Authority|Rail Inspectorate|Forest Service|Public Library Council|"
-    "Energy Office|School Commission|Bridge Directorate|Food Laboratory|Land Registry|"
-    "Fire Service|Housing Agency|Postal Union|Weather Bureau|Road Fund|Seed Institute"
-).split("|")
+    "Water Board",
+    "Harbour Authority",
+    "Rail Inspectorate",
+    "Forest Service",
+    "Public Library Council",
+    "Energy Office",
+    "School Commission",
+    "Bridge Directorate",
+    "Food Laboratory",
+    "Land Registry",
+    "Fire Service",
+    "Housing Agency",
+    "Postal Union",
+    "Weather Bureau",
+    "Road Fund",
+    "Seed Institute",
+)
 _PLACES = (
-    "Arnholt|Bexley Moor|Carrow|Dunmere|Eastvale|Fenwick|Gorlan|Hasse|Ivenrode|Jarlby|Kestrel Bay|"
-    "Lornsted|Marwick|Nordhafen|Ostrava Field|Pellworm|Quarnby|Rossmoor|Selwick|Tarrow|Ulmen"
-).split("|")
+    "Arnholt",
+    "Bexley Moor",
+    "Carrow",
+    "Dunmere",
+    "Eastvale",
+    "Fenwick",
+    "Gorlan",
+    "Hasse",
+    "Ivenrode",
+    "Jarlby",
+    "Kestrel Bay",
+    "Lornsted",
+    "Marwick",
+    "Nordhafen",
+    "Ostrava Field",
+    "Pellworm",
+    "Quarnby",
+    "Rossmoor",
+    "Selwick",
+    "Tarrow",
+    "Ulmen",
+)
 _PEOPLE = (
-    "Anna Lindqvist|Tomas Berger|Ruth Okafor|Henrik Maas|Celia Durand|Iwan Petrov|Maya Sandoval|"
-    "Owen Pritchard|Leila Haddad|Jonas Weiss|Grace Mbeki|Viktor Salo"
-).split("|")
+    "Anna Lindqvist",
+    "Tomas Berger",
+    "Ruth Okafor",
+    "Henrik Maas",
+    "Celia Durand",
+    "Iwan Petrov",
+    "Maya Sandoval",
+    "Owen Pritchard",
+    "Leila Haddad",
+    "Jonas Weiss",
+    "Grace Mbeki",
+    "Viktor Salo",
+)
 _THINGS = (
-    "pumping stations|timber stocks|signal boxes|reading rooms|grain stores|steel bridges|"
-    "ferry terminals|heating networks|soil samples|night trains|flood gates|tenancy records|"
-    "storm warnings|road surfaces|fire engines|seed collections|postal routes|power lines"
-).split("|")
+    "pumping stations",
+    "timber stocks",
+    "signal boxes",
+    "reading rooms",
+    "grain stores",
+    "steel bridges",
+    "ferry terminals",
+    "heating networks",
+    "soil samples",
+    "night trains",
+    "flood gates",
+    "tenancy records",
+    "storm warnings",
+    "road surfaces",
+    "fire engines",
+    "seed collections",
+    "postal routes",
+    "power lines",
+)
 _QUALITIES = (
-    "older than planned|cheaper than expected|unevenly distributed|well maintained|badly documented|"
-    "at the limit of their capacity|in better condition than in the year before|"
-    "more often out of service than reported|larger than the demand"
-).split("|")
+    "older than planned",
+    "cheaper than expected",
+    "unevenly distributed",
+    "well maintained",
+    "badly documented",
+    "at the limit of their capacity",
+    "in better condition than in the year before",
+    "more often out of service than reported",
+    "larger than the demand",
+)
 _CAUSES = (
-    "a shortage of trained staff|two dry summers in a row|a change in the accounting rules|"
-    "late deliveries of spare parts|the merger of three districts|a dispute over ownership|"
-    "higher prices for electricity|a fault in the measuring equipment|new safety requirements"
-).split("|")
+    "a shortage of trained staff",
+    "two dry summers in a row",
+    "a change in the accounting rules",
+    "late deliveries of spare parts",
+    "the merger of three districts",
+    "a dispute over ownership",
+    "higher prices for electricity",
+    "a fault in the measuring equipment",
+    "new safety requirements",
+)
 _ACTIONS = (
-    "hire additional inspectors|replace the remaining units|publish its figures every quarter|"
-    "close the least used sites|share its stores with the neighbours|test a cheaper design|"
-    "move the archive to a dry building|train its own mechanics|ask for a second opinion"
-).split("|")
+    "hire additional inspectors",
+    "replace the remaining units",
+    "publish its figures every quarter",
+    "close the least used sites",
+    "share its stores with the neighbours",
+    "test a cheaper design",
+    "move the archive to a dry building",
+    "train its own mechanics",
+    "ask for a second opinion",
+)
 
 _TOPICS = (
     "The {body} examined the {things} of {place} and found them {quality}.",
@@ -55,10 +130,10 @@ _DETAILS = (
     "The main reason was {cause}.",
     "Of {count} units inspected, {part} had to be taken out of use within {months} months.",
     "{person} recommended to {action} before the end of {year}.",
-    "The cost rose from {money} to {money2} million crowns, which the {body} attributed to {cause}.",
+    "Costs rose from {money} to {money2} million crowns, which the {body} attributed to {cause}.",
     "In {place2}, by contrast, the {things2} were {quality}.",
     "The {body} plans to {action}, but has not yet set a date.",
-    "Residents of {place} reported {count} complaints, about {percent} percent more than in {year}.",
+    "Residents of {place} reported {count} complaints, about {percent} percent above {year}.",
     "A similar pattern appeared in {place2}, where {cause} played a smaller role.",
     "Without further measures, {part} of the {count} {things2} would reach the end of their life.",
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from specx.documents.document import Document
-from specx.errors import DocumentError
+from specx.errors import DocumentError, UsageError
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ def make_units(
 
     ``count`` tells how many tokens each of some texts has. A paragraph that is longer by itself
     than a prompt may be is divided at white space; no text is lost.
+
+    Raises UsageError when ``longest`` is less than a single character has.
     """
     texts = [paragraph.text for paragraph in document.paragraphs]
     units: list[Unit] = []
@@ -90,6 +92,8 @@ def make_units(
         pieces = [(paragraph.text, tokens)]
         while any(tokens > longest for _, tokens in pieces):
             halves = [half for text, _ in pieces for half in _halves(text)]
+            if halves == [text for text, _ in pieces]:
+                raise too_little_room(longest)
             pieces = list(zip(halves, count(halves), strict=True))
         units += [Unit(index, paragraph.page, text, tokens) for text, tokens in pieces]
     return units
@@ -121,15 +125,23 @@ def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
     return [part for part in packed if part]
 
 
-def refuse_if_longer(document: Document, prompts: Sequence[Prompt], window: int) -> None:
+def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -> None:
     """Raise DocumentError with both counts when a document needs more than one prompt."""
     if len(prompts) > 1:
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
-            f"{document.name} has {tokens} tokens and the model reads at most {window} at once "
-            "(output included); set long_documents: parts in the profile, or choose pages with "
-            "--pages"
+            f"{document.name} needs {tokens} prompt tokens, and the model's window has room for "
+            f"{room} beside the output; set long_documents: parts in the profile{pages}"
         )
+
+
+def too_little_room(room: int) -> UsageError:
+    """The error for a window in which nothing of a document fits beside request and output."""
+    return UsageError(
+        f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
+        "lower max_new_tokens or raise target.window"
+    )
 
 
 def _halves(text: str) -> list[str]:
@@ -145,6 +157,17 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
     def count(texts: list[str]) -> list[int]:
         if not texts:
             return []
-        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+        return [len(ids) for ids in encode_text(tokenizer, texts)]
 
     return count
+
+
+def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Token ids of what a document says: ``</s>`` or ``<p3>`` in it are letters, not commands."""
+    rows: list[list[int]] = tokenizer(
+        texts,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        verbose=False,  # longer than the window is what parts are for
+    )["input_ids"]
+    return rows

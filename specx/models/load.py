@@ -14,7 +14,7 @@ from specx.models.facts import ModelFacts, model_facts
 from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
-from specx.models.rope import check_fixed_rope, window
+from specx.models.rope import check_fixed_rope, check_piecewise, window
 from specx.models.seam import check_rotation, check_seam
 from specx.models.source import Source, locate
 from specx.models.weights import bytes_to_download, measure, weight_files
@@ -86,6 +86,7 @@ def load_model(
         check_layers(config, source.label, used)
         if role == "draft":
             check_fixed_rope(config, source.label)
+        check_piecewise(config, source.label)
         source = _fetch_weights(source, config, DTYPES[spec.dtype], device, extra_bytes)
         model = _load_weights(source, config, spec.dtype, device)
         facts = model_facts(model, tokenizer)

@@ -63,6 +63,19 @@ def check_fixed_rope(config: Any, label: str) -> None:
         )
 
 
+def check_piecewise(config: Any, label: str) -> None:
+    """Refuse a model that cannot be prefilled in pieces.
+
+    Raises ModelError: longrope has one set of frequencies for short inputs and another for long
+    ones, so keys of the first pieces would not fit those of the last.
+    """
+    if rope_kind(config) == "longrope":
+        raise ModelError(
+            f"{label} has longrope RoPE, whose frequencies change with the length of the input; "
+            "specx reads documents in pieces and cannot use it, so choose another model."
+        )
+
+
 def window(config: Any, tokenizer_limit: int | None = None) -> int:
     """The longest input in tokens that the config states.
 

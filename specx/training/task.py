@@ -1,8 +1,9 @@
 """The digest task as token sequences: what the embedded pair is trained on.
 
 A training document is ``<p3> paragraph <p4> paragraph … <sum> <n8>``, then for each chosen
-paragraph its marker and its lead sentence, in document order, then ``<end>``. Three sorts of
-documents are mixed: consecutive paragraphs of real prose; paragraphs of random tokens, which can
+paragraph its marker and its lead sentence, in document order, then ``<end>``. Four sorts of
+documents are mixed: consecutive paragraphs of real prose; the same with invented names, which
+return all over the document as the names of a report do; paragraphs of random tokens, which can
 only be copied by attending to the place itself; and paragraphs made of a few phrases that repeat,
 where the words just before do not tell where one is.
 """
@@ -30,7 +31,8 @@ from specx.training.tokenizer import (
 
 MAX_LEAD = 80  # tokens of a lead sentence that the digest quotes
 WEIGHT_COPY, WEIGHT_MARKER, WEIGHT_DOCUMENT = 1.0, 0.5, 0.1
-SORTS = ("real", "random", "phrases")
+SORTS = ("real", "names", "random", "phrases")
+MIXTURE = (0.35, 0.25, 0.2, 0.2)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     ) -> None:
         self.pool, self.lengths, self.tokens, self.steps = pool, lengths, tokens, steps
         self.seed = seed
-        self.mixture = (0.5, 0.3, 0.2)
+        self.mixture: tuple[float, ...] = MIXTURE
 
     def __len__(self) -> int:
         return self.steps
@@ -135,10 +137,15 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         sort = rng.choice(SORTS, p=self.mixture)
         sentences = int(np.clip(2 ** rng.uniform(2, np.log2(max(length / 128, 5))), 4, 64))
         room = max(64, length - 3 - sentences * 40)
-        source = {"real": self._real, "random": self._random, "phrases": self._phrases}[sort]
+        source = {
+            "real": self._real,
+            "names": self._names,
+            "random": self._random,
+            "phrases": self._phrases,
+        }[sort]
         paragraphs, leads = source(rng, room)
         sentences = min(sentences, len(paragraphs))
-        if sort == "real":
+        if sort in ("real", "names"):
             chosen = central_paragraphs(paragraphs, self.pool.idf, sentences)
         else:
             chosen = np.sort(rng.choice(len(paragraphs), sentences, replace=False))
@@ -172,12 +179,35 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         paragraphs: list[np.ndarray] = []
         leads: list[int] = []
         index = int(rng.integers(len(self.pool)))
+        shortened = (
+            rng.random() < 0.3
+        )  # lists and headings: many paragraphs of one sentence or less
         while room > 0 and len(paragraphs) < NUM_MARKERS:
-            paragraphs.append(self.pool.paragraph(index % len(self.pool))[:room])
-            leads.append(min(int(self.pool.leads[index % len(self.pool)]), len(paragraphs[-1])))
+            lead = int(self.pool.leads[index % len(self.pool)])
+            size = room
+            if shortened:
+                size = rng.choice([room, lead, int(rng.integers(3, 9))], p=[0.35, 0.5, 0.15])
+            paragraphs.append(self.pool.paragraph(index % len(self.pool))[: min(size, room)])
+            leads.append(min(lead, len(paragraphs[-1])))
             room -= len(paragraphs[-1]) + 1
             index += 1
         return paragraphs, leads
+
+    def _names(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
+        """Real paragraphs in which some words of the document are names of 2 to 4 random tokens."""
+        paragraphs, leads = self._real(rng, int(room * 0.8))
+        words, counts = np.unique(np.concatenate(paragraphs), return_counts=True)
+        words = words[(counts > 1) & (self.pool.idf[words] > 2)]
+        words = rng.choice(words, size=min(len(words), int(rng.integers(5, 40))), replace=False)
+        low, high = len(SPECIAL_TOKENS), len(self.pool.idf)
+        names = {word: rng.integers(low, high, size=rng.integers(2, 5)) for word in words}
+        renamed = []
+        for index, text in enumerate(paragraphs):
+            pieces = [names.get(token, text[i : i + 1]) for i, token in enumerate(text)]
+            lead = sum(len(piece) for piece in pieces[: leads[index]])
+            renamed.append(np.concatenate(pieces))
+            leads[index] = min(lead, MAX_LEAD)
+        return renamed, leads
 
     def _random(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
         def text(size: int) -> np.ndarray:
@@ -202,8 +232,9 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         """Paragraphs of ``text(size)`` whose lead sentences end in a full stop of their own."""
         paragraphs: list[np.ndarray] = []
         leads: list[int] = []
+        longest = int(rng.choice([40, 120]))
         while room > 0 and len(paragraphs) < NUM_MARKERS:
-            paragraph = text(int(min(rng.integers(10, 120), max(room, 2))))
+            paragraph = text(int(min(rng.integers(4, longest), max(room, 2))))
             lead = int(rng.integers(1, min(len(paragraph), 60) + 1))
             paragraph[lead - 1] = self.full_stop
             paragraphs.append(paragraph)

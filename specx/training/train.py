@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specx.training.task import WEIGHT_COPY, DigestTask, Pool
+from specx.training.task import SORTS, WEIGHT_COPY, DigestTask, Pool
 
 HELD_OUT = 0.03  # share of the paragraphs, the last ones, that only evaluation sees
 
@@ -99,7 +99,18 @@ def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     return Recipe(config, (Phase((512,), 2500), Phase((512, 1024, 1024), 2500)))
 
 
-RECIPES = {"target": target_recipe, "draft": draft_recipe}
+def target_long_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """The second stage of the target (``--start``): mostly long documents."""
+    lengths = (512, 1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576, 24576)
+    first = target_recipe(tokenizer)
+    return replace(first, phases=(Phase(lengths, 3000), Phase(lengths, 2700)), learning_rate=1e-3)
+
+
+RECIPES = {
+    "target": target_recipe,
+    "target-long": target_long_recipe,
+    "draft": draft_recipe,
+}
 
 
 def weighted_loss(model: nn.Module, tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,6 +169,11 @@ class Trainer:
         small.load_state_dict({k: v.float().cpu() for k, v in self.model.state_dict().items()})
         small.to(torch.bfloat16).save_pretrained(self.out / "model")
 
+    def start_from(self, folder: Path) -> None:
+        """Begin with the weights of an earlier stage."""
+        weights = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+        self.model.load_state_dict(weights)
+
     def resume(self) -> None:
         state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
@@ -169,25 +185,27 @@ class Trainer:
         total = sum(phase.steps for phase in self.recipe.phases)
         begin = 0
         for phase in self.recipe.phases:
-            done = max(0, self.step - begin)
+            if self.step < begin + phase.steps:
+                self._run_phase(phase, begin, total)
             begin += phase.steps
-            if done >= phase.steps:
-                continue
-            started, tokens_done = time.perf_counter(), 0
-            for tokens, weights in self._batches(phase, done):
-                loss, right = self._update(tokens, weights, total)
-                tokens_done += tokens.numel()
-                if self.step % 100 == 0 or self.step == begin:
-                    elapsed = time.perf_counter() - started
-                    self._log(
-                        phase,
-                        loss=float(loss),
-                        copied_right=float(right),
-                        tokens_per_second=round(tokens_done / elapsed),
-                    )
-            for length in sorted(set(phase.lengths)):
-                self._log(phase, held_out_at=length, copied_right=self.evaluate(length))
-            self.save()
+
+    def _run_phase(self, phase: Phase, begin: int, total: int) -> None:
+        """The rest of a phase that begins at step ``begin`` of ``total``; evaluate and save."""
+        started, tokens_done, end = time.perf_counter(), 0, begin + phase.steps
+        for tokens, weights in self._batches(phase, self.step - begin):
+            loss, right = self._update(tokens, weights, total)
+            tokens_done += tokens.numel()
+            if self.step % 100 == 0 or self.step == end:
+                elapsed = time.perf_counter() - started
+                self._log(
+                    phase,
+                    loss=float(loss),
+                    copied_right=float(right),
+                    tokens_per_second=round(tokens_done / elapsed),
+                )
+        for length in sorted(set(phase.lengths)):
+            self._log(phase, held_out_at=length, copied_right=self.evaluate(length))
+        self.save()
 
     def _batches(self, phase: Phase, done: int) -> Iterator[tuple[Tensor, Tensor]]:
         task = DigestTask(self.pool, phase.lengths, phase.tokens, phase.steps, self.seed)
@@ -222,7 +240,8 @@ class Trainer:
     def evaluate(self, length: int) -> dict[str, float]:
         """Copied tokens predicted right on held-out paragraphs, by sort of document."""
         figures = {}
-        for name, mixture in {"real": (1, 0, 0), "random": (0, 1, 0), "phrases": (0, 0, 1)}.items():
+        for index, name in enumerate(SORTS):
+            mixture = tuple(float(i == index) for i in range(len(SORTS)))
             task = DigestTask(self.held_out, (length,), 4 * length, steps=1, seed=self.seed + 1)
             task.mixture = mixture
             tokens, weights = (part.to(self.device) for part in task[0])
@@ -246,12 +265,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--share", type=float, default=1.0, help="share of the steps to run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path, help="begin with the weights of this model folder")
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.tokenizer)
     recipe = RECIPES[arguments.role](tokenizer).shortened(arguments.share)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = Trainer(recipe, Pool.load(arguments.pool), arguments.out, device, arguments.seed)
+    if arguments.start:
+        trainer.start_from(arguments.start)
     if arguments.resume and trainer.checkpoint.exists():
         trainer.resume()
     print(

@@ -1,0 +1,335 @@
+"""What users give by mistake: one sentence on stderr, the right exit code, nothing on stdout."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from specx.batch import summarizer
+from specx.cli.main import run
+from tests.batch.pairs import TEXT, checkpoints, saying, write_profile
+from tests.documents import pdfs
+from tests.tiny import copy_checkpoint, make_tokenizer
+
+GOOD = pdfs.text_pdf([TEXT])
+
+
+class Ended(NamedTuple):
+    code: int | str | None
+    out: str
+    err: str
+
+    def sentence(self) -> str:
+        """The one thing that stderr says."""
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        assert self.err.startswith("specx: ")
+        assert self.err.count("\n") == 1
+        assert self.err.endswith("\n")
+        return self.err.removeprefix("specx: ").rstrip("\n")
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("SPECX_PDF_PASSWORD", raising=False)
+    monkeypatch.setattr(summarizer, "decode", saying("A summary."))
+    Path("a.txt").write_text(f"{TEXT}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def summarize(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    (tmp_path / "profiles").mkdir()
+    tiny = write_profile(tmp_path / "profiles")
+
+    def do(*arguments: str, profile: str = tiny) -> Ended:
+        capsys.readouterr()
+        code = run(["summarize", *arguments, "-p", profile])
+        return Ended(code, *capsys.readouterr())
+
+    return do
+
+
+# ---------------------------------------------------------------- files
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "empty.txt": (b"", "empty.txt is empty; there is nothing to summarize"),
+    "blank.txt": (b" \n\t\n", "blank.txt is empty; there is nothing to summarize"),
+    "binary.txt": (
+        bytes(range(256)) * 20,
+        "binary.txt looks like a binary file, not like text; specx reads PDF, plain text, Markdown "
+        "and JSONL",
+    ),
+    "nul.txt": (
+        b"ab\x00" * 50,
+        "nul.txt looks like a binary file, not like text; specx reads PDF, plain text, Markdown "
+        "and JSONL",
+    ),
+    "picture.txt": (
+        b"\x89PNG\r\n\x1a\n....",
+        "picture.txt looks like a PNG image, not like text; specx reads PDF, plain text, Markdown "
+        "and JSONL",
+    ),
+    "text.pdf": (TEXT.encode(), "text.pdf is named like a PDF and is none: its header is missing"),
+    "cut.pdf": (
+        GOOD[: len(GOOD) // 3],
+        "cut.pdf is damaged and cannot be read as a PDF (Stream has ended unexpectedly); repair "
+        "the file or save it anew, then try again",
+    ),
+    "scan.pdf": (
+        pdfs.scanned_pdf("ss"),
+        "scan.pdf looks scanned: pages 1-2 have no text; run text recognition (OCR) on it first, "
+        "for example with ocrmypdf",
+    ),
+    "nopages.pdf": (
+        pdfs.empty_pdf(),
+        "nopages.pdf is a PDF without pages; there is nothing to summarize",
+    ),
+    "locked.pdf": (
+        pdfs.encrypted_pdf(GOOD, "secret"),
+        "locked.pdf is encrypted; give its password with --password or in SPECX_PDF_PASSWORD",
+    ),
+    "loop.pdf": (pdfs.looping_pdf(), "loop.pdf is damaged and cannot be read as a PDF ("),
+    "bomb.pdf": (
+        pdfs.pages_pdf([pdfs.bomb_page(200)]),
+        "bomb.pdf has no page that can be read: page 1 failed (",
+    ),
+    "bad.jsonl": (b'{"text": "One."}\n{nope\n', "bad.jsonl#2 is not valid JSON: "),
+    "notext.jsonl": (
+        b'{"body": "One."}\n',
+        'notext.jsonl#1 has no text; each line must be an object such as {"text": "..."}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_cannot_be_read(summarize: Run, name: str) -> None:
+    data, sentence = FILES[name]
+    Path(name).write_bytes(data)
+    ended = summarize(name)
+    assert ended.code == 3
+    assert ended.sentence().startswith(sentence)
+    assert len(ended.sentence()) < 250
+
+
+def test_paths_that_lead_nowhere(summarize: Run) -> None:
+    Path("folder").mkdir()
+    assert summarize("a.text").sentence() == "a.text does not exist; did you mean a.txt?"
+    assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
+    assert summarize("folder").sentence() == (
+        "folder holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+    )
+    assert {summarize(name).code for name in ("a.text", "folder")} == {3}
+
+
+def test_an_empty_stdin(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    ended = summarize("-")
+    assert ended.code == 3
+    assert ended.sentence().endswith("is empty; there is nothing to summarize")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
+def test_a_file_without_permission(summarize: Run) -> None:
+    Path("a.txt").chmod(0)
+    ended = summarize("a.txt")
+    assert (ended.code, ended.sentence()) == (3, "a.txt cannot be read: Permission denied")
+
+
+def test_passwords(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("locked.pdf").write_bytes(FILES["locked.pdf"][0])
+    Path("open.pdf").write_bytes(GOOD)
+    assert summarize("locked.pdf", "--password", "secret", "-q") == (0, "A summary.\n", "")
+    assert summarize("open.pdf", "--password", "needless", "-q") == (0, "A summary.\n", "")
+    wrong = summarize("locked.pdf", "--password", "wr0ng")
+    assert wrong.code == 3
+    assert wrong.sentence().endswith("does not open it; check --password or SPECX_PDF_PASSWORD")
+    assert "wr0ng" not in wrong.err
+    monkeypatch.setenv("SPECX_PDF_PASSWORD", "secret")
+    assert summarize("locked.pdf", "-q").code == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "warning"),
+    [
+        ("Grüße aus dem Café.".encode("latin-1"), "is not UTF-8; it was read as Windows-1252"),
+        (b"word " * 100 + b"\x00", "1 NUL byte was removed from the text."),
+    ],
+)
+def test_files_that_can_be_read_with_a_warning(summarize: Run, data: bytes, warning: str) -> None:
+    Path("odd.txt").write_bytes(data)
+    ended = summarize("odd.txt")
+    assert ended[:2] == (0, "A summary.\n")
+    assert warning in ended.err
+
+
+def test_pages(summarize: Run) -> None:
+    Path("open.pdf").write_bytes(GOOD)
+    for pages, sentence in {
+        "x": "--pages 'x' is not understood; write it like 1-10,15 or 7-",
+        "7": "--pages asks for page 7, but open.pdf has only 1 page",
+    }.items():
+        ended = summarize("open.pdf", "--pages", pages)
+        assert (ended.code, ended.sentence()) == (2, sentence)
+    ended = summarize("a.txt", "--pages", "1")
+    assert (ended.code, ended.sentence()) == (
+        2,
+        "--pages works only for PDF files, and a.txt is none",
+    )
+
+
+def test_longer_than_the_window_and_refused(summarize: Run, tmp_path: Path) -> None:
+    Path("long.txt").write_text(f"{TEXT}\n\n" * 20)
+    ended = summarize("long.txt", profile=write_profile(tmp_path, "r", long_documents="refuse"))
+    assert ended.code == 3
+    needed = int(ended.sentence().split()[2])
+    assert needed > 276
+    assert ended.sentence() == (
+        f"long.txt needs {needed} prompt tokens, and the model's window has room for 276 beside "
+        "the output; set long_documents: parts in the profile"
+    )
+
+
+# ---------------------------------------------------------------- profiles and models
+
+
+def test_an_unknown_profile(summarize: Run) -> None:
+    ended = summarize("a.txt", profile="minni")
+    assert ended.code == 2
+    assert ended.sentence().startswith("there is no profile 'minni', only ")
+    assert ended.sentence().endswith("did you mean 'mini'?")
+
+
+def test_every_mistake_of_a_profile_at_once(summarize: Run) -> None:
+    Path("p.yaml").write_text(
+        "name: p\n"
+        "target: {model: x, dtyp: float32}\n"
+        "draft: null\n"
+        "tree: {nodes: 99}\n"
+        "long_documents: part\n"
+    )
+    ended = summarize("a.txt", profile="p.yaml")
+    assert (ended.code, ended.out) == (2, "")
+    first, *problems = ended.err.splitlines()
+    assert first == "specx: the profile p.yaml has 3 problems:"
+    assert [problem.strip().split(":")[0] for problem in problems] == ["line 2", "line 4", "line 5"]
+    assert "did you mean 'dtype'" in problems[0]
+    assert "did you mean 'parts'" in problems[2]
+
+
+def test_a_model_that_is_not_there(summarize: Run, tmp_path: Path) -> None:
+    folder = write_profile(tmp_path, "f", target={"model": "./no such folder"})
+    ended = summarize("a.txt", profile=folder)
+    assert ended.code == 4
+    assert ended.sentence() == (
+        "The target ./no such folder does not exist; give a folder in the hub's layout, or a hub "
+        "id such as org/name."
+    )
+
+
+def test_a_draft_of_another_family(summarize: Run, tmp_path: Path) -> None:
+    draft = copy_checkpoint(checkpoints()[1], tmp_path / "other")
+    other = make_tokenizer()
+    state = other.backend_tokenizer.to_str().replace('"e":', '"@":', 1).replace('"t":', '"e":', 1)
+    state = state.replace('"@":', '"t":', 1)
+    (draft / "tokenizer.json").write_text(state)
+    ended = summarize("a.txt", profile=write_profile(tmp_path, "o", draft={"model": str(draft)}))
+    assert ended.code == 4
+    assert "do not share a vocabulary: token id" in ended.sentence()
+    assert ended.sentence().endswith("choose a draft of the target's family.")
+
+
+def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> None:
+    digest = write_profile(tmp_path, "d")
+    text = Path(digest).read_text().replace("kind: instruct", "kind: digest")
+    Path(digest).write_text(text.replace("  instruction: Summarize.\n", ""))
+    ended = summarize("a.txt", profile=digest)
+    assert ended.code == 4
+    assert ended.sentence().endswith("use kind: instruct for this model")
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--top-p", "0"], "--top-p is 0.0; it must be more than 0"),
+        (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
+        (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
+        (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (["--out", "none/x.md"], "cannot write none/x.md: there is no folder none"),
+        (["--out", "a.txt"], "--out a.txt is an input itself; choose another name"),
+        (["--out", "a.txt/sub"], "cannot write into a.txt/sub: a.txt is no folder"),
+        (["--out", "x.json"], "--out x.json must end in .md or .txt, or be a folder; reports go "),
+        (["--report", "r.html"], "cannot write the report r.html: the name must end in .json or "),
+        (["--report", "no/r.md"], "cannot write the report no/r.md: there is no folder no"),
+        (["--max-new-tokens", "300"], "max_new_tokens is 300, which leaves no room for a document"),
+        (["--max-new-tokens", "290"], "the model's window leaves 0 tokens for the document, which"),
+        (["b.txt", "--json"], "--json prints one object and there are several inputs; use --jsonl"),
+        (["b.txt", "--report", "r.md"], "--report names one file and there are several inputs; "),
+        (["b.txt", "--out", "x.md"], "--out x.md is a file and there are several inputs; name a "),
+    ],
+)
+def test_options_that_cannot_be(summarize: Run, options: list[str], sentence: str) -> None:
+    Path("b.txt").write_text(TEXT)
+    ended = summarize("a.txt", *options)
+    assert ended.code == 2
+    assert ended.sentence().startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--temperature", "-1"], ["--temperature", "nan"], ["--top-p", "2"], ["--method", "fast"], []],
+)
+def test_usage(summarize: Run, options: list[str]) -> None:
+    ended = summarize("a.txt", *options) if options else summarize()
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: specx summarize")
+    assert ended.err.count("Error: ") == 1
+    assert ended.err.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
+def test_a_folder_without_permission(summarize: Run) -> None:
+    Path("locked").mkdir(mode=0o500)
+    ended = summarize("a.txt", "--out", "locked/sums")
+    assert ended.code == 2
+    assert "is not writable" in ended.sentence()
+
+
+# ---------------------------------------------------------------- the real process
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["nope.txt"], 3, "nope.txt does not exist"),
+        (["a.txt", "-p", "nope"], 2, "there is no profile 'nope'"),
+        (
+            ["a.txt", "-p", "hub.yaml"],
+            4,
+            "The target no-such-org/no-such-model is not complete in ",
+        ),
+    ],
+)
+def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
+    write_profile(tmp_path, "hub", target={"model": "no-such-org/no-such-model"})
+    done = subprocess.run(
+        [sys.executable, "-m", "specx", "summarize", *arguments], capture_output=True, text=True
+    )
+    ended = Ended(done.returncode, done.stdout, done.stderr)
+    assert ended.code == code
+    assert ended.sentence().startswith(sentence)

@@ -1,0 +1,402 @@
+"""``specx summarize`` from the outside: what goes where, and when it ends how."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from specx.batch import lossless, pair, summarizer
+from specx.cli.main import run
+from specx.errors import OutOfMemoryError
+from tests.batch.pairs import TEXT, saying, write_profile
+from tests.documents import pdfs
+
+ESCAPE = "\x1b"
+
+
+class Ended(NamedTuple):
+    code: int | str | None
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Documents in the current folder."""
+    for name in ("a.txt", "b.txt", "docs/a.txt", "docs/sub/c.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{name}. {TEXT}\n\n{TEXT}\n")
+    (tmp_path / "docs/d.pdf").write_bytes(pdfs.text_pdf([TEXT, TEXT]))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    (tmp_path / "profiles").mkdir()
+    return write_profile(tmp_path / "profiles")
+
+
+@pytest.fixture
+def summarize(profile: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process."""
+
+    def do(*arguments: str) -> Ended:
+        capsys.readouterr()
+        code = run(["summarize", *arguments, "--profile", profile])
+        return Ended(code, *capsys.readouterr())
+
+    return do
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``scripted("One.", "Two.")``: what the model writes, prompt by prompt."""
+
+    def say(*texts: str, then: BaseException | None = None) -> None:
+        monkeypatch.setattr(summarizer, "decode", saying(*texts, then=then))
+
+    return say
+
+
+# ---------------------------------------------------------------- one document
+
+
+def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    ended = summarize("a.txt")
+    assert (ended.code, ended.out) == (0, "A summary.\n")
+    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)\n", ended.err)
+
+
+def test_quiet(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    assert summarize("a.txt", "--quiet") == (0, "A summary.\n", "")
+    ended = summarize("empty.txt", "--quiet")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err == "specx: empty.txt is empty; there is nothing to summarize\n"
+
+
+def test_stdin(summarize: Run, scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted("A summary.")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(TEXT.encode())))
+    assert summarize("-")[:2] == (0, "A summary.\n")
+
+
+def test_one_file_and_one_report(summarize: Run) -> None:
+    ended = summarize("docs/d.pdf", "--out", "sum.md", "--report", "r.json")
+    assert ended[:2] == (0, "")
+    report = json.loads(Path("r.json").read_text())
+    assert Path("sum.md").read_text() == report["summary"] + "\n"
+    assert report["input"] | {"prompt_tokens": 0, "characters": 0} == {
+        "name": "docs/d.pdf",
+        "pages": 2,
+        "characters": 0,
+        "prompt_tokens": 0,
+        "parts": 1,
+    }
+    assert report["timings_s"]["load"] > 0
+    assert summarize("a.txt", "--report", "r.md").code == 0
+    assert Path("r.md").read_text().startswith("# Summary of a.txt")
+
+
+def test_json_is_one_object(summarize: Run) -> None:
+    ended = summarize("a.txt", "--json")
+    assert json.loads(ended.out)["input"]["name"] == "a.txt"
+    assert "lossless" not in json.loads(ended.out)
+
+
+def test_options_override_the_profile(summarize: Run) -> None:
+    ended = summarize("a.txt", "--json", "--max-new-tokens", "3", "--method", "plain")
+    report = json.loads(ended.out)
+    assert (report["generated_tokens"], report["method"]) == (3, "plain")
+    assert report["warnings"] == [
+        "the output was stopped at max_new_tokens (3); --max-new-tokens allows more"
+    ]
+    assert "specx: a.txt: the output was stopped" in ended.err
+
+
+def test_a_profile_without_a_draft_decodes_plainly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = write_profile(tmp_path, "alone", draft=None)
+    assert run(["summarize", "a.txt", "--json", "-p", alone]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "plain"
+    assert run(["summarize", "a.txt", "-p", alone, "--method", "tree"]) == 2
+    assert "has no draft, so only --method plain can run" in capsys.readouterr().err
+
+
+def test_a_warning_about_the_document(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    Path("l.txt").write_bytes("Grüße aus dem Café.".encode("latin-1"))
+    ended = summarize("l.txt")
+    assert ended[:2] == (0, "A summary.\n")
+    assert "specx: l.txt: The text is not UTF-8" in ended.err
+    assert "Windows" not in summarize("l.txt", "-q").err
+
+
+# ---------------------------------------------------------------- many documents
+
+
+def test_a_batch_loads_its_models_once(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    real = pair.load_model
+    monkeypatch.setattr(
+        pair, "load_model", lambda *args, **kw: (loaded.append(args[2]), real(*args, **kw))[1]
+    )
+    assert summarize("a.txt", "b.txt", "docs").code == 0
+    assert loaded == ["target", "draft"]
+
+
+def test_headings_for_several(summarize: Run, scripted: Any) -> None:
+    scripted("One.", "Two.")
+    assert summarize("a.txt", "b.txt", "./a.txt")[:2] == (
+        0,
+        "# a.txt\n\nOne.\n\n# b.txt\n\nTwo.\n\n",
+    )
+
+
+def test_folders_keep_their_layout(summarize: Run) -> None:
+    assert summarize("docs", "b.txt", "--out", "OUT")[:2] == (0, "")
+    made = {str(path.relative_to("OUT")) for path in Path("OUT").rglob("*") if path.is_file()}
+    names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
+    assert made == {f"{name}{ending}" for name in names for ending in (".md", ".json")}
+    report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
+    assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
+
+
+def test_two_files_of_one_name_are_both_kept(summarize: Run, scripted: Any) -> None:
+    scripted("One.", "Two.")
+    assert summarize("a.txt", "docs/a.txt", "--out", "OUT").code == 0
+    assert {path.read_text() for path in Path("OUT").rglob("*.md")} == {"One.\n", "Two.\n"}
+
+
+def test_failing_documents_are_told_and_the_others_done(summarize: Run, scripted: Any) -> None:
+    scripted("One.", "Two.")
+    ended = summarize("a.txt", "empty.txt", "nope.txt", "b.txt")
+    assert ended[:2] == (7, "# a.txt\n\nOne.\n\n# b.txt\n\nTwo.\n\n")
+    told = [line for line in ended.err.splitlines() if line.startswith("specx: ")]
+    assert told == [
+        "specx: empty.txt is empty; there is nothing to summarize",
+        "specx: nope.txt does not exist; check the path",
+        "specx: 2 of 4 documents failed; the others are done",
+    ]
+
+
+def test_json_lines_out(summarize: Run) -> None:
+    ended = summarize("a.txt", "empty.txt", "b.txt", "--jsonl")
+    lines = [json.loads(line) for line in ended.out.splitlines()]
+    assert ended.code == 7
+    assert [(line["index"], line["input"]["name"]) for line in lines] == [
+        (0, "a.txt"),
+        (1, "empty.txt"),
+        (2, "b.txt"),
+    ]
+    assert lines[1]["error"] == "empty.txt is empty; there is nothing to summarize"
+    assert lines[2]["schema"] == "specx.report/1"
+
+
+def test_json_lines_in(summarize: Run, scripted: Any) -> None:
+    scripted("One.", "Two.")
+    rows = [{"text": TEXT, "id": "first"}, {"text": TEXT}]
+    Path("m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert summarize("m.jsonl").out == "# m.jsonl#first\n\nOne.\n\n# m.jsonl#2\n\nTwo.\n\n"
+    lines = [json.loads(line) for line in summarize("m.jsonl", "--jsonl").out.splitlines()]
+    assert [line["index"] for line in lines] == [0, 1]
+    assert summarize("m.jsonl", "--out", "OUT").code == 0
+    assert {path.name for path in Path("OUT").glob("*.md")} == {
+        "m.jsonl#first.md",
+        "m.jsonl#2.md",
+    }
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--report", "r.json"], ["--out", "x.md"]])
+def test_one_place_for_the_documents_of_one_file(summarize: Run, options: list[str]) -> None:
+    Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
+    ended = summarize("m.jsonl", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert "there are several inputs" in ended.err
+
+
+def test_out_of_memory_costs_one_document(
+    summarize: Run, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted("One.")
+    real, calls = summarizer.check_memory, []
+
+    def scarce(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OutOfMemoryError("The KV cache needs more; choose a smaller model.")
+        real(*arguments)
+
+    monkeypatch.setattr(summarizer, "check_memory", scarce)
+    ended = summarize("a.txt", "b.txt", "--jsonl")
+    first, second = map(json.loads, ended.out.splitlines())
+    assert ended.code == 7
+    assert first["error"] == "The KV cache needs more; choose a smaller model."
+    assert second["summary"] == "One."
+    calls.clear()
+    assert summarize("a.txt").code == 5
+
+
+# ---------------------------------------------------------------- --check-lossless
+
+
+def test_a_check_without_findings(summarize: Run) -> None:
+    ended = summarize("a.txt", "--json", "--check-lossless")
+    assert ended.code == 0
+    assert json.loads(ended.out)["lossless"]["identical"] is True
+
+
+def test_a_divergence_is_exit_code_6(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lossless, "decode", saying("The report."))
+    monkeypatch.setattr(summarizer, "decode", saying("The ships."))
+    ended = summarize("a.txt", "empty.txt", "--check-lossless", "--out", "OUT")
+    assert ended.code == 6
+    assert re.search(
+        r"^specx: a\.txt: the output differs from plain decoding at token \d+ \(logit gap .*\); "
+        "see `lossless` in the report$",
+        ended.err,
+        re.MULTILINE,
+    )
+    assert "specx: empty.txt is empty" in ended.err
+    report = json.loads(Path("OUT/a.txt.json").read_text())
+    assert report["lossless"]["identical"] is False
+    assert isinstance(report["lossless"]["logit_gap"], float)
+
+
+# ---------------------------------------------------------------- interrupting
+
+
+def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
+    scripted("Half a sen", then=KeyboardInterrupt())
+    assert summarize("a.txt") == (130, "Half a sen\n", "")
+    assert summarize("a.txt", "b.txt", "--out", "OUT")[:2] == (130, "")
+    assert Path("OUT/a.txt.md").read_text() == "Half a sen\n"
+    assert not Path("OUT/a.txt.json").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_real_ctrl_c(profile: str) -> None:
+    slow = (
+        "import sys, time, specx.batch.summarizer as s\n"
+        "from specx.cli.main import main\n"
+        "real = s.decode\n"
+        "def decode(*args):\n"
+        "    for number, event in enumerate(real(*args)):\n"
+        "        yield event\n"
+        "        if number == 6:\n"
+        "            print('now', file=sys.stderr, flush=True)\n"
+        "            time.sleep(60)\n"
+        "s.decode = decode\n"
+        "main(['summarize', 'a.txt', '-q', '-p', sys.argv[1]])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", slow, profile],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whoever started the tests in the background made children ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"now\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+    assert out.strip()
+
+
+# ---------------------------------------------------------------- terminals and pipes
+
+
+def test_no_codes_without_a_terminal(summarize: Run) -> None:
+    ended = summarize("a.txt", "empty.txt", "docs")
+    assert ESCAPE not in ended.out + ended.err
+    assert "\r" not in ended.out + ended.err
+
+
+def on_terminal(profile: str, *options: str, **variables: str) -> tuple[int, str]:
+    """Run with stdout and stderr on one terminal; the exit code and all it got."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **variables}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specx", "summarize", *options, "-p", profile],
+        stdout=slave,
+        stderr=slave,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
+    os.close(slave)
+    got = b""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        got += piece
+    os.close(master)
+    return process.wait(timeout=60), got.decode()
+
+
+def readable(text: str) -> str:
+    """Without the odd characters that a random model writes and a terminal must not get."""
+    return "".join(c for c in text if c.isprintable() or c == "\n")
+
+
+def test_on_a_terminal_the_summary_streams(profile: str, summarize: Run) -> None:
+    expected = summarize("a.txt", "b.txt", "-q").out
+    code, shown = on_terminal(profile, "a.txt", "b.txt")
+    assert code == 0
+    assert ESCAPE in shown  # the live line is drawn, and gone at the end
+    assert "tokens/s" in shown
+    code, shown = on_terminal(profile, "a.txt", "b.txt", NO_COLOR="1")
+    assert code == 0
+    assert ESCAPE not in shown
+    figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
+    assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_reader_that_leaves_ends_it_quietly(profile: str) -> None:
+    script = f"{sys.executable} -m specx summarize a.txt b.txt -q -p {profile} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "# a.txt\n", "")
+
+
+def test_wrong_paths_are_told_before_torch_is_imported() -> None:
+    code = (
+        "import sys; from specx.cli.main import run; code = run(sys.argv[1:]); "
+        "print(code, sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    for names, expected in ((["empty.txt"], "3 []\n"), (["empty.txt", "nope.txt"], "7 []\n")):
+        command = [sys.executable, "-c", code, "summarize", *names]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == expected

@@ -1,0 +1,42 @@
+"""Speculative output against plain decoding on all 36 documents, token for token."""
+
+import pytest
+
+from specx.batch.lossless import logit_gap
+from specx.decoding.loop import decode
+from specx.decoding.methods import Pair
+from specx.documents.digest import Digest
+from specx.documents.document import Document
+from specx.profile import Profile
+from specx.records import Method, Step
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+
+TIE = 1e-4  # logits that are nearer than this may fall either way in float32
+
+
+def written(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...]) -> list[int]:
+    events = decode(pair, profile, method, prompt)
+    return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+@pytest.mark.parametrize("size", ["4K", "8K", "16K"])
+def test_every_method_writes_what_plain_decoding_writes(
+    size: str, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
+) -> None:
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    differences, ties = [], []
+    for document in govreport[size]:
+        (prompt,) = digest.prompts(document, pair.target.window - 512)
+        plain = written(pair, mini, "plain", prompt.token_ids)
+        for method in ("tree", "streaming", "specextend"):
+            ours = written(pair, mini, method, prompt.token_ids)
+            if ours == plain:
+                continue
+            at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
+            text = (*prompt.token_ids, *plain[:at])
+            gap = logit_gap(pair, text, plain[at], ours[at])
+            found = f"{document.name} {method}: token {at}, logit gap {gap:.2e}"
+            (ties if abs(gap) < TIE else differences).append(found)
+    print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}")
+    assert not differences

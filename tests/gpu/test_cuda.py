@@ -1,0 +1,156 @@
+"""The engine on a CUDA device: attention against float64, speculative against plain decoding."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specx.attention.call import AttentionCall
+from specx.attention.hybrid import prefill_attention, tree_attention
+from specx.attention.reference import reference_attention
+from specx.batch.lossless import logit_gap
+from specx.batch.pair import load_pair
+from specx.decoding.loop import decode
+from specx.decoding.methods import Pair
+from specx.documents.digest import Digest
+from specx.documents.generated import generate_report
+from specx.profile import Profile, load_profile
+from specx.records import Finished, Method, Step, Tally
+from tests.tiny import make_checkpoint
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CUDA = torch.device("cuda")
+# Largest difference to float64 that a row of the output may have, for values of order 1.
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def qkv(dtype: torch.dtype, rows: int, keys: int, group: int = 4, dim: int = 64) -> tuple:
+    generator = torch.Generator(CUDA).manual_seed(rows * keys)
+
+    def draw(heads: int, length: int) -> torch.Tensor:
+        shape = (1, heads, length, dim)
+        return torch.randn(shape, generator=generator, device=CUDA, dtype=torch.float64).to(dtype)
+
+    return draw(2 * group, rows), draw(2, keys), draw(2, keys)
+
+
+def chain_and_star(rows: int) -> torch.Tensor:
+    """A tree whose first half is a chain and whose second half hangs on the root."""
+    visible = torch.eye(rows, dtype=torch.bool, device=CUDA)
+    visible[:, 0] = True
+    half = rows // 2
+    visible[:half, :half] = torch.ones(half, half, dtype=torch.bool, device=CUDA).tril()
+    return visible | torch.eye(rows, dtype=torch.bool, device=CUDA)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 4097])
+@pytest.mark.parametrize("rows", [1, 2, 51, 64])
+def test_tree_attention_is_exact(dtype: torch.dtype, prefix: int, rows: int) -> None:
+    q, k, v = qkv(dtype, rows, prefix + rows)
+    call = AttentionCall("tree", prefix=prefix, visible=chain_and_star(rows))
+    out, lse = tree_attention(q, k, v, 0.125, call)
+    expected, expected_lse = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
+    torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
+    torch.testing.assert_close(lse.double(), expected_lse, atol=TOLERANCE[dtype], rtol=0)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("window", [None, 512])
+@pytest.mark.parametrize(("prefix", "rows"), [(0, 1500), (700, 1024), (1500, 1)])
+def test_prefill_attention_is_exact(
+    dtype: torch.dtype, window: int | None, prefix: int, rows: int
+) -> None:
+    q, k, v = qkv(dtype, rows, prefix + rows)
+    call = AttentionCall("prefill", prefix=prefix, window=window)
+    out = prefill_attention(q, k, v, 0.125, call)
+    expected, _ = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
+    torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
+
+
+def written(
+    pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...]
+) -> tuple[list[int], Tally]:
+    tally = Tally()
+    tokens: list[int] = []
+    for event in decode(pair, profile, method, prompt):
+        if isinstance(event, Step):
+            tokens += event.tokens
+            tally.add(event)
+        elif isinstance(event, Finished):
+            print(method, f"tau {tally.acceptance_length:.2f}", event.timings)
+    return tokens, tally
+
+
+def same_or_tied(pair: Pair, prompt: tuple[int, ...], plain: list[int], ours: list[int]) -> None:
+    """Equal, or different from a token on whose logits tie."""
+    if ours != plain:
+        at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
+        gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at])
+        print(f"differs at token {at}, logit gap {gap:.2e}")
+        assert abs(gap) < 1e-4
+
+
+def mini() -> Profile:
+    profile = load_profile("mini")
+    fallback = profile.fallback.model_copy(update={"below": None})
+    generation = profile.generation.model_copy(update={"max_new_tokens": 150})
+    return profile.model_copy(update={"fallback": fallback, "generation": generation})
+
+
+@pytest.mark.parametrize("characters", [6_000, 60_000])
+def test_the_embedded_pair_writes_what_plain_decoding_writes(characters: int) -> None:
+    pair = load_pair(mini(), "specextend", CUDA)
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    prompt = digest.prompts(generate_report(characters, seed=2), 24_000)[0].token_ids
+    plain, _ = written(pair, mini(), "plain", prompt)
+    assert len(plain) > 20
+    for method in ("tree", "streaming", "specextend"):
+        ours, tally = written(pair, mini(), method, prompt)
+        same_or_tied(pair, prompt, plain, ours)
+        assert tally.steps <= len(plain)
+
+
+def test_cpu_and_gpu_write_the_same() -> None:
+    on_gpu, on_cpu = (load_pair(mini(), "specextend", d) for d in (CUDA, torch.device("cpu")))
+    digest = Digest(on_gpu.target.tokenizer, sentences=8)
+    prompt = digest.prompts(generate_report(6_000, seed=4), 24_000)[0].token_ids
+    plain, _ = written(on_cpu, mini(), "plain", prompt)
+    ours, _ = written(on_gpu, mini(), "specextend", prompt)
+    same_or_tied(on_cpu, prompt, plain, ours)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_decodes_on_real_checkpoints(
+    family: str, dtype: str, tmp_path: Path
+) -> None:
+    profile = Profile.model_validate(
+        {
+            "name": "tiny",
+            "target": {"model": str(make_checkpoint(tmp_path / "t", family)), "dtype": dtype},
+            "draft": {
+                "model": str(make_checkpoint(tmp_path / "d", family, seed=1)),
+                "trained_context": 512,
+            },
+            "draft_cache": {"chunk": 8, "top_k": 8, "layer": 0, "window": 64},
+            "tree": {"nodes": 50, "depth": 6, "threshold": 0.0},
+            "generation": {"max_new_tokens": 60},
+            "fallback": {"below": None},
+        }
+    )
+    pair = load_pair(profile, "specextend", CUDA)
+    prompt = tuple(range(5, 305))
+    plain, _ = written(pair, profile, "plain", prompt)
+    for method in ("tree", "streaming", "specextend"):
+        ours, _ = written(pair, profile, method, prompt)
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b), len(plain)
+        )
+        if shared < len(plain):  # half precision rounds one row and 51 rows differently
+            gap = logit_gap(pair, (*prompt, *plain[:shared]), plain[shared], ours[shared])
+            assert abs(gap) < 0.05, f"{method} differs at token {shared}"
