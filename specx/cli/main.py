@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.errors import OutOfMemoryError, SpecxError
+from specx.errors import OutOfMemoryError, SpecxError, UsageError
 
 INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
 
@@ -128,14 +128,29 @@ def run(argv: Sequence[str]) -> int | str | None:
 
 
 def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
-    """Parse and run; typer itself reports wrong usage (exit code 2)."""
+    """Parse and run; wrong usage becomes a UsageError."""
+    command = typer.main.get_command(app)
     try:
-        typer.main.get_command(app).main(list(argv), prog_name="specx", obj=options)
+        code = command.main(list(argv), prog_name="specx", obj=options, standalone_mode=False)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer's way is an exit code of 1
             raise stop.__context__ from None
         return stop.code
-    return 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of every error of typer's parser
+            raise
+        raise _wrong_usage(error) from error
+    return code if isinstance(code, int) else 0
+
+
+def _wrong_usage(error: Any) -> UsageError:
+    """The parser's message as one sentence, with where to read on."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return UsageError(f"a command is missing\n\n{context.get_help()}")
+    place = f"{context.command_path} --help" if context else "specx --help"
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    return UsageError(f"{message[:1].lower()}{message[1:]}; see {place}")
 
 
 def _exit_code(error: Exception) -> int:

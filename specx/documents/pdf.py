@@ -204,7 +204,7 @@ def _refuse_without_text(name: str, extracted: _Extracted, clean: CleanText) -> 
         numbers = sorted(extracted.failed)
         raise DocumentError(
             f"{name} has no page that can be read: {format_pages(numbers)} failed "
-            f"({extracted.failed[numbers[0]]})"
+            f"({extracted.failed[numbers[0]].rstrip('.')}); save the file anew with another program"
         )
     empty = list(clean.without_text) or [page.number for page in clean.pages]
     have = "has" if len(empty) == 1 else "have"

@@ -54,7 +54,10 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     if ranges is not None:
         raise UsageError(f"--pages works only for PDF files, and {source} is none")
     if given.ending == ".pdf" and given.head.strip():
-        raise DocumentError(f"{source} is named like a PDF and is none: its header is missing")
+        raise DocumentError(
+            f"{source} is named like a PDF and is none: its header is missing; "
+            "check the file, or rename it if it is text"
+        )
     data = given.everything()
     if given.ending == ".jsonl":
         return parse_jsonl(data, source)

@@ -57,7 +57,8 @@ def decode_text(data: bytes, name: str) -> Decoded:
     Windows-1252 or Latin-1 with a warning. Raises DocumentError when the data is empty or not text.
     """
     if not data.strip():
-        raise DocumentError(f"{name} is empty; there is nothing to summarize")
+        shown = "stdin" if name == "-" else name
+        raise DocumentError(f"{shown} is empty; there is nothing to summarize")
     _refuse_known_binary(data, name)
     text, warnings = _decode(data, name)
     text, lost = _drop_nul(text, name)

@@ -82,7 +82,10 @@ FILES: dict[str, tuple[bytes, str]] = {
         "picture.txt looks like a PNG image, not like text; specx reads PDF, plain text, Markdown "
         "and JSONL",
     ),
-    "text.pdf": (TEXT.encode(), "text.pdf is named like a PDF and is none: its header is missing"),
+    "text.pdf": (
+        TEXT.encode(),
+        "text.pdf is named like a PDF and is none: its header is missing; check the file",
+    ),
     "cut.pdf": (
         GOOD[: len(GOOD) // 3],
         "cut.pdf is damaged and cannot be read as a PDF (Stream has ended unexpectedly); repair "
@@ -297,9 +300,7 @@ def test_options_that_cannot_be(summarize: Run, options: list[str], sentence: st
 def test_usage(summarize: Run, options: list[str]) -> None:
     ended = summarize("a.txt", *options) if options else summarize()
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("Usage: specx summarize")
-    assert ended.err.count("Error: ") == 1
-    assert ended.err.splitlines()[-1].startswith("Error: ")
+    assert ended.sentence().endswith("; see specx summarize --help")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
