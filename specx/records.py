@@ -82,7 +82,10 @@ class FellBack:
 
 @dataclass(frozen=True)
 class Finished:
-    """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window`` (no room)."""
+    """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window``.
+
+    ``window``: no room was left, be it that the token limit was reached at the same token.
+    """
 
     reason: FinishReason
     timings: Timings

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+DENSE_SCORES = 2**26  # scores held at once where they are written out: 256 MB in float32
+
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool = False
@@ -23,7 +25,23 @@ def attend(
             q, k, v, 0.0, causal, False, scale=scaling
         )[:2]
         return out, lse
-    return attend_dense(q, k, v, scaling, visible=_causal(q) if causal else None)
+    return _attend_in_blocks(q, k, v, scaling, causal=causal)
+
+
+def _attend_in_blocks(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Dense attention, a block of queries at a time: float32 on a GPU, which flash does not do."""
+    outs, lses = [], []
+    rows = max(1, DENSE_SCORES // (q.shape[1] * k.shape[2]))
+    column = torch.arange(k.shape[2], device=q.device)
+    for start in range(0, q.shape[2], rows):
+        block = q[:, :, start : start + rows]
+        row = torch.arange(start, start + block.shape[2], device=q.device)
+        out, lse = attend_dense(block, k, v, scaling, column <= row[:, None] if causal else None)
+        outs.append(out)
+        lses.append(lse)
+    return torch.cat(outs, dim=2), torch.cat(lses, dim=2)
 
 
 def attend_dense(
@@ -33,12 +51,13 @@ def attend_dense(
 
     visible: bool, broadcastable to [1, H, T, S], at least one True in each row.
     """
-    scores = (q @ k.transpose(-1, -2)).to(_wide(q)) * scaling
+    wide = _wide(q)  # scores rounded to half precision would lose what flash kernels keep
+    scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * scaling
     if visible is not None:
         scores = scores.masked_fill(~visible, -torch.inf)
     lse = scores.logsumexp(-1)
-    weights = (scores - lse[..., None]).exp().to(v.dtype)
-    return weights @ v, lse
+    weights = (scores - lse[..., None]).exp()
+    return (weights @ v.to(wide)).to(v.dtype), lse
 
 
 def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,10 +69,6 @@ def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[T
     weight = torch.sigmoid(lse_a - lse_b)[..., None]
     out = out_a * weight + out_b * (1 - weight)
     return out.to(out_a.dtype), torch.logaddexp(lse_a, lse_b)
-
-
-def _causal(q: Tensor) -> Tensor:
-    return torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).tril()
 
 
 def _wide(x: Tensor) -> torch.dtype:

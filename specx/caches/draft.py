@@ -35,6 +35,7 @@ class DraftCache:
             at, to = self.store.committed, self.store.committed + rows
             self.store.storage[:, :, :, at:to] = self.working.storage[:, :, :, start:end]
             self.positions[at:to] = torch.arange(start, end, device=self.positions.device)
+            self.store.wrote(rows)
             self.store.commit(rows)
         self.working.commit(rows)
 
@@ -50,4 +51,4 @@ class DraftCache:
         shift = torch.arange(count, device=rows.device) - self.positions[rows]
         self.working.storage[:, 0, :, :count] = rotate(picked[:, 0], shift, self.inv_freq)
         self.working.storage[:, 1, :, :count] = picked[:, 1]
-        self.working.committed, self.working.scratch = count, 0
+        self.working.refill(count)

@@ -5,6 +5,7 @@ the committed ones, and ``keep`` makes the accepted ones stay, in all layers at 
 second public seam to transformers (``Cache`` and ``CacheLayerMixin``).
 """
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +59,13 @@ class PreallocatedCache(Cache):
         self.storage[layer, 1, :, start:end] = values[0]
         return self.storage[layer, 0, None, :, :end], self.storage[layer, 1, None, :, :end]
 
+    def wrote(self, rows: int) -> None:
+        """All layers have written ``rows`` more rows: they are scratch now."""
+        self.scratch += rows
+
     def commit(self, rows: int) -> None:
         """The first ``rows`` scratch rows become text; the others are dropped."""
+        assert rows <= self.scratch, f"{rows} rows to commit, {self.scratch} written"
         self.committed += rows
         self.scratch = 0
 
@@ -72,9 +78,12 @@ class PreallocatedCache(Cache):
         rows = self.storage.index_select(3, path + self.committed)
         self.storage[:, :, :, self.committed : self.committed + len(path)] = rows
 
-    def truncate(self, rows: int) -> None:
-        """Forget every row but the first ``rows``."""
-        assert rows <= self.committed
+    def drop_scratch(self) -> None:
+        """Forget what was written since the last commit."""
+        self.scratch = 0
+
+    def refill(self, rows: int) -> None:
+        """The first ``rows`` rows of the storage, newly filled, are all the text there is."""
         self.committed, self.scratch = rows, 0
 
 
@@ -85,7 +94,8 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, cache: PreallocatedCache, index: int) -> None:
         super().__init__()
-        self.cache, self.index = cache, index
+        # Weak: a cycle would keep gigabytes until Python next looks for cycles.
+        self.cache, self.index = weakref.proxy(cache), index
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -18,7 +18,9 @@ def rotate(keys: Tensor, by: Tensor, inv_freq: Tensor) -> Tensor:
     float32 angles are off by 1e-4 at 16K positions.
     """
     angle = by.to(torch.float64)[:, None] * inv_freq.to(torch.float64)  # [rows, R/2]
-    cos, sin = angle.cos().to(keys.dtype), angle.sin().to(keys.dtype)
+    wide = torch.promote_types(keys.dtype, torch.float32)  # half precision is rounded once, below
+    cos, sin = angle.cos().to(wide), angle.sin().to(wide)
     half = inv_freq.shape[0]
     first, second, rest = keys[..., :half], keys[..., half : 2 * half], keys[..., 2 * half :]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    return torch.cat([turned.to(keys.dtype), rest], dim=-1)

@@ -146,7 +146,7 @@ def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
 def _wrong_usage(error: Any) -> UsageError:
     """The parser's message as one sentence, with where to read on."""
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if context and type(error).__name__ == "NoArgsIsHelpError":
         return UsageError(f"a command is missing\n\n{context.get_help()}")
     place = f"{context.command_path} --help" if context else "specx --help"
     message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")

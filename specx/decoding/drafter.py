@@ -30,7 +30,7 @@ class Drafter(Protocol):
         """``path.tokens[:count]`` are now the end of the text."""
 
     def retrieval_due(self) -> bool:
-        """Whether ``retrieve`` should run before the next tree."""
+        """Whether ``retrieve`` should run before the next tree; asked before every tree."""
 
     def retrieve(self, target: Target) -> None:
         """Choose anew what to remember of the text."""

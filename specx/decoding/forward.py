@@ -42,7 +42,7 @@ def forward(
         logits_to_keep=logits_of,
         **extra,
     )
-    cache.scratch += len(tokens)
+    cache.wrote(len(tokens))
     logits: Tensor = output.logits[0]
     return logits
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specx.decoding.drafter import NoDrafter
+from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.fallback import Fallback
 from specx.decoding.methods import Pair, make_drafter
 from specx.decoding.sampling import Sampler
@@ -17,79 +17,90 @@ from specx.decoding.target import Target
 from specx.decoding.tree import MAX_ROWS
 from specx.errors import DocumentError
 from specx.profile import Profile
-from specx.records import Event, FellBack, Finished, FinishReason, Method, PrefillProgress, Step
+from specx.records import Event, Finished, FinishReason, Method, PrefillProgress, Step
 
 T = TypeVar("T")
 
 
-@torch.inference_mode()
 def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
-    FellBack at most once among them, and Finished at the end. Nothing outlives the call: two
+    FellBack at most once among them, and Finished at the end. Nothing outlives the iterator: two
     documents in a row give what each gives alone.
 
-    Raises DocumentError when the prompt leaves no room for output in the target's window.
+    Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
+    window, and UsageError when the profile cannot run the method.
     """
-    settings = profile.generation
     window = context_window(pair, profile)
     room = window - len(prompt)
     if not prompt or room < 1:
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
-    limit = min(settings.max_new_tokens, room)
+    limit = min(profile.generation.max_new_tokens, room)
+    longest = len(prompt) + limit
+    drafter = make_drafter(method, profile, pair, longest + MAX_ROWS)
+    target = Target(pair.target, pair.target_allowed, longest + 2 * MAX_ROWS, drafter.watch)
     device = pair.target.device
-    drafter = make_drafter(method, profile, pair, len(prompt) + limit + MAX_ROWS)
-    target = Target(
-        pair.target, pair.target_allowed, len(prompt) + limit + 2 * MAX_ROWS, drafter.watch
+    state = DecodingState(
+        target=target,
+        drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
+        sampler=Sampler(profile.generation, device),
+        watch=Stopwatch(device),
+        root=torch.zeros(1, dtype=torch.int64, device=device),
     )
-    sampler = Sampler(settings, device)
-    watch = Stopwatch(device)
-    ids = torch.tensor(prompt, dtype=torch.int64, device=device)
+    budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
+    return _events(state, drafter, list(prompt), budget, _fallback(method, profile))
 
+
+@torch.inference_mode()
+def _events(
+    state: DecodingState,
+    drafter: Drafter,
+    text: list[int],
+    budget: "_Budget",
+    fallback: Fallback | None,
+) -> Iterator[Event]:
+    """Prefill, then steps until ``budget`` has a reason to stop; ``text`` is the prompt."""
     logits: Tensor | None = None
-    for item in _timed(target.prefill(ids), watch, "target_prefill"):
+    for item in _timed(state.target.prefill(_ids(text, state)), state.watch, "target_prefill"):
         if isinstance(item, PrefillProgress):
             yield item
         else:
             logits = item
     assert logits is not None
-    first = sampler.choose(logits, torch.zeros_like(ids[:1]))
-    text = [*prompt, int(first)]
-    state = DecodingState(target, NoDrafter(), sampler, watch, first)
-    budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
+    state.root = state.sampler.choose(logits, torch.zeros_like(state.root))
+    text.append(int(state.root))
     yield budget.spend(Step((text[-1],), drafted=0, accepted=0, seconds=0.0, passes=0))
 
-    fallback = _fallback(method, profile)
     while fallback is not None and fallback.needs_plain and not budget.reason:
         # What a plain token costs, measured on tokens that are needed anyway.
         step = decoding_step(state)
         fallback.judge(step)
         text += step.tokens
         yield budget.spend(step)
+
     if not budget.reason:
-        read = torch.tensor(text[:-1], dtype=torch.int64, device=device)
-        yield from _timed(drafter.prefill(read, target), watch, "draft_prefill")
+        reading = drafter.prefill(_ids(text[:-1], state), state.target)
+        yield from _timed(reading, state.watch, "draft_prefill")
         state.drafter = drafter
-        yield from _steps(state, budget, fallback)
-    assert budget.reason
-    yield Finished(budget.reason, watch.finish())
-
-
-def context_window(pair: Pair, profile: Profile) -> int:
-    """Tokens that prompt and output may have together: the profile's limit or the model's."""
-    return min(profile.target.window or pair.target.window, pair.target.window)
-
-
-def _steps(
-    state: DecodingState, budget: "_Budget", fallback: Fallback | None
-) -> Iterator[Step | FellBack]:
+        del drafter  # so that a fallback frees its memory
     while not budget.reason:
         step = decoding_step(state)
         yield budget.spend(step)
         if fallback is not None and (verdict := fallback.judge(step)) and not budget.reason:
             state.drafter, fallback = NoDrafter(), None
+            state.target.stop_watching()
             yield verdict
+    yield Finished(budget.reason, state.watch.finish())
+
+
+def _ids(text: list[int], state: DecodingState) -> Tensor:
+    return torch.tensor(text, dtype=torch.int64, device=state.root.device)
+
+
+def context_window(pair: Pair, profile: Profile) -> int:
+    """Tokens that prompt and output may have together: the profile's limit or the model's."""
+    return min(profile.target.window or pair.target.window, pair.target.window)
 
 
 @dataclass

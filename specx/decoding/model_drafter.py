@@ -47,7 +47,7 @@ class ModelDrafter:
         working = plan.cache.working_tokens
         if working is not None:  # grows between two retrievals
             working += plan.cache.every * chain + scratch
-        assert model.rope is not None
+        assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(
             cache_shape(model),
             max_tokens + scratch,
@@ -88,7 +88,7 @@ class ModelDrafter:
             # The only look of the host into a growing tree; threshold 0 does without.
             if plan.threshold > 0 and gain - before < plan.threshold:
                 break
-        self.cache.working.scratch = 0
+        self.cache.working.drop_scratch()
         return best_tree(root, levels)
 
     def commit(self, path: Path, count: int) -> None:
@@ -97,7 +97,8 @@ class ModelDrafter:
         self._pending_count = count
 
     def retrieval_due(self) -> bool:
-        return not self._is_full and self._steps % self.plan.cache.every == 0
+        due = self._steps > 0 and self._steps % self.plan.cache.every == 0
+        return due and not self._is_full
 
     def retrieve(self, target: Target) -> None:
         if self._is_full:

@@ -33,6 +33,9 @@ class DecodingState:
 def decoding_step(state: DecodingState) -> Step:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with."""
     started = time.perf_counter()
+    if state.drafter.retrieval_due():
+        with state.watch.part("retrieval"):
+            state.drafter.retrieve(state.target)
     with state.watch.part("drafting"):
         tree = state.drafter.grow(state.root)
     with state.watch.part("verification"):
@@ -45,9 +48,6 @@ def decoding_step(state: DecodingState) -> Step:
         state.drafter.commit(path, len(tokens))
         state.root = path.tokens[len(tokens) - 1 : len(tokens)]
         state.emitted += len(tokens)
-    if state.drafter.retrieval_due():
-        with state.watch.part("retrieval"):
-            state.drafter.retrieve(state.target)
     return Step(tuple(tokens), tree.nodes, len(tokens) - 1, time.perf_counter() - started)
 
 

@@ -27,7 +27,10 @@ class Stopwatch:
             setattr(self.timings, name, getattr(self.timings, name) + elapsed)
 
     def finish(self) -> Timings:
-        """All parts; ``total`` since the start, ``host`` what no part claims."""
+        """All parts; ``total`` since the start, ``host`` what no part claims.
+
+        Both include what the consumer of the events did meanwhile, such as showing progress.
+        """
         timings = self.timings
         timings.total = self._now() - self._started
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))

@@ -30,7 +30,8 @@ class Target:
         self.cache = PreallocatedCache(cache_shape(model), capacity)
         self.watch = watch
         self._forbidden = ~allowed
-        self._record = frozenset() if watch is None else frozenset({watch})
+        self._record: frozenset[int] = frozenset() if watch is None else frozenset({watch})
+        self._scored: AttentionCall | None = None  # of the tree that waits to be kept
         self._seen: Recorded | None = None  # queries [Hq, 1, D], lse [Hq, 1] of the last token
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
@@ -63,10 +64,15 @@ class Target:
 
     def keep(self, path: Path, count: int) -> None:
         """Commit the accepted rows of the tree that was scored last; drop the others."""
+        assert self._scored is not None, "keep follows score"
         if len(path.rows) > 1:
             self.cache.keep(path.rows)
         self.cache.commit(count)
         self._remember(self._scored, path.rows[count - 1])
+
+    def stop_watching(self) -> None:
+        """Nobody will ask for attention any more."""
+        self.watch, self._record = None, frozenset()
 
     def attention(self) -> Tensor:
         """What the last committed token attended to in the watched layer: [committed], the mean

@@ -25,10 +25,17 @@ def test_every_method_writes_what_plain_decoding_writes(
     size: str, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
 ) -> None:
     digest = Digest(pair.target.tokenizer, sentences=8)
-    differences, ties = [], []
+    differences: list[str] = []
+    ties: list[str] = []
+    sentences, verbatim = 0, 0
     for document in govreport[size]:
         (prompt,) = digest.prompts(document, pair.target.window - 512)
         plain = written(pair, mini, "plain", prompt.token_ids)
+        reader = digest.reader(prompt)
+        reader.feed([token for token in plain if token not in pair.target.eos_token_ids])
+        quotes = reader.finish()[1].quotes
+        sentences += len(quotes)
+        verbatim += sum(quote.verbatim for quote in quotes)
         for method in ("tree", "streaming", "specextend"):
             ours = written(pair, mini, method, prompt.token_ids)
             if ours == plain:
@@ -38,5 +45,6 @@ def test_every_method_writes_what_plain_decoding_writes(
             gap = logit_gap(pair, text, plain[at], ours[at])
             found = f"{document.name} {method}: token {at}, logit gap {gap:.2e}"
             (ties if abs(gap) < TIE else differences).append(found)
-    print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}")
+    print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}; ", end="")
+    print(f"{verbatim} of {sentences} sentences verbatim")
     assert not differences

@@ -1,0 +1,45 @@
+"""Real checkpoints of every family, as target and as draft, through the loader."""
+
+import pytest
+import torch
+
+from specx.decoding.methods import Pair
+from specx.models.compat import check_pair
+from specx.models.load import ModelSpec, load_model
+from tests.decoding.pairs import make_profile, make_prompt, run
+from tests.tiny import make_checkpoint, make_model
+
+FAMILIES = ["llama", "qwen3", "mistral"]
+CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {
+        family: make_checkpoint(tmp_path_factory.mktemp(family), family, seed=3)
+        for family in FAMILIES
+    }
+
+
+def load(folder, role):
+    return load_model(ModelSpec(str(folder)), "cpu", role)
+
+
+@pytest.mark.parametrize("draft", FAMILIES)
+@pytest.mark.parametrize("target", FAMILIES)
+def test_every_pair_of_families_writes_what_the_target_writes(target, draft, folders):
+    models = load(folders[target], "target"), load(folders[draft], "draft")
+    facts = check_pair(*models)
+    pair = Pair(models[0], facts.target_allowed, models[1], facts.draft_allowed)
+    prompt, profile = make_prompt(40), make_profile(cache=CACHE, max_new_tokens=16)
+    theirs = make_model(target, seed=3).generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+        do_sample=False,
+        max_new_tokens=16,
+    )
+    expected = theirs[0, len(prompt) :].tolist()
+    for method in ("plain", "tree", "streaming", "specextend"):
+        result = run(pair, profile, method, prompt)
+        assert result.tokens == expected
+        assert all(step.drafted == (8 if method != "plain" else 0) for step in result.steps)
