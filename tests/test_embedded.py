@@ -1,0 +1,48 @@
+"""The pair that ships with specx, on the example document: what a newcomer's first command does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specx.cli.main import run
+
+EXAMPLE = Path(__file__).parent.parent / "docs" / "example" / "report.pdf"
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
+    """Exit code and report of ``specx summarize``, compared with plain decoding."""
+    report = tmp_path_factory.mktemp("digest") / "report.json"
+    options = ["--no-fallback", "--check-lossless", "--quiet", "--report", str(report)]
+    code = run(["summarize", str(EXAMPLE), *options])
+    return code, json.loads(report.read_text())
+
+
+def test_the_digest_is_what_plain_decoding_writes(digest: tuple[Any, dict[str, Any]]) -> None:
+    code, report = digest
+    assert code == 0
+    assert report["lossless"] == {"identical": True, "position": None, "logit_gap": None}
+
+
+def test_sentences_are_cited_in_order_and_most_are_verbatim(
+    digest: tuple[Any, dict[str, Any]],
+) -> None:
+    _, report = digest
+    citations = report["citations"]
+    assert 6 <= len(citations) <= 10
+    paragraphs = [citation["paragraph"] for citation in citations]
+    assert paragraphs == sorted(set(paragraphs))
+    pages = [citation["page"] for citation in citations]
+    assert pages == sorted(pages)
+    assert all(1 <= page <= report["input"]["pages"] == 6 for page in pages)
+    text = EXAMPLE.with_name("report_source.txt").read_text()
+    verbatim = [citation["sentence"] in text for citation in citations]
+    assert sum(verbatim) >= 0.6 * len(verbatim)
+
+
+def test_drafts_are_accepted(digest: tuple[Any, dict[str, Any]]) -> None:
+    _, report = digest
+    assert report["acceptance_length"] > 2
+    assert report["steps"] < report["generated_tokens"] / 2
