@@ -6,7 +6,7 @@ from statistics import median
 from specx.records import FellBack, Step
 
 PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
-DRAFTING_STEPS = 8  # seen before judging
+DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
 JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to place
 
 
@@ -19,7 +19,8 @@ class Fallback:
 
     below: float
     plain: list[float] = field(default_factory=list)  # seconds a plain token took
-    drafting: list[Step] = field(default_factory=list)
+    drafting: list[Step] = field(default_factory=list)  # the most recent steps that drafted
+    warm: bool = False  # a drafting step has been seen
 
     @property
     def needs_plain(self) -> bool:
@@ -30,6 +31,9 @@ class Fallback:
         """Take note of a step; a verdict once drafting has not paid."""
         if step.drafted == 0:
             self.plain.append(step.seconds)
+            return None
+        if not self.warm:
+            self.warm = True
             return None
         self.drafting = [*self.drafting, step][-JUDGED_STEPS:]
         if len(self.drafting) < DRAFTING_STEPS:

@@ -4,6 +4,7 @@ Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chose
 and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from specx.documents.prompt import (
     too_little_room,
 )
 from specx.errors import ModelError
+
+SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+_ENDS_SENTENCE = re.compile(r"""[.!?…]["'”’»)\]]*$""")
 
 
 class Digest:
@@ -44,7 +48,7 @@ class Digest:
         if room < 2:  # a marker and a token
             raise too_little_room(room)
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
-        units = [Unit(u.paragraph, u.page, u.text, u.tokens + 1) for u in units]  # its marker
+        units = [Unit(u.paragraph, u.page, u.text, u.tokens + 1) for u in passages(units)]  # marker
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
@@ -59,6 +63,20 @@ class Digest:
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._sum, self._lengths[sentences - 1]), tuple(part))
+
+
+def passages(units: Sequence[Unit]) -> list[Unit]:
+    """The units that a digest may quote: running text, not headings, labels or bits of tables.
+
+    All of them, where running text is less than half of the document (lists, notes).
+    """
+    running = [
+        unit
+        for unit in units
+        if len(unit.text) >= SHORTEST_PASSAGE and _ENDS_SENTENCE.search(unit.text)
+    ]
+    enough = 2 * sum(len(unit.text) for unit in running) >= sum(len(unit.text) for unit in units)
+    return running if enough else list(units)
 
 
 class DigestReader:

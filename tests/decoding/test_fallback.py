@@ -22,13 +22,14 @@ def judge_at(below: float) -> Fallback:
         assert judge.needs_plain
         assert judge.judge(plain(seconds)) is None
     assert not judge.needs_plain
+    assert judge.judge(drafted(1, 99.0)) is None  # the warm-up of drafting does not count
     return judge
 
 
-def test_a_verdict_needs_eight_drafting_steps():
+def test_a_verdict_needs_sixteen_drafting_steps():
     judge = judge_at(below=100.0)
     verdicts = [judge.judge(drafted(4, 0.5)) for _ in range(DRAFTING_STEPS)]
-    assert verdicts[:-1] == [None] * 7
+    assert verdicts[:-1] == [None] * 15
     assert verdicts[-1] == FellBack(speedup=2.0, below=100.0)  # 4 tokens x 0.25 s / 0.5 s
 
 
@@ -43,10 +44,10 @@ def test_it_falls_below_the_border_and_not_on_it(below, falls):
 
 def test_tokens_and_seconds_are_summed_over_the_steps():
     judge = judge_at(below=100.0)
-    for _ in range(4):
+    for _ in range(8):
         judge.judge(drafted(1, 1.0))
-    verdict = [judge.judge(drafted(5, 0.5)) for _ in range(4)][-1]
-    assert verdict == FellBack(speedup=(4 * 1 + 4 * 5) * 0.25 / (4 * 1.0 + 4 * 0.5), below=100.0)
+    verdict = [judge.judge(drafted(5, 0.5)) for _ in range(8)][-1]
+    assert verdict == FellBack(speedup=(8 * 1 + 8 * 5) * 0.25 / (8 * 1.0 + 8 * 0.5), below=100.0)
 
 
 def test_only_the_most_recent_steps_count():
@@ -75,11 +76,12 @@ def test_falling_back_is_said_once_and_changes_no_token(method):
     before, after = split(result.events)
     measured, judged = before[:PLAIN_STEPS], before[PLAIN_STEPS:]
     assert [step.drafted for step in measured] == [0] * PLAIN_STEPS
-    assert [step.drafted for step in judged] == [8] * DRAFTING_STEPS
+    assert [step.drafted for step in judged] == [8] * (1 + DRAFTING_STEPS)
     assert after
     assert all(step.drafted == 0 and len(step.tokens) == 1 for step in after)
 
-    tokens, seconds = sum(len(s.tokens) for s in judged), sum(s.seconds for s in judged)
+    warm = judged[1:]
+    tokens, seconds = sum(len(s.tokens) for s in warm), sum(s.seconds for s in warm)
     plain_seconds = sum(step.seconds for step in measured[1:]) / 2
     assert result.fell_back[0].speedup == pytest.approx(tokens * plain_seconds / seconds)
 
