@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from specx.batch import warnings
 from specx.batch.calibration import resolve_layer
 from specx.batch.listener import Listener
 from specx.batch.lossless import check_lossless
@@ -20,7 +21,7 @@ from specx.documents.prompt import Output, Prompt, PromptKind, refuse_if_longer
 from specx.errors import DocumentError, UsageError
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
-from specx.records import FellBack, Finished, Method, Step, Tally, Timings
+from specx.records import FellBack, Finished, FinishReason, Method, Step, Tally, Timings
 from specx.reports.environment import environment
 from specx.reports.report import Citation, InputFacts, LosslessCheck, Report
 
@@ -35,11 +36,8 @@ class _Run:
     lossless: LosslessCheck | None = None
     prompt_tokens: int = 0
     fell_back: list[FellBack] = field(default_factory=list)
+    reasons: list[FinishReason] = field(default_factory=list)
     check_s: float = 0.0  # --check-lossless; not part of what the summary cost
-
-    def warn(self, warning: str) -> None:
-        if warning not in self.warnings:
-            self.warnings.append(warning)
 
 
 class Summarizer:
@@ -86,7 +84,12 @@ class Summarizer:
             for output in outputs
             for quote in output.quotes
         ]
-        run.warnings += [*_fallback_warning(run.fell_back), *_verbatim_warning(outputs)]
+        run.warnings += [
+            *warnings.unread(document, prompts),
+            *warnings.fallback(run.fell_back),
+            *warnings.cut(run.reasons, self.profile.generation.max_new_tokens),
+            *warnings.not_verbatim(outputs),
+        ]
         self._time(run, started, before)
         return Report(
             input=InputFacts(
@@ -103,6 +106,7 @@ class Summarizer:
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=self._environment(),
+            settings=self.profile.model_dump(mode="json"),
             citations=citations,
             warnings=run.warnings,
             lossless=run.lossless,
@@ -163,8 +167,7 @@ class Summarizer:
                     run.fell_back.append(event)
                 case Finished():
                     run.timings.add(event.timings)
-                    if event.reason != "end":
-                        run.warn(_cut_warning(event, self.profile))
+                    run.reasons.append(event.reason)
         text, output = reader.finish()
         self._add(text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
@@ -230,32 +233,6 @@ def _room(profile: Profile, pair: Pair) -> int:
             f"{window} tokens; lower it"
         )
     return window - limit
-
-
-def _fallback_warning(events: Sequence[FellBack]) -> list[str]:
-    """One sentence, however many parts it happened in."""
-    if not events:
-        return []
-    worst = min(events, key=lambda event: event.speedup)
-    return [
-        f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
-        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
-    ]
-
-
-def _cut_warning(event: Finished, profile: Profile) -> str:
-    if event.reason == "length":
-        limit = profile.generation.max_new_tokens
-        return f"the output was stopped at max_new_tokens ({limit}); --max-new-tokens allows more"
-    return "the output was stopped at the end of the model's window"
-
-
-def _verbatim_warning(outputs: Sequence[Output]) -> list[str]:
-    quotes = [quote for output in outputs for quote in output.quotes]
-    wrong = sum(not quote.verbatim for quote in quotes)
-    if not wrong:
-        return []
-    return [f"{wrong} of {len(quotes)} sentences differ from the paragraph they cite"]
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -4,12 +4,12 @@ Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chose
 and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from specx.documents.detokenize import Detokenizer
-from specx.documents.document import Document
+from specx.documents.document import Document, Paragraph
+from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.prompt import (
     Output,
     Prompt,
@@ -24,7 +24,6 @@ from specx.documents.prompt import (
 from specx.errors import ModelError
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
-_ENDS_SENTENCE = re.compile(r"""[.!?…]["'”’»)\]]*$""")
 
 
 class Digest:
@@ -47,8 +46,13 @@ class Digest:
         room -= 2  # the request
         if room < 2:  # a marker and a token
             raise too_little_room(room)
+        read = set(passages(document.paragraphs))
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
-        units = [Unit(u.paragraph, u.page, u.text, u.tokens + 1) for u in passages(units)]  # marker
+        units = [
+            Unit(u.paragraph, u.page, u.text, u.tokens + 1)  # and its marker
+            for u in units
+            if u.paragraph in read
+        ]
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
@@ -65,18 +69,19 @@ class Digest:
         return Prompt((*ids, self._sum, self._lengths[sentences - 1]), tuple(part))
 
 
-def passages(units: Sequence[Unit]) -> list[Unit]:
-    """The units that a digest may quote: running text, not headings, labels or bits of tables.
+def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
+    """Which paragraphs a digest may quote: running text, not headings, labels or bits of tables.
 
-    All of them, where running text is less than half of the document (lists, notes).
+    Their places in the document; all, where running text is less than half of it (lists, notes).
     """
     running = [
-        unit
-        for unit in units
-        if len(unit.text) >= SHORTEST_PASSAGE and _ENDS_SENTENCE.search(unit.text)
+        place
+        for place, paragraph in enumerate(paragraphs)
+        if len(paragraph.text) >= SHORTEST_PASSAGE and ENDS_SENTENCE.search(paragraph.text)
     ]
-    enough = 2 * sum(len(unit.text) for unit in running) >= sum(len(unit.text) for unit in units)
-    return running if enough else list(units)
+    size = sum(len(paragraphs[place].text) for place in running)
+    enough = 2 * size >= sum(len(paragraph.text) for paragraph in paragraphs)
+    return running if enough else list(range(len(paragraphs)))
 
 
 class DigestReader:

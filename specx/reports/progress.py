@@ -105,8 +105,8 @@ def closing_line(report: Report) -> str:
     if tally.drafting_steps:
         figures.append(f"acceptance length {tally.acceptance_length:.2f}")
     total = duration(report.timings.total)
-    name = printable(report.input.name)
-    return f"{name}: {', '.join(counts)} in {total} ({', '.join(figures)})"
+    parts = f" (in {report.input.parts} parts)" if report.input.parts > 1 else ""
+    return f"{printable(report.input.name)}{parts}: {', '.join(counts)} in {total} ({', '.join(figures)})"
 
 
 def tokens_per_second(tally: Tally) -> float:

@@ -53,6 +53,7 @@ class Report:
     timings: Timings
     peak_memory_bytes: int
     environment: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)  # the profile as it was run
     citations: list[Citation] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     lossless: LosslessCheck | None = None
@@ -83,6 +84,7 @@ class Report:
             "timings_s": {part: round(seconds, 6) for part, seconds in vars(timings).items()},
             "peak_memory_bytes": self.peak_memory_bytes,
             "environment": self.environment,
+            "settings": self.settings,
             "warnings": self.warnings,
         }
         if self.lossless is not None:

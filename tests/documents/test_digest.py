@@ -4,7 +4,7 @@ import pytest
 
 from specx.documents.digest import Digest, passages
 from specx.documents.document import Document, Paragraph
-from specx.documents.prompt import Output, Prompt, Quote, Unit
+from specx.documents.prompt import Output, Prompt, Quote
 from specx.errors import ModelError
 from tests.tiny import make_tokenizer
 
@@ -119,12 +119,10 @@ def test_a_model_without_markers_is_refused(extra: tuple[str, ...]) -> None:
         Digest(make_tokenizer(extra), sentences=4)
 
 
-def test_headings_are_no_passages_but_keep_their_numbers() -> None:
-    running = "The council met on a Monday and decided to close the bridge for a year."
-    units = [
-        Unit(i, None, text, 9) for i, text in enumerate(["1 Summary", running, "Table 2", running])
-    ]
-    assert [unit.paragraph for unit in passages(units)] == [1, 3]
+def test_headings_are_no_passages_and_footnote_numbers_end_sentences() -> None:
+    running = "The council met on a Monday and decided to close the bridge for a year"
+    texts = ["1 Summary", f"{running}.", "Table 2", f"{running} in 2019.12", f"{running}, that is:"]
+    assert passages([Paragraph(text, None) for text in texts]) == [1, 3, 4]
 
 
 def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
@@ -132,7 +130,6 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
         "milk, bread and butter for the guests",
         "nails",
         "A short sentence.",
-        "rope and tape " * 9,
+        "rope, tape " * 9,
     ]
-    units = [Unit(i, None, text, 9) for i, text in enumerate(texts)]
-    assert passages(units) == units
+    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]

@@ -46,6 +46,7 @@ def test_keys_are_stable() -> None:
         "timings_s",
         "peak_memory_bytes",
         "environment",
+        "settings",
         "warnings",
     ]
 
