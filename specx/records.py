@@ -39,10 +39,6 @@ class Timings:
         for part, seconds in vars(other).items():
             setattr(self, part, getattr(self, part) + seconds)
 
-    @property
-    def prefill(self) -> float:
-        return self.target_prefill + self.draft_prefill
-
 
 @dataclass(frozen=True)
 class PrefillProgress:
@@ -84,7 +80,7 @@ class FellBack:
 class Finished:
     """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window``.
 
-    ``window``: no room was left, be it that the token limit was reached at the same token.
+    ``window``: no room was left, even if the token limit was reached at the same token.
     """
 
     reason: FinishReason

@@ -50,4 +50,3 @@ def test_timings_add_part_by_part() -> None:
     timings = Timings(read=1.0, target_prefill=2.0, total=3.0)
     timings.add(Timings(draft_prefill=0.5, total=1.0))
     assert timings == Timings(read=1.0, target_prefill=2.0, draft_prefill=0.5, total=4.0)
-    assert timings.prefill == 2.5

@@ -3,15 +3,16 @@
 import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 
+from specx.batch.cache_folder import cache_folder
 from specx.batch.listener import Listener
 from specx.decoding.calibrate import best_layer, score_layers
 from specx.decoding.methods import Pair, with_layer
 from specx.documents.generated import generate_report
 from specx.documents.prompt import PromptKind
 from specx.errors import SpecxError
+from specx.models.load import LoadedModel
 from specx.profile import Profile
 from specx.reports.writers import write_text_atomic
 
@@ -31,13 +32,12 @@ def resolve_layer(
     known = _cache_file()
     layers = _read(known)
     key = _key(profile, pair)
-    if key not in layers:
+    if layers.get(key) not in range(pair.target.num_layers):
         listener.phase("calibrating the retrieval layer (once for this pair)")
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))
-        with contextlib.suppress(
-            OSError, SpecxError
-        ):  # a read-only home costs time, not the summary
+        # A read-only home costs time, not the summary.
+        with contextlib.suppress(OSError, SpecxError):
             known.parent.mkdir(parents=True, exist_ok=True)
             write_text_atomic(known, json.dumps(layers, indent=2, sort_keys=True) + "\n")
     return with_layer(profile, layers[key])
@@ -55,11 +55,10 @@ def _prompts(kind: PromptKind, tokens: int) -> list[tuple[int, ...]]:
 def _key(profile: Profile, pair: Pair) -> str:
     """Whatever changes the outcome: models as they are loaded, and how the draft works."""
     assert pair.draft is not None
+    assert profile.draft is not None
     parts = [
-        *(
-            f"{model.source} {model.weight_bytes} {model.dtype}"
-            for model in (pair.target, pair.draft)
-        ),
+        _identity(pair.target, profile.target.revision),
+        _identity(pair.draft, profile.draft.revision),
         profile.tree.model_dump_json(),
         profile.draft_cache.model_dump_json(),
         profile.prompt.model_dump_json(),
@@ -67,15 +66,23 @@ def _key(profile: Profile, pair: Pair) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
+def _identity(model: LoadedModel, revision: str | None) -> str:
+    """A model as it was loaded; a folder by its resolved path, as ``./draft`` may be another."""
+    folder = Path(model.source).expanduser()
+    name = folder.resolve() if folder.is_dir() else model.source
+    return f"{name} {revision} {model.weight_bytes} {model.dtype}"
+
+
 def _cache_file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
-    return folder / "specx" / "layers.json"
+    return cache_folder() / "layers.json"
 
 
 def _read(path: Path) -> dict[str, int]:
+    """The layers known so far; none where the file is missing or not one of ours."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {k: v for k, v in found.items() if isinstance(v, int)} if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: layer for key, layer in found.items() if type(layer) is int}

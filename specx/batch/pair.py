@@ -2,8 +2,8 @@
 
 import torch
 
-from specx.decoding.methods import Pair
-from specx.errors import UsageError
+from specx.decoding.methods import Pair, cache_settings
+from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
@@ -22,18 +22,21 @@ def choose_device(name: str) -> torch.device:
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     """The target, and the draft if the method drafts.
 
-    Raises ModelError when one cannot be loaded or they do not fit each other, UsageError when the
-    method drafts and the profile has no draft.
+    A draft without a dtype of its own gets the one that the target was loaded in. Raises
+    ModelError when a model cannot be loaded, when they do not fit each other, or when the draft is
+    to read more than its own window; UsageError when the method drafts and the profile has no
+    draft.
     """
     if method != "plain" and profile.draft is None:
         raise UsageError(f"profile {profile.name} has no draft, so only --method plain can run")
     target = _load(profile, device)
     if method == "plain" or profile.draft is None:
         return Pair(target, allowed_alone(target))
-    dtype = profile.draft.dtype or profile.target.dtype
+    dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
     draft = load_model(
         ModelSpec(profile.draft.model, profile.draft.revision, dtype), device, "draft"
     )
+    _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
@@ -42,3 +45,23 @@ def _load(profile: Profile, device: torch.device) -> LoadedModel:
     settings = profile.target
     spec = ModelSpec(settings.model, settings.revision, settings.dtype)
     return load_model(spec, device, "target", positions=settings.window)
+
+
+def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
+    """Raise ModelError when a profile lets the draft read beyond its own window.
+
+    A draft that sees everything (policy ``full``) has left its window behind anyway.
+    """
+    settings, cache = profile.draft, cache_settings(method, profile)
+    if settings is None or cache.working_tokens is None:
+        return
+    limits = {
+        "draft.trained_context is": settings.trained_context,
+        "draft_cache holds chunk × top_k =": cache.working_tokens,
+    }
+    for limit, tokens in limits.items():
+        if tokens > draft.window:
+            raise ModelError(
+                f"{limit} {tokens} tokens, more than the window of the draft {draft.source} "
+                f"({draft.window} tokens); lower it"
+            )

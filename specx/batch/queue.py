@@ -11,6 +11,7 @@ from specx.batch.listener import Listener
 from specx.batch.results import Results
 from specx.documents.discover import Source, discover
 from specx.documents.document import Document
+from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import (
     BatchError,
@@ -25,7 +26,6 @@ from specx.reports.report import Report
 if TYPE_CHECKING:  # torch takes seconds to import: a wrong path is told before
     from specx.batch.summarizer import Summarizer
 
-_ALLOCATOR = "DefaultCPUAllocator"  # main memory that runs out is a plain RuntimeError of torch
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _LONGEST_LABEL = 100  # characters
 
@@ -62,7 +62,8 @@ def find(inputs: Sequence[str]) -> list[Source | Item]:
 
 
 def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator[Item]:
-    """Read each source when its turn comes; a file of JSON lines gives an item a line."""
+    """Read each source when its turn comes; a file of JSON lines gives an item a line, be it a
+    bad one."""
     for source in sources:
         if isinstance(source, Item):
             yield source
@@ -71,7 +72,7 @@ def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator
         try:
             documents = read_documents(source.path, options)
         except SpecxError as error:
-            yield Item(source.path, source.relative, error)
+            yield Item(source.name, source.relative, error)
             continue
         seconds = (time.perf_counter() - started) / len(documents)
         taken: set[PurePath] = set()
@@ -163,9 +164,9 @@ class Queue:
 
 
 def _error_of(item: Item, error: Exception) -> SpecxError:
-    import torch
+    from specx.models.memory import is_out_of_memory
 
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _ALLOCATOR in str(error):
+    if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{item.name} needs more memory than there is; choose a smaller profile or pages "
             "with --pages"
@@ -188,9 +189,9 @@ def _raise_divergence(report: Report) -> None:
     )
 
 
-def _relative(source: Source, document: Document) -> PurePath:
+def _relative(source: Source, document: Document | LineError) -> PurePath:
     """A document of a JSONL file gets its own name: ``a.jsonl#7``."""
-    if document.kind != "jsonl":
+    if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative
     label = document.name.removeprefix(f"{source.path}#")
     label = _UNSAFE.sub("_", label)[:_LONGEST_LABEL]

@@ -85,6 +85,11 @@ class Destination:
             return self.out
         return self.out / relative.with_name(relative.name + ".md")
 
+    def partial_path(self, relative: PurePath) -> Path | None:
+        """The file of a summary that was interrupted: ``OUT/x/a.pdf.partial.md``, or None."""
+        path = self.summary_path(relative)
+        return None if path is None else path.with_name(f"{path.stem}.partial{path.suffix}")
+
     def report_path(self, relative: PurePath) -> Path | None:
         if self.out is None or self._out_is_file():
             return self.report
@@ -130,9 +135,9 @@ class Results:
             self._print(to_json_line(record))
 
     def interrupted(self, partial: str, relative: PurePath) -> None:
-        """Keep what was written of a document that was stopped."""
+        """Keep what was written of a document that was stopped, beside any finished summary."""
         text = partial.strip()
-        path = self._to.summary_path(relative)
+        path = self._to.partial_path(relative)
         if not text:
             return
         if path is not None:

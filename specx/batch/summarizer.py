@@ -2,7 +2,6 @@
 
 import resource
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -74,6 +73,7 @@ class Summarizer:
         OutOfMemoryError when its caches do not fit.
         """
         started = time.perf_counter()
+        _reset_peak_memory(self.pair.target.device)
         run = _Run(warnings=list(document.warnings))
         run.timings.add(before)
         self.partial = ""
@@ -235,8 +235,16 @@ def _room(profile: Profile, pair: Pair) -> int:
     return window - limit
 
 
+def _reset_peak_memory(device: torch.device) -> None:
+    """Let a GPU count every document's peak anew; that of a process on a CPU only grows."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: of the device's tensors on a GPU, of the whole process on a CPU."""
+    """Bytes. On a GPU: the most that tensors, the models' among them, took during this document.
+    On a CPU: the peak of the process so far, with loading and all documents before this one.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 from collections.abc import Iterator
 from importlib import metadata, resources
 from pathlib import Path
@@ -11,12 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from specx import __version__
+from specx.batch.cache_folder import cache_folder
 from specx.profile import shipped_folder, user_folder
+from specx.reports.environment import PACKAGES, environment
 
 Report = dict[str, Any]  # sections and values, ready for JSON
 
-PACKAGES = ("torch", "transformers", "triton", "flash-attn", "pypdf")
+UNUSED = ("triton", "flash-attn")  # people look for them, so their absence is no riddle
+ATTENTION = {
+    "cpu": "torch flash with packed rows",
+    "cuda": "torch flash in float16 and bfloat16, written-out scores in float32",
+}
 GB = 10**9
 
 
@@ -32,13 +36,15 @@ def examine() -> Report:
     """Everything ``specx doctor`` says; None stands for what is absent or cannot be found out."""
     torch = _torch()
     gpus = _gpus(torch)
+    here = environment()
     return {
-        "versions": _versions(),
+        "versions": {"python": here["python"], "specx": here["specx"], **here["packages"]},
+        "not_used_by_this_version": {package: _version(package) for package in UNUSED},
         "machine": {
-            "platform": platform.platform(),
-            "cpu_cores": _cores(),
+            **{name: here[name] for name in ("platform", "cpu", "cpu_cores", "cpu_threads")},
             "torch_threads": torch.get_num_threads() if torch else None,
             "memory_gb": _memory(),
+            "free_memory_gb": _free_memory(torch),
             "gpus": gpus,
         },
         "specx_will_use": _plan(torch, gpus),
@@ -50,6 +56,7 @@ def examine() -> Report:
             "profiles": str(user_folder()),
             "shipped_profiles": str(shipped_folder()),
             "hub_cache": str(_hub_cache()),
+            "cache": str(cache_folder()),
         },
     }
 
@@ -66,11 +73,6 @@ def _torch() -> ModuleType | None:
     return torch
 
 
-def _versions() -> dict[str, str | None]:
-    found = {"python": platform.python_version(), "specx": __version__}
-    return found | {package: _version(package) for package in PACKAGES}
-
-
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -78,30 +80,23 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cores() -> int | None:
-    """Cores this process may use, which in a container is less than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 def _memory() -> float | None:
-    """Physical memory in GB, or the container's limit where that is lower."""
+    """Physical memory in GB."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
         return None
-    return round(min(total, _container_limit() or total) / GB, 1)
+    return round(total / GB, 1)
 
 
-def _container_limit() -> int | None:
-    """The memory limit of the control group in bytes (version 2, then 1), or None."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            return int(Path("/sys/fs/cgroup", name).read_text())
-        except (OSError, ValueError):  # absent, or the word "max"
-            continue
-    return None
+def _free_memory(torch: ModuleType | None) -> float | None:
+    """GB that a model may take, a container's limit considered: loading compares with the same."""
+    if torch is None:
+        return None
+    from specx.models.memory import free_bytes
+
+    free = free_bytes(torch.device("cpu"))
+    return None if free is None else round(free / GB, 1)
 
 
 def _gpus(torch: ModuleType | None) -> list[Report]:
@@ -124,14 +119,12 @@ def _gpu(properties: Any) -> Report:
 
 
 def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
-    """Device, number format and attention path."""
-    flash = "absent" if _version("flash-attn") is None else "present"
-    attention = "torch eager" if gpus else "torch, packed rows"
+    """Device, number format and attention path (``specx/attention/kernels.py``)."""
+    device = "cuda" if gpus else "cpu"
     return {
-        "device": ("cuda" if gpus else "cpu") if torch else None,
+        "device": device if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
-        "attention": attention if torch else None,
-        "flash_attn": f"{flash}, not used by this version",
+        "attention": ATTENTION[device] if torch else None,
     }
 
 
@@ -165,7 +158,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
-        return "absent" if name in PACKAGES else "unknown"
+        return "absent" if name in (*PACKAGES, *UNUSED) else "unknown"
     if isinstance(value, list):
         gpus = (f"{gpu['name']} ({gpu['memory_gb']} GB)" for gpu in value)
         return ", ".join(gpus) or "none"

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from specx.errors import ProfileError, UsageError
 from specx.profile import (
     SUFFIXES,
+    Profile,
     ProfileEntry,
     list_profiles,
     load_profile,
@@ -102,6 +104,7 @@ def copy(
     Prints the path of the new file. A profile of yours hides a shipped one of the same name.
     """
     text, path = _text(name), _destination(profile_path(name).stem, destination)
+    _check_name(path.stem)
     if path.exists() and not force:
         raise UsageError(f"{path} exists already; --force overwrites it")
     try:
@@ -131,6 +134,18 @@ def _destination(stem: str, destination: Path | None) -> Path:
     if destination.parent == Path():  # a bare word
         return user_folder() / f"{destination}.yaml"
     raise UsageError(f"{destination} is no folder and does not end in .yaml")
+
+
+def _check_name(name: str) -> None:
+    """Raise UsageError for what the profile's own check would not take as a name."""
+    field = Profile.model_fields["name"]
+    try:
+        TypeAdapter(Annotated[str, field]).validate_python(name)
+    except ValidationError as error:
+        raise UsageError(
+            f"{name!r} cannot be the name of a profile; use {field.description}, and a letter or "
+            "a digit first"
+        ) from error
 
 
 def _renamed(text: str, name: str) -> str:

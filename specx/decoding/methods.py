@@ -14,7 +14,7 @@ from specx.records import Method
 
 @dataclass(frozen=True)
 class Pair:
-    """The models of a session: a target, and a draft unless the profile has none.
+    """The models of a run: a target, and a draft unless the profile has none.
 
     ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced.
     """

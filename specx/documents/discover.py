@@ -1,5 +1,6 @@
 """From what the user names, files and folders, to the documents to read."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -22,6 +23,11 @@ class Source:
     path: str
     relative: PurePath
 
+    @property
+    def name(self) -> str:
+        """What sentences call it."""
+        return shown_name(self.path)
+
 
 def discover(sources: Sequence[str]) -> list[Source]:
     """The documents that ``sources`` name, each once, folders searched through in sorted order.
@@ -37,9 +43,14 @@ def discover(sources: Sequence[str]) -> list[Source]:
     return _told_apart(list(found.values()))
 
 
+def shown_name(source: str) -> str:
+    """What sentences call a source: its path, or ``stdin``."""
+    return "stdin" if source == STDIN else source
+
+
 def _expand(source: str) -> list[Source]:
     if source == STDIN:
-        return [Source(STDIN, PurePath("stdin"))]
+        return [Source(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if path.is_dir():
         return _expand_folder(path)
@@ -87,6 +98,15 @@ def require_file(source: str) -> Path:
     raise DocumentError(f"{source} does not exist{hint}")
 
 
+def read_bytes(path: Path, count: int = -1) -> bytes:
+    """The first ``count`` bytes of a file, or all. Raises DocumentError when that fails."""
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise DocumentError(f"{path} cannot be read: {error.strerror}") from error
+
+
 def _close_match(path: Path) -> Path | None:
     try:
         names = [entry.name for entry in path.parent.iterdir()]
@@ -97,14 +117,15 @@ def _close_match(path: Path) -> Path | None:
 
 
 def _told_apart(sources: list[Source]) -> list[Source]:
-    """Files of the same name get as much of their path as tells them apart."""
-    taken = [source.relative for source in sources]
-    return [
-        Source(source.path, _longer(source)) if taken.count(source.relative) > 1 else source
-        for source in sources
-    ]
+    """Files of the same name get as many of the folders above them as tell them apart."""
+    taken = Counter(source.relative for source in sources)
+    longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
+    return sources if longer == sources else _told_apart(longer)
 
 
-def _longer(source: Source) -> PurePath:
-    path = Path(source.path).resolve()
-    return PurePath(*path.parts[1:])
+def _longer(source: Source) -> Source:
+    """The source with one more folder in front of its place, where there is one."""
+    if source.path == STDIN:
+        return source
+    parts = Path(source.path).resolve().parts[1:]
+    return Source(source.path, PurePath(*parts[-len(source.relative.parts) - 1 :]))

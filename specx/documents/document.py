@@ -32,7 +32,7 @@ class Paragraph:
 class Document:
     """A document that was read: the only form in which text reaches a prompt.
 
-    ``name`` is what the user called it (a path, or ``-`` for stdin). ``warnings`` are sentences
+    ``name`` is what the user called it (a path, or ``stdin``). ``warnings`` are sentences
     for the user about what reading lost or guessed.
     """
 

@@ -1,14 +1,22 @@
 """Many documents in one file: a line of JSON for each."""
 
 import json
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from specx.documents.discover import require_file
+from specx.documents.discover import read_bytes, require_file
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
-from specx.documents.text import decode_text
+from specx.documents.text import PLAIN_LINE_END, decode_text
 from specx.errors import DocumentError
+
+
+class LineError(DocumentError):
+    """A line that is no document. ``name``: what the document would be called."""
+
+    def __init__(self, sentence: str, name: str) -> None:
+        super().__init__(sentence)
+        self.name = name
 
 
 def read_jsonl(path: str) -> list[Document]:
@@ -17,36 +25,61 @@ def read_jsonl(path: str) -> list[Document]:
     A document is called ``path#id``, or ``path#line number``. Blank lines are skipped. Raises
     DocumentError, naming the line, for anything else.
     """
-    return parse_jsonl(_read_bytes(require_file(path)), path)
+    return require_documents(parse_jsonl(read_bytes(require_file(path)), path))
 
 
-def parse_jsonl(data: bytes, name: str) -> list[Document]:
-    decoded = decode_text(data, name)
+def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
+    """The documents of ``data``, and in the place of each bad line its error.
+
+    Raises DocumentError when ``data`` is no text at all.
+    """
+    decoded = decode_text(data, name, PLAIN_LINE_END)  # strings may hold the other kinds
     return [
-        _document(line, f"{name}#{number}", name, decoded.warnings)
+        _document_or_error(line, number, name, decoded.warnings)
         for number, line in enumerate(decoded.text.split("\n"), start=1)
         if line.strip()
     ]
 
 
-def _read_bytes(path: Path) -> bytes:
+def require_documents(found: Iterable[Document | LineError]) -> list[Document]:
+    """``found``, where every line must be a document. Raises the first error."""
+    documents = []
+    for each in found:
+        if isinstance(each, LineError):
+            raise each
+        documents.append(each)
+    return documents
+
+
+def _document_or_error(
+    line: str, number: int, name: str, warnings: tuple[str, ...]
+) -> Document | LineError:
+    called = f"{name}#{number}"
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DocumentError(f"{path} cannot be read: {error.strerror}") from error
+        record = _record(line)
+    except ValueError as problem:
+        return LineError(f"{name} line {number} {problem}", called)
+    label = record.get("id")
+    if isinstance(label, str | int) and label != "":
+        called = f"{name}#{label}"
+    return document_from_text(record["text"], called, "jsonl", warnings)
 
 
-def _document(line: str, place: str, name: str, warnings: tuple[str, ...]) -> Document:
+def _record(line: str) -> dict[str, Any]:
+    """The object of a line. Raises ValueError, which says what is wrong with the line."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{place} is not valid JSON: {error}") from error
+        raise ValueError(f"is not valid JSON ({_reason(error)})") from error
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise DocumentError(
-            f'{place} has no text; each line must be an object such as {{"text": "..."}}'
-        )
+        raise ValueError('has no text; each line must be an object such as {"text": "..."}')
     if not record["text"].strip():
-        raise DocumentError(f"{place} has an empty text")
-    label = record.get("id")
-    called = f"{name}#{label}" if isinstance(label, str | int) and label != "" else place
-    return document_from_text(record["text"], called, "jsonl", warnings)
+        raise ValueError("has an empty text")
+    return record
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        what = error.msg.rstrip(": ").removesuffix(" at")
+        return f"{what[:1].lower()}{what[1:]} at column {error.colno}"
+    return "too deeply nested" if isinstance(error, RecursionError) else "a number is too long"

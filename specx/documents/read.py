@@ -5,9 +5,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specx.documents.discover import STDIN, require_file
+from specx.documents.discover import STDIN, read_bytes, require_file, shown_name
 from specx.documents.document import Document, Kind
-from specx.documents.jsonl import parse_jsonl
+from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pages import PageRange, parse_pages
 from specx.documents.pdf import PdfRequest, read_pdf
 from specx.documents.plain import document_from_text
@@ -31,12 +31,12 @@ class ReadOptions:
 
 
 def read_document(source: str, options: ReadOptions | None = None) -> Document:
-    """Read one document; ``source`` is a path, or ``-`` for stdin.
+    """Read one document; ``source`` is a path, or ``-`` for stdin, which is then called ``stdin``.
 
     Raises DocumentError when it cannot be read or has no text, UsageError when the options do not
     fit it. A JSONL file must hold exactly one document here; see ``read_documents``.
     """
-    documents = read_documents(source, options)
+    documents = require_documents(read_documents(source, options))
     if len(documents) > 1:
         raise DocumentError(
             f"{source} holds {len(documents)} documents, where one is expected; split it"
@@ -44,26 +44,30 @@ def read_document(source: str, options: ReadOptions | None = None) -> Document:
     return documents[0]
 
 
-def read_documents(source: str, options: ReadOptions | None = None) -> list[Document]:
-    """Read all documents of ``source``: one, or one for each line of a JSONL file."""
+def read_documents(source: str, options: ReadOptions | None = None) -> list[Document | LineError]:
+    """Read all documents of ``source``: one, or one for each line of a JSONL file.
+
+    A bad line of such a file costs no other one: its error stands in its place. Raises as
+    ``read_document`` does.
+    """
     options = options or ReadOptions()
     ranges = parse_pages(options.pages) if options.pages is not None else None
     given = _open(source)
     if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
         return [read_pdf(_pdf_request(given, options, ranges))]
     if ranges is not None:
-        raise UsageError(f"--pages works only for PDF files, and {source} is none")
+        raise UsageError(f"--pages works only for PDF files, and {given.name} is none")
     if given.ending == ".pdf" and given.head.strip():
         raise DocumentError(
-            f"{source} is named like a PDF and is none: its header is missing; "
+            f"{given.name} is named like a PDF and is none: its header is missing; "
             "check the file, or rename it if it is text"
         )
     data = given.everything()
     if given.ending == ".jsonl":
-        return parse_jsonl(data, source)
-    text, warnings = decode_text(data, source)
+        return parse_jsonl(data, given.name)
+    text, warnings = decode_text(data, given.name)
     kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
-    return [document_from_text(text, source, kind, warnings)]
+    return [document_from_text(text, given.name, kind, warnings)]
 
 
 @dataclass(frozen=True)
@@ -76,25 +80,17 @@ class _Input:
     head: bytes
 
     def everything(self) -> bytes:
-        return self.head if self.path is None else _read_bytes(self.path)
+        return self.head if self.path is None else read_bytes(self.path)
 
 
 def _open(source: str) -> _Input:
     if source == STDIN:
-        return _Input(source, "", None, sys.stdin.buffer.read())
+        return _Input(shown_name(source), "", None, sys.stdin.buffer.read())
     path = require_file(source)
     ending = path.suffix.lower()
     if path.is_file():
-        return _Input(source, ending, path, _read_bytes(path, _HEADER_WITHIN))
-    return _Input(source, ending, None, _read_bytes(path))
-
-
-def _read_bytes(path: Path, count: int = -1) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(count)
-    except OSError as error:
-        raise DocumentError(f"{path} cannot be read: {error.strerror}") from error
+        return _Input(source, ending, path, read_bytes(path, _HEADER_WITHIN))
+    return _Input(source, ending, None, read_bytes(path))
 
 
 def _pdf_request(

@@ -26,13 +26,11 @@ _PROBES = (
 class PairFacts:
     """Ids that a pair may produce.
 
-    ``vocab`` counts the ids that both may produce. ``target_allowed``: [rows of the target's lm
-    head], bool, on the target's device: ids that its tokenizer knows. ``draft_allowed``: [rows of
-    the draft's lm head], bool, on the draft's device: ids that both tokenizers know and both
-    models have rows for. Logits elsewhere are set to −inf.
+    ``target_allowed``: [rows of the target's lm head], bool, on the target's device: ids that its
+    tokenizer knows. ``draft_allowed``: [rows of the draft's lm head], bool, on the draft's device:
+    ids that both tokenizers know and both models have rows for. Logits elsewhere are set to −inf.
     """
 
-    vocab: int
     target_allowed: torch.Tensor
     draft_allowed: torch.Tensor
 
@@ -48,11 +46,8 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
     _check_reach(target, draft, target_tokens)
     _check_encodings(target, draft)
     shared = [i for i in target_tokens.keys() & draft_tokens.keys() if i < target.vocab_size]
-    draft_allowed = _mask(shared, draft)
     return PairFacts(
-        vocab=int(draft_allowed.sum()),
-        target_allowed=_mask(target_tokens, target),
-        draft_allowed=draft_allowed,
+        target_allowed=_mask(target_tokens, target), draft_allowed=_mask(shared, draft)
     )
 
 

@@ -50,8 +50,8 @@ def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
     command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
     return ModelError(
-        f"{label} is not complete in the local cache and {why}; run `{command}` (or "
-        f"`huggingface-cli download`) where there is a network, or give a local folder."
+        f"{label} is not complete in the local cache and {why}; run `{command}` "
+        "where there is a network, or give a local folder."
     )
 
 

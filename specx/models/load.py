@@ -11,7 +11,7 @@ from specx.attention import dispatch
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.facts import ModelFacts, model_facts
-from specx.models.memory import check_memory
+from specx.models.memory import check_memory, is_out_of_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
 from specx.models.rope import check_fixed_rope, check_piecewise, window
@@ -26,7 +26,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "auto": None,
 }
-_ALLOCATOR = "DefaultCPUAllocator"  # main memory that runs out is a plain RuntimeError of torch
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,11 @@ def load_model(
     device: str | torch.device,
     role: Role,
     *,
-    extra_bytes: int = 0,
     positions: int | None = None,
 ) -> LoadedModel:
     """Load a model and see that specx computes it correctly.
 
-    ``extra_bytes`` is memory that the caller will need on the same device (caches); ``positions``
-    the number of tokens that may be used, by default the model's window.
+    ``positions`` is the number of tokens that may be used, by default the model's window.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported, and
     OutOfMemoryError (exit 5) when it does not fit, UsageError (exit 2) for a device that is not
@@ -87,7 +84,7 @@ def load_model(
         if role == "draft":
             check_fixed_rope(config, source.label)
         check_piecewise(config, source.label)
-        source = _fetch_weights(source, config, DTYPES[spec.dtype], device, extra_bytes)
+        source = _fetch_weights(source, config, DTYPES[spec.dtype], device)
         model = _load_weights(source, config, spec.dtype, device)
         facts = model_facts(model, tokenizer)
         check_seam(model, facts, source.label, used)
@@ -128,11 +125,7 @@ def _load_tokenizer(source: Source) -> Any:
 
 
 def _fetch_weights(
-    source: Source,
-    config: Any,
-    dtype: torch.dtype | None,
-    device: torch.device,
-    extra_bytes: int,
+    source: Source, config: Any, dtype: torch.dtype | None, device: torch.device
 ) -> Source:
     """Download the weights where needed, and see that they are whole and fit into memory."""
     stored = getattr(config, "dtype", None) or torch.float32
@@ -141,15 +134,15 @@ def _fetch_weights(
     if stated is not None and not _quantization(config):
         # Refused before gigabytes come down the line; the exact answer needs the files.
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
-        _check_fit(needed, source, device, extra_bytes)
+        _check_fit(needed, source, device)
     files = weight_files(source)
     needed = measure(files, source.label, stored.itemsize).loaded(wanted)
-    _check_fit(needed, source, device, extra_bytes)
+    _check_fit(needed, source, device)
     return Source(files[0].parent, source.label, source.hub_id, source.revision)
 
 
-def _check_fit(needed: int, source: Source, device: torch.device, extra_bytes: int) -> None:
-    check_memory(needed + extra_bytes, device, source.label)
+def _check_fit(needed: int, source: Source, device: torch.device) -> None:
+    check_memory(needed, device, source.label)
     if device.type != "cpu":  # the weights pass through main memory on their way
         check_memory(needed, torch.device("cpu"), source.label)
 
@@ -181,7 +174,7 @@ def _load_weights(source: Source, config: Any, dtype: str, device: torch.device)
 
 def _loading_error(error: Exception, source: Source, config: Any) -> Exception:
     label, why = source.label, reason(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _ALLOCATOR in str(error):
+    if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{label} does not fit into memory: too little memory; choose a smaller model or a "
             "smaller dtype."

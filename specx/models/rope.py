@@ -17,19 +17,15 @@ class RopeFacts:
     """What re-rotating a key needs.
 
     A key at position p is moved to position q by the angles ``(q − p) · inv_freq``, half-split
-    (element i with element i + rotary_dim/2) over its first ``rotary_dim`` elements.
+    (element i with element i + R/2) over its first R elements.
 
-    ``inv_freq``: [rotary_dim / 2], float32, on the CPU. ``attention_scaling`` multiplies cos and
+    ``inv_freq``: [R/2], float32, on the CPU. ``attention_scaling`` multiplies cos and
     sin inside the model (yarn); it is already in the cached keys and must not be applied again.
     """
 
     kind: str
     inv_freq: torch.Tensor
     attention_scaling: float
-
-    @property
-    def rotary_dim(self) -> int:
-        return 2 * self.inv_freq.shape[0]
 
 
 def rope_parameters(config: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
+from specx.caches.rotary import rotate
 from specx.errors import ModelError
 from specx.models.architecture import SUPPORTED, check_window
 from specx.models.facts import ModelFacts
@@ -77,9 +78,9 @@ def check_seam(model: Any, facts: ModelFacts, label: str, positions: int) -> Non
 def check_rotation(model: Any, facts: ModelFacts, label: str) -> None:
     """See that rotating every layer's keys gives the keys of other positions.
 
-    Retrieval moves cached keys, which is exact only when RoPE is laid out as
-    :class:`~specx.models.rope.RopeFacts` says. The probe's attention ignores positions, so the
-    keys of all layers depend on them through RoPE alone. Raises ModelError.
+    Retrieval moves cached keys with :func:`specx.caches.rotary.rotate`, which is exact only when
+    RoPE is laid out as :class:`~specx.models.rope.RopeFacts` says. The probe's attention ignores
+    positions, so the keys of all layers depend on them through RoPE alone. Raises ModelError.
     """
     near = _probe(model, facts, label, first_position=0)
     far = _probe(model, facts, label, first_position=_SHIFT)
@@ -168,23 +169,16 @@ def _record(
     return value.repeat_interleave(groups, dim=1).transpose(1, 2), None
 
 
-def _rotate(key: torch.Tensor, rope: RopeFacts, shift: int) -> torch.Tensor:
-    """Keys [B, Hkv, T, D] moved by ``shift`` positions; half-split layout."""
-    half = rope.inv_freq.shape[0]
-    angles = (rope.inv_freq.double() * shift).to(key.device)
-    cos, sin = angles.cos().float(), angles.sin().float()
-    first, second, rest = key[..., :half], key[..., half : 2 * half], key[..., 2 * half :]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
-
-
 def _rotation_error(here: torch.Tensor, there: torch.Tensor, rope: RopeFacts) -> float:
     """Mean relative error of moving keys [B, Hkv, T, D] by ``_SHIFT`` positions.
 
     Relative to each rotated pair's own length: a few elements of trained keys are so large that
     they would hide all others.
     """
+    by = torch.full((here.shape[-2],), _SHIFT, device=here.device)
+    moved = rotate(here, by, rope.inv_freq.to(here.device)).float()
     there, half = there.float(), rope.inv_freq.shape[0]
-    error = _rotate(here.float(), rope, _SHIFT) - there
+    error = moved - there
     pairs = _pair_lengths(error, half) / _pair_lengths(there, half).clamp_min(1e-12)
     rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
     return float(pairs.mean() + rest)

@@ -106,7 +106,8 @@ def closing_line(report: Report) -> str:
         figures.append(f"acceptance length {tally.acceptance_length:.2f}")
     total = duration(report.timings.total)
     parts = f" (in {report.input.parts} parts)" if report.input.parts > 1 else ""
-    return f"{printable(report.input.name)}{parts}: {', '.join(counts)} in {total} ({', '.join(figures)})"
+    name = f"{printable(report.input.name)}{parts}"
+    return f"{name}: {', '.join(counts)} in {total} ({', '.join(figures)})"
 
 
 def tokens_per_second(tally: Tally) -> float:

@@ -3,7 +3,7 @@
 ``python -m specx.training.corpus ROOT [ROOT …] --out corpus.jsonl.gz`` walks each root for HTML,
 plain text and reStructuredText, keeps paragraphs that read as prose, drops those seen before, and
 writes one JSON object per file: ``{"source": …, "paragraphs": […]}``. Nothing else is a source of
-the embedded pair's text; evaluation documents and the Debian manuals are never among the roots.
+the embedded pair's text; what it is evaluated on must not be among the roots.
 """
 
 import argparse

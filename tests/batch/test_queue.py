@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,8 +186,8 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     )
     with pytest.raises(KeyboardInterrupt):
         queue.run(iter(batch.items), alone=False)
-    assert (tmp_path / "0.txt.md").read_text() == "Half a\n"
-    assert not (tmp_path / "0.txt.json").exists()
+    assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["0.txt.partial.md"]
 
 
 def test_a_divergence_is_raised_after_all_documents() -> None:
@@ -261,3 +262,34 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         "m.jsonl#4",
         "m.jsonl#" + "l" * 100,
     ]
+
+
+def test_a_bad_line_is_an_item_in_its_place(folder: Path) -> None:
+    (folder / "m.jsonl").write_text('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
+    batch = Batch()
+    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    assert [str(item.relative) for item in batch.items] == ["m.jsonl#1", "m.jsonl#2", "m.jsonl#x"]
+    with pytest.raises(BatchError, match="1 of 3 documents failed"):
+        batch.run()
+    assert batch.done == ["m.jsonl#1", "m.jsonl#x"]
+    assert [line["input"]["name"] for line in batch.lines()] == [
+        "m.jsonl#1",
+        "m.jsonl#2",
+        "m.jsonl#x",
+    ]
+    assert batch.lines()[1]["error"].startswith("m.jsonl line 2 is not valid JSON (")
+
+
+def test_a_bad_line_alone_has_the_code_of_an_input(folder: Path) -> None:
+    (folder / "m.jsonl").write_text("{nope\n")
+    batch = Batch()
+    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
+        batch.run(alone=True)
+
+
+def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    (item,) = read_all(find(["-"]), ReadOptions())
+    assert (item.name, str(item.relative)) == ("stdin", "stdin")
+    assert str(item.content) == "stdin is empty; there is nothing to summarize"

@@ -95,9 +95,30 @@ def test_a_partial_summary_is_kept(tmp_path: Path) -> None:
     for destination in (folder, stdout, lines):
         Results(destination, headings=False).interrupted("Half a sen", XA)
         Results(destination, headings=False).interrupted("  ", A)
-    assert (tmp_path / "out/x/a.pdf.md").read_text() == "Half a sen\n"
-    assert [path.name for path in (tmp_path / "out/x").iterdir()] == ["a.pdf.md"]
+    assert (tmp_path / "out/x/a.pdf.partial.md").read_text() == "Half a sen\n"
+    assert [path.name for path in (tmp_path / "out/x").iterdir()] == ["a.pdf.partial.md"]
     assert (printed(stdout), printed(lines)) == ("Half a sen\n", "")
+
+
+@pytest.mark.parametrize(
+    ("out", "partial"),
+    [
+        ("out", "out/x/a.pdf.partial.md"),
+        ("sum.md", "sum.partial.md"),
+        ("1.0.txt", "1.0.partial.txt"),
+    ],
+)
+def test_a_partial_summary_leaves_a_finished_one_alone(
+    tmp_path: Path, out: str, partial: str
+) -> None:
+    destination = to(tmp_path / out)
+    results = Results(destination, headings=False)
+    results.done(make_report(), XA, 0)
+    results.interrupted("Half a sen", XA)
+    finished = destination.summary_path(XA)
+    assert finished is not None
+    assert finished.read_text() == "First sentence.\nSecond sentence.\n"
+    assert (tmp_path / partial).read_text() == "Half a sen\n"
 
 
 def refusal(destination: Destination, documents: int = 1, inputs: tuple[str, ...] = ()) -> str:

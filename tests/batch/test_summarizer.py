@@ -48,6 +48,7 @@ KEYS = {
     },
     "peak_memory_bytes": None,
     "environment": None,
+    "settings": None,
     "warnings": None,
 }
 

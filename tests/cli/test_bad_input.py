@@ -109,10 +109,14 @@ FILES: dict[str, tuple[bytes, str]] = {
         pdfs.pages_pdf([pdfs.bomb_page(200)]),
         "bomb.pdf has no page that can be read: page 1 failed (",
     ),
-    "bad.jsonl": (b'{"text": "One."}\n{nope\n', "bad.jsonl#2 is not valid JSON: "),
+    "bad.jsonl": (
+        b"\n{nope\n",
+        "bad.jsonl line 2 is not valid JSON (expecting property name enclosed in double quotes at "
+        "column 2)",
+    ),
     "notext.jsonl": (
         b'{"body": "One."}\n',
-        'notext.jsonl#1 has no text; each line must be an object such as {"text": "..."}',
+        'notext.jsonl line 1 has no text; each line must be an object such as {"text": "..."}',
     ),
 }
 
@@ -141,7 +145,7 @@ def test_an_empty_stdin(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
     ended = summarize("-")
     assert ended.code == 3
-    assert ended.sentence().endswith("is empty; there is nothing to summarize")
+    assert ended.sentence() == "stdin is empty; there is nothing to summarize"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from specx import __version__
 from specx.cli import doctor
 from specx.cli.main import app
+from specx.models import memory
+from specx.reports.environment import environment
 
 
 def fake_torch(gpus: int, *, broken: bool = False) -> Any:
@@ -29,7 +31,8 @@ def fake_torch(gpus: int, *, broken: bool = False) -> Any:
         device_count=lambda: gpus,
         get_device_properties=lambda _: properties,
     )
-    return SimpleNamespace(cuda=cuda, get_num_threads=lambda: 3)
+    device = SimpleNamespace(type="cpu")
+    return SimpleNamespace(cuda=cuda, get_num_threads=lambda: 3, device=lambda _: device)
 
 
 def test_as_text() -> None:
@@ -37,7 +40,6 @@ def test_as_text() -> None:
     assert result.exit_code == 0
     lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
     assert ["specx", __version__] in lines
-    assert "not used by this version" in result.stdout
     for word in ("versions", "gpus", "attention", "embedded pair", "offline", "hub cache"):
         assert word in result.stdout
 
@@ -46,8 +48,19 @@ def test_as_json() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
     report = json.loads(result.stdout)
     assert report["versions"]["specx"] == __version__
-    assert set(doctor.PACKAGES) < set(report["versions"])
-    assert report["machine"]["cpu_cores"] >= 1
+    assert set(report["versions"]) == {"python", "specx", "torch", "transformers", "pypdf"}
+
+
+def test_what_people_look_for_in_vain() -> None:
+    report = doctor.examine()
+    assert set(report["not_used_by_this_version"]) == {"triton", "flash-attn"}
+    assert "not used by this version" in list(doctor._lines(report))
+
+
+def test_the_processor_is_counted_as_in_reports() -> None:
+    machine, reported = doctor.examine()["machine"], environment()
+    for name in ("platform", "cpu", "cpu_cores", "cpu_threads"):
+        assert machine[name] == reported[name]
 
 
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +70,8 @@ def test_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report["machine"]["gpus"] == [gpu, gpu]
     assert report["machine"]["torch_threads"] == 3
     assert report["specx_will_use"]["device"] == "cuda"
-    assert report["specx_will_use"]["attention"] == "torch eager"
+    attention = "torch flash in float16 and bfloat16, written-out scores in float32"
+    assert report["specx_will_use"]["attention"] == attention
     assert "NVIDIA H200 (150.0 GB), NVIDIA H200 (150.0 GB)" in "\n".join(doctor._lines(report))
 
 
@@ -67,7 +81,7 @@ def test_without_a_usable_gpu(monkeypatch: pytest.MonkeyPatch, torch: Any) -> No
     report = doctor.examine()
     assert report["machine"]["gpus"] == []
     assert report["specx_will_use"]["device"] == "cpu"
-    assert report["specx_will_use"]["attention"] == "torch, packed rows"
+    assert report["specx_will_use"]["attention"] == "torch flash with packed rows"
 
 
 @pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError])
@@ -83,12 +97,17 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) 
     monkeypatch.setattr(builtins, "__import__", refuse)
     report = doctor.examine()
     assert report["specx_will_use"]["device"] is None
+    assert report["specx_will_use"]["attention"] is None
+    assert report["machine"]["free_memory_gb"] is None
     assert "  device            unknown" in list(doctor._lines(report))
 
 
 def test_absent_packages_are_said_to_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package",))
+    monkeypatch.setattr(doctor, "UNUSED", ("no-such-package",))
     assert "  no-such-package   absent" in list(doctor._lines(doctor.examine()))
+    monkeypatch.setattr("specx.reports.environment.PACKAGES", ("torch", "pypdf"))
+    monkeypatch.setattr("specx.reports.environment._version", lambda _: None)
+    assert "  pypdf             absent" in list(doctor._lines(doctor.examine()))
 
 
 @pytest.mark.parametrize(("value", "offline"), [("1", True), ("ON", True), ("0", False)])
@@ -110,8 +129,21 @@ def test_the_hub_cache_follows_the_hubs_variables(
     assert doctor._hub_cache() == Path("/cache")
 
 
-def test_memory_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_container_limit", lambda: 2 * 10**9)
-    assert doctor._memory() == 2.0
-    monkeypatch.setattr(doctor, "_container_limit", lambda: None)
+def test_specx_own_cache_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert doctor.examine()["folders"]["cache"] == str(tmp_path / "specx")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert doctor.examine()["folders"]["cache"] == str(tmp_path / ".cache" / "specx")
+
+
+def test_free_memory_is_what_loading_compares_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (doctor._memory() or 0) > 0
+    monkeypatch.setattr(memory, "_meminfo_available", lambda: 8 * 10**9)
+    monkeypatch.setattr(memory, "_own_cgroups", lambda: [Path("container")])
+    monkeypatch.setattr(memory, "cgroup_free", lambda _: 2 * 10**9)
+    report = doctor.examine()
+    assert report["machine"]["free_memory_gb"] == 2.0
+    assert "  free memory       2.0 GB" in list(doctor._lines(report))
+    monkeypatch.setattr(memory, "free_bytes", lambda _: None)
+    assert doctor.examine()["machine"]["free_memory_gb"] is None

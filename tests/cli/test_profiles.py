@@ -125,6 +125,19 @@ def test_copy_overwrites_only_when_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert load_profile(str(file)).name == "mine"
 
 
+@pytest.mark.parametrize("name", ["my profile", ".mine", "größe", "new/my profile.yaml"])
+def test_copy_to_a_name_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stem = name.removeprefix("new/").removesuffix(".yaml")
+    assert failure(capsys, "copy", "mini", name) == (
+        f"specx: '{stem}' cannot be the name of a profile; use letters, digits, dots, dashes and "
+        "underscores, and a letter or a digit first\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_copy_to_places_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not end in .yaml" in failure(capsys, "copy", "mini", str(tmp_path / "mine.txt"))
     (tmp_path / "file").write_text("")

@@ -232,6 +232,15 @@ def test_json_lines_in(summarize: Run, scripted: Any) -> None:
     }
 
 
+def test_a_bad_line_fails_and_the_others_are_done(summarize: Run, scripted: Any) -> None:
+    scripted("One.")
+    Path("m.jsonl").write_text("{nope\n" + json.dumps({"text": TEXT}) + "\n")
+    ended = summarize("m.jsonl")
+    assert ended[:2] == (7, "# m.jsonl#2\n\nOne.\n\n")
+    assert "specx: m.jsonl line 1 is not valid JSON (" in ended.err
+    assert ended.err.endswith("specx: 1 of 2 documents failed; the others are done\n")
+
+
 @pytest.mark.parametrize("options", [["--json"], ["--report", "r.json"], ["--out", "x.md"]])
 def test_one_place_for_the_documents_of_one_file(summarize: Run, options: list[str]) -> None:
     Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
@@ -295,8 +304,8 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     scripted("Half a sen", then=KeyboardInterrupt())
     assert summarize("a.txt") == (130, "Half a sen\n", "")
     assert summarize("a.txt", "b.txt", "--out", "OUT")[:2] == (130, "")
-    assert Path("OUT/a.txt.md").read_text() == "Half a sen\n"
-    assert not Path("OUT/a.txt.json").exists()
+    assert Path("OUT/a.txt.partial.md").read_text() == "Half a sen\n"
+    assert [path.name for path in Path("OUT").iterdir()] == ["a.txt.partial.md"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

@@ -60,12 +60,36 @@ def test_a_file_named_twice_is_read_once() -> None:
     ]
 
 
-def test_files_of_the_same_name_are_told_apart(folder: Path) -> None:
-    (folder / "y").mkdir()
-    (folder / "y/a.pdf").write_text("text")
-    found = [source.relative for source in discover(["x/a.pdf", "y/a.pdf"])]
-    assert len(set(found)) == 2
-    assert not any(path.is_absolute() or ".." in path.parts for path in found)
+@pytest.mark.parametrize(
+    ("named", "places"),
+    [
+        (["x/a.txt", "y/a.txt"], ["x/a.txt", "y/a.txt"]),
+        (["x/a.txt", "y/a.txt", "r.txt"], ["x/a.txt", "y/a.txt", "r.txt"]),
+        (["1/x/a.txt", "2/x/a.txt", "y/a.txt"], ["1/x/a.txt", "2/x/a.txt", "y/a.txt"]),
+        (["1/x", "2/x"], ["1/x/a.txt", "2/x/a.txt"]),
+        (["x", "1/x/a.txt", "y/a.txt"], ["here/x/a.txt", "1/x/a.txt", "y/a.txt"]),
+        (["-", "y/stdin"], ["stdin", "y/stdin"]),
+    ],
+)
+def test_files_of_the_same_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str], places: list[str]
+) -> None:
+    here = tmp_path / "here"
+    for name in ("x/a.txt", "y/a.txt", "y/stdin", "1/x/a.txt", "2/x/a.txt", "r.txt"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("text")
+    monkeypatch.chdir(here)
+    assert [str(source.relative) for source in discover(named)] == places
+    assert [str(source.relative) for source in discover(named[::-1])] == places[::-1]
+
+
+def test_the_place_of_a_file_never_leads_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "x")
+    Path("r.txt").write_text("text")
+    found = [source.relative for source in discover(["r.txt", "../r.txt"])]
+    assert found == [PurePath("x/r.txt"), PurePath(folder.name, "r.txt")]
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
-from specx.documents.jsonl import read_jsonl
+from specx.documents.document import Document
+from specx.documents.jsonl import LineError, parse_jsonl, read_jsonl
 from specx.errors import DocumentError
 
 from .conftest import SaveFile
@@ -16,13 +19,41 @@ def test_one_document_per_line(save: SaveFile) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{nonsense", "a.jsonl#2 is not valid JSON"),
-        (b'["text"]', "a.jsonl#2 has no text"),
-        (b'{"text": 3}', "a.jsonl#2 has no text"),
-        (b'{"text": " "}', "a.jsonl#2 has an empty text"),
+        (
+            b"{nonsense",
+            "is not valid JSON (expecting property name enclosed in double quotes at column 2)",
+        ),
+        (b'{"text": "open', "is not valid JSON (unterminated string starting at column 10)"),
+        (b'{"text": "\\q"}', "is not valid JSON (invalid \\escape at column 11)"),
+        (b"[" * 200_000, "is not valid JSON (too deeply nested)"),
+        (b"9" * 5000, "is not valid JSON (a number is too long)"),
+        (b'["text"]', 'has no text; each line must be an object such as {"text": "..."}'),
+        (b'{"text": 3}', 'has no text; each line must be an object such as {"text": "..."}'),
+        (b'{"text": " ", "id": "x"}', "has an empty text"),
     ],
 )
 def test_the_line_of_an_error_is_named(save: SaveFile, line: bytes, message: str) -> None:
     path = save("a.jsonl", b'{"text": "One."}\n' + line)
-    with pytest.raises(DocumentError, match=message):
+    with pytest.raises(DocumentError, match=f"^{re.escape(f'{path} line 2 {message}')}$"):
         read_jsonl(path)
+
+
+def test_a_bad_line_costs_no_other_one() -> None:
+    good = b'{"text": "One."}\n'
+    first, bad, last = parse_jsonl(good + b"\n{nonsense\n" + good, "a.jsonl")
+    assert isinstance(first, Document)
+    assert isinstance(bad, LineError)
+    assert isinstance(last, Document)
+    assert [each.name for each in (first, bad, last)] == ["a.jsonl#1", "a.jsonl#3", "a.jsonl#4"]
+
+
+def test_a_file_that_is_no_text_has_no_lines() -> None:
+    with pytest.raises(DocumentError, match="looks like a PNG image"):
+        parse_jsonl(b"\x89PNG\r\n\x1a\n....", "a.jsonl")
+
+
+def test_separators_inside_a_string_are_no_line_ends() -> None:
+    line = '{"text": "One sentence.\u2028Another sentence."}'
+    (document,) = parse_jsonl(f"{line}\n".encode(), "a.jsonl")
+    assert isinstance(document, Document)
+    assert "Another sentence." in document.text

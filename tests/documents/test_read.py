@@ -24,7 +24,7 @@ def test_text_and_markdown_by_ending(save: SaveFile) -> None:
 def test_text_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     give_stdin(monkeypatch, b"One.\r\n\r\nTwo.")
     document = read_document("-")
-    assert (document.name, document.text) == ("-", "One.\n\nTwo.")
+    assert (document.name, document.text) == ("stdin", "One.\n\nTwo.")
 
 
 def test_a_pdf_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,10 +32,39 @@ def test_a_pdf_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_document("-").text == "A page of text that came in through a pipe."
 
 
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "stdin is empty"),
+        (b"\x89PNG\r\n\x1a\n....", "stdin looks like a PNG image"),
+        (pdfs.empty_pdf(), "stdin is a PDF without pages"),
+    ],
+)
+def test_sentences_call_it_stdin(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, sentence: str
+) -> None:
+    give_stdin(monkeypatch, data)
+    with pytest.raises(DocumentError, match=f"^{sentence}"):
+        read_document("-")
+
+
+def test_pages_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_stdin(monkeypatch, b"One.")
+    with pytest.raises(UsageError, match="only for PDF files, and stdin is none"):
+        read_document("-", ReadOptions(pages="1"))
+
+
 def test_jsonl(save: SaveFile) -> None:
     path = save("a.jsonl", b'{"text": "One."}\n{"text": "Two."}')
-    assert [document.text for document in read_documents(path)] == ["One.", "Two."]
+    assert [getattr(each, "text", None) for each in read_documents(path)] == ["One.", "Two."]
     with pytest.raises(DocumentError, match="holds 2 documents"):
+        read_document(path)
+
+
+def test_one_document_of_a_jsonl_file_with_a_bad_line(save: SaveFile) -> None:
+    path = save("a.jsonl", b'{"text": "One."}\n{nope')
+    assert isinstance(read_documents(path)[1], DocumentError)
+    with pytest.raises(DocumentError, match="line 2 is not valid JSON"):
         read_document(path)
 
 

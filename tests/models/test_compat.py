@@ -33,7 +33,6 @@ def _edit_tokenizer(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Pat
 
 def test_same_tokenizer(checkpoint: Make, load: Load) -> None:
     facts = check_pair(load(checkpoint()), load(checkpoint("qwen3"), "draft"))
-    assert facts.vocab == 384
     assert facts.target_allowed.all()
     assert facts.draft_allowed.all()
 
@@ -43,7 +42,6 @@ def test_padded_tails(checkpoint: Make, load: Load, rows: int, draft_rows: int) 
     facts = check_pair(
         load(checkpoint(vocab_size=rows)), load(checkpoint(vocab_size=draft_rows), "draft")
     )
-    assert facts.vocab == 384
     for allowed, height in ((facts.target_allowed, rows), (facts.draft_allowed, draft_rows)):
         assert allowed.tolist() == [True] * 384 + [False] * (height - 384)
 
@@ -51,7 +49,6 @@ def test_padded_tails(checkpoint: Make, load: Load, rows: int, draft_rows: int) 
 def test_new_tokens_of_the_target_within_the_drafts_padding(checkpoint: Make, load: Load) -> None:
     target = load(checkpoint(vocab_size=448, extra_tokens=("<think>", "</think>")))
     facts = check_pair(target, load(checkpoint(vocab_size=448), "draft"))
-    assert facts.vocab == 384
     assert facts.target_allowed.sum() == 386
     assert facts.draft_allowed.sum() == 384
 
@@ -73,7 +70,7 @@ def test_tokens_without_rows_are_masked(checkpoint: Make, load: Load) -> None:
         load(checkpoint(extra_tokens=("<pad2>",)), role) for role in ("target", "draft")
     )
     facts = check_pair(target, draft)
-    assert facts.vocab == facts.target_allowed.sum() == 384
+    assert facts.draft_allowed.sum() == facts.target_allowed.sum() == 384
 
 
 def test_first_differing_token_is_named(checkpoint: Make, broken: Make, load: Load) -> None:

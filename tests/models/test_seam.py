@@ -56,7 +56,7 @@ def test_partial_rotation_is_a_fact() -> None:
     facts = model_facts(model.eval(), make_tokenizer())
     check_rotation(model, facts, "The model")
     assert facts.rope is not None
-    assert (facts.rope.rotary_dim, facts.head_dim) == (8, 16)
+    assert (len(facts.rope.inv_freq), facts.head_dim) == (4, 16)
 
 
 def test_the_attention_of_the_model_is_put_back() -> None:
