@@ -9,113 +9,47 @@ import random
 
 from specx.documents.document import Document, Paragraph
 
-_BODIES = (
-    "Water Board",
-    "Harbour Authority",
-    "Rail Inspectorate",
-    "Forest Service",
-    "Public Library Council",
-    "Energy Office",
-    "School Commission",
-    "Bridge Directorate",
-    "Food Laboratory",
-    "Land Registry",
-    "Fire Service",
-    "Housing Agency",
-    "Postal Union",
-    "Weather Bureau",
-    "Road Fund",
-    "Seed Institute",
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split("|"))
+
+
+_BODIES = _words(
+    "Water Board|Harbour Authority|Rail Inspectorate|Forest Service|Public Library Council|"
+    "Energy Office|School Commission|Bridge Directorate|Food Laboratory|Land Registry|"
+    "Fire Service|Housing Agency|Postal Union|Weather Bureau|Road Fund|Seed Institute"
 )
-_PLACES = (
-    "Arnholt",
-    "Bexley Moor",
-    "Carrow",
-    "Dunmere",
-    "Eastvale",
-    "Fenwick",
-    "Gorlan",
-    "Hasse",
-    "Ivenrode",
-    "Jarlby",
-    "Kestrel Bay",
-    "Lornsted",
-    "Marwick",
-    "Nordhafen",
-    "Ostrava Field",
-    "Pellworm",
-    "Quarnby",
-    "Rossmoor",
-    "Selwick",
-    "Tarrow",
-    "Ulmen",
+_PLACES = _words(
+    "Arnholt|Bexley Moor|Carrow|Dunmere|Eastvale|Fenwick|Gorlan|Hasse|Ivenrode|Jarlby|"
+    "Kestrel Bay|Lornsted|Marwick|Nordhafen|Ostrava Field|Pellworm|Quarnby|Rossmoor|Selwick|"
+    "Tarrow|Ulmen"
 )
-_PEOPLE = (
-    "Anna Lindqvist",
-    "Tomas Berger",
-    "Ruth Okafor",
-    "Henrik Maas",
-    "Celia Durand",
-    "Iwan Petrov",
-    "Maya Sandoval",
-    "Owen Pritchard",
-    "Leila Haddad",
-    "Jonas Weiss",
-    "Grace Mbeki",
-    "Viktor Salo",
+_PEOPLE = _words(
+    "Anna Lindqvist|Tomas Berger|Ruth Okafor|Henrik Maas|Celia Durand|Iwan Petrov|"
+    "Maya Sandoval|Owen Pritchard|Leila Haddad|Jonas Weiss|Grace Mbeki|Viktor Salo"
 )
-_THINGS = (
-    "pumping stations",
-    "timber stocks",
-    "signal boxes",
-    "reading rooms",
-    "grain stores",
-    "steel bridges",
-    "ferry terminals",
-    "heating networks",
-    "soil samples",
-    "night trains",
-    "flood gates",
-    "tenancy records",
-    "storm warnings",
-    "road surfaces",
-    "fire engines",
-    "seed collections",
-    "postal routes",
-    "power lines",
+_THINGS = _words(
+    "pumping stations|timber stocks|signal boxes|reading rooms|grain stores|steel bridges|"
+    "ferry terminals|heating networks|soil samples|night trains|flood gates|tenancy records|"
+    "storm warnings|road surfaces|fire engines|seed collections|postal routes|power lines"
 )
-_QUALITIES = (
-    "older than planned",
-    "cheaper than expected",
-    "unevenly distributed",
-    "well maintained",
-    "badly documented",
-    "at the limit of their capacity",
-    "in better condition than in the year before",
-    "more often out of service than reported",
-    "larger than the demand",
+_QUALITIES = _words(
+    "older than planned|cheaper than expected|unevenly distributed|well maintained|"
+    "badly documented|at the limit of their capacity|"
+    "in better condition than in the year before|more often out of service than reported|"
+    "larger than the demand"
 )
-_CAUSES = (
-    "a shortage of trained staff",
-    "two dry summers in a row",
-    "a change in the accounting rules",
-    "late deliveries of spare parts",
-    "the merger of three districts",
-    "a dispute over ownership",
-    "higher prices for electricity",
-    "a fault in the measuring equipment",
-    "new safety requirements",
+_CAUSES = _words(
+    "a shortage of trained staff|two dry summers in a row|a change in the accounting rules|"
+    "late deliveries of spare parts|the merger of three districts|a dispute over ownership|"
+    "higher prices for electricity|a fault in the measuring equipment|"
+    "new safety requirements"
 )
-_ACTIONS = (
-    "hire additional inspectors",
-    "replace the remaining units",
-    "publish its figures every quarter",
-    "close the least used sites",
-    "share its stores with the neighbours",
-    "test a cheaper design",
-    "move the archive to a dry building",
-    "train its own mechanics",
-    "ask for a second opinion",
+_ACTIONS = _words(
+    "hire additional inspectors|replace the remaining units|"
+    "publish its figures every quarter|close the least used sites|"
+    "share its stores with the neighbours|test a cheaper design|"
+    "move the archive to a dry building|train its own mechanics|ask for a second opinion"
 )
 
 _TOPICS = (
