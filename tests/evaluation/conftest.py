@@ -5,16 +5,21 @@ documents each. Nothing is trained or tuned on them.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from specx.batch.pair import load_pair
 from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.documents.document import Document
 from specx.documents.jsonl import read_jsonl
 from specx.profile import Profile, load_profile
+from specx.records import PrefillProgress
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +45,35 @@ def mini() -> Profile:
 @pytest.fixture(scope="session")
 def pair(mini: Profile) -> Pair:
     return load_pair(mini, "specextend", torch.device("cpu"))
+
+
+@pytest.fixture
+def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a prompt once for all methods that decode it one after the other.
+
+    The target's prefill is the same for every method; reading 20,000 tokens four times would be
+    most of the time. Start with the method that watches a layer.
+    """
+    read = Target.prefill
+    kept: dict[str, Any] = {}
+
+    def prefill(target: Target, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
+        rows = len(prompt)
+        if kept and torch.equal(kept["prompt"], prompt):
+            target.cache.storage[:, :, :, :rows] = kept["rows"]
+            target.cache.wrote(rows)
+            target.cache.commit(rows)
+            target._seen = kept["seen"]
+            yield kept["logits"]
+            return
+        for item in read(target, prompt):
+            if isinstance(item, Tensor):
+                kept.update(
+                    prompt=prompt,
+                    rows=target.cache.storage[:, :, :, :rows].clone(),
+                    seen=target._seen,
+                    logits=item,
+                )
+            yield item
+
+    monkeypatch.setattr(Target, "prefill", prefill)

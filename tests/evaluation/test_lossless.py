@@ -20,6 +20,7 @@ def written(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 
+@pytest.mark.usefixtures("shared_prefill")
 @pytest.mark.parametrize("size", ["4K", "8K", "16K"])
 def test_every_method_writes_what_plain_decoding_writes(
     size: str, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
@@ -30,14 +31,15 @@ def test_every_method_writes_what_plain_decoding_writes(
     sentences, verbatim = 0, 0
     for document in govreport[size]:
         (prompt,) = digest.prompts(document, pair.target.window - 512)
-        plain = written(pair, mini, "plain", prompt.token_ids)
+        methods: tuple[Method, ...] = ("specextend", "plain", "tree", "streaming")
+        outputs = {name: written(pair, mini, name, prompt.token_ids) for name in methods}
+        plain = outputs.pop("plain")
         reader = digest.reader(prompt)
         reader.feed([token for token in plain if token not in pair.target.eos_token_ids])
         quotes = reader.finish()[1].quotes
         sentences += len(quotes)
         verbatim += sum(quote.verbatim for quote in quotes)
-        for method in ("tree", "streaming", "specextend"):
-            ours = written(pair, mini, method, prompt.token_ids)
+        for method, ours in outputs.items():
             if ours == plain:
                 continue
             at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
