@@ -51,7 +51,9 @@ def attend_dense(
 
     visible: bool, broadcastable to [1, H, T, S], at least one True in each row.
     """
-    wide = _wide(q)  # scores rounded to half precision would lose what flash kernels keep
+    wide = torch.promote_types(
+        q.dtype, torch.float32
+    )  # scores rounded to half precision would lose what flash kernels keep
     scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * scaling
     if visible is not None:
         scores = scores.masked_fill(~visible, -torch.inf)
@@ -69,7 +71,3 @@ def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[T
     weight = torch.sigmoid(lse_a - lse_b)[..., None]
     out = out_a * weight + out_b * (1 - weight)
     return out.to(out_a.dtype), torch.logaddexp(lse_a, lse_b)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -12,7 +12,7 @@ def attention_row(query: Tensor, keys: Tensor, scaling: float, lse: Tensor | Non
     """
     kv_heads = keys.shape[0]
     packed = query.reshape(kv_heads, -1, query.shape[-1])  # [Hkv, G, D]
-    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(query.dtype, torch.float32)
     scores = (packed.to(wide) @ keys.to(wide).transpose(-1, -2)).flatten(0, 1) * scaling
     if lse is None:
         return scores.softmax(-1)

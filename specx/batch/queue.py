@@ -84,6 +84,18 @@ def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator
             yield Item(document.name, relative, document, seconds)
 
 
+def count(sources: Sequence[Source | Item], options: ReadOptions) -> tuple[Iterator[Item], int]:
+    """The items of all sources, and how many there are at least.
+
+    A single source is read at once: a file of JSON lines may hold many documents.
+    """
+    items = read_all(sources, options)
+    if len(sources) > 1:
+        return items, len(sources)
+    read = list(items)
+    return iter(read), len(read)
+
+
 class Queue:
     """Summarizes items and hands each result on at once.
 

@@ -2,21 +2,25 @@
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import ValidationError
 
+from specx.batch.queue import Queue, count, find
+from specx.batch.results import Destination, Results
 from specx.cli.console import make_console
+from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
-from specx.profile import Profile, load_profile
+from specx.profile import EMBEDDED, Profile, load_profile
 from specx.profile.messages import problem_of
 from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.report import Report
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
     from specx.batch.summarizer import Summarizer
 
 _MINI_NOTICE = (
@@ -96,31 +100,55 @@ def summarize(
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
-    # None of these imports torch, which takes seconds: the models' loading does.
-    from specx.batch.queue import Queue, find, read_all
-    from specx.batch.results import Destination, Results
-    from specx.documents.read import ReadOptions
-
-    streamed = sys.stdout.isatty() and out is None and not (json or jsonl)
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
-    destination = Destination(sys.stdout, out, report, format_, streamed)
-    found = find(sources)
-    destination.check(len(found), sources)
-    console = make_console(quiet=quiet)
-    errors = make_console() if quiet else console  # the live line gives way to its own console
+    streamed = sys.stdout.isatty() and out is None and format_ == "text"
+    _run(
+        _Work(
+            sources,
+            ReadOptions(password=password, pages=pages),
+            Destination(sys.stdout, out, report, format_, streamed),
+            settings,
+            chosen,
+            device,
+            check_lossless,
+            quiet,
+        )
+    )
 
-    with LiveLine(console, stream_to=sys.stdout if streamed else None) as live:
-        live.start(sources[0])
+
+@dataclass(frozen=True)
+class _Work:
+    """What the options ask for."""
+
+    sources: list[str]
+    reading: ReadOptions
+    destination: Destination
+    profile: Profile
+    method: Method
+    device: str
+    check: bool
+    quiet: bool
+
+
+def _run(work: _Work) -> None:
+    """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
+    found = find(work.sources)
+    work.destination.check(len(found), work.sources)
+    console = make_console(quiet=work.quiet)
+    errors = make_console() if work.quiet else console  # the live line gives way to its console
+
+    with LiveLine(console, stream_to=sys.stdout if work.destination.streamed else None) as live:
+        live.start(work.sources[0])
         live.phase("reading")
 
         def prepare() -> "Summarizer":
             from specx.batch.pair import choose_device, load_pair
             from specx.batch.summarizer import Summarizer
 
-            if settings.target.model.startswith("embedded:"):
+            if work.profile.target.model.startswith(EMBEDDED):
                 console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
-            pair = load_pair(settings, chosen, choose_device(device))
-            return Summarizer(settings, chosen, pair, live, check=check_lossless)
+            pair = load_pair(work.profile, work.method, choose_device(work.device))
+            return Summarizer(work.profile, work.method, pair, live, check=work.check)
 
         def on_error(error: SpecxError) -> None:
             errors.print(f"specx: {error}", soft_wrap=True)
@@ -129,14 +157,10 @@ def summarize(
             for warning in report.warnings:
                 console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
 
-        items = read_all(found, ReadOptions(password=password, pages=pages))
-        several = len(found) > 1
-        if not several:  # a file of JSON lines may hold many documents: read it to know
-            only = list(items)
-            destination.check(len(only))
-            several, items = len(only) > 1, iter(only)
-        results = Results(destination, headings=several)
-        Queue(prepare, results, live, on_done, on_error).run(items, alone=not several)
+        items, documents = count(found, work.reading)
+        work.destination.check(documents)
+        results = Results(work.destination, headings=documents > 1)
+        Queue(prepare, results, live, on_done, on_error).run(items, alone=documents == 1)
 
 
 def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -> Profile:

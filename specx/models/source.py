@@ -7,8 +7,8 @@ from pathlib import Path
 
 from specx.errors import ModelError
 from specx.models import hub
+from specx.profile import EMBEDDED
 
-_EMBEDDED = "embedded:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -34,7 +34,7 @@ def locate(model: str, revision: str | None, role: str) -> Source:
     Raises ModelError when there is no such model or it cannot be reached.
     """
     label = f"The {role} {model}"
-    if model.startswith(_EMBEDDED):
+    if model.startswith(EMBEDDED):
         return Source(_embedded_folder(model, label), label)
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -52,7 +52,7 @@ def locate(model: str, revision: str | None, role: str) -> Source:
 
 
 def _embedded_folder(model: str, label: str) -> Path:
-    name = model.removeprefix(_EMBEDDED)
+    name = model.removeprefix(EMBEDDED)
     if name not in ("target", "draft"):
         raise ModelError(f"{label} is unknown; use embedded:target or embedded:draft.")
     folder = Path(str(resources.files("specx.models"))) / "embedded" / name

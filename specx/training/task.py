@@ -8,6 +8,7 @@ only be copied by attending to the place itself; and paragraphs made of a few ph
 where the words just before do not tell where one is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from specx.training.tokenizer import (
     END,
     LENGTHS,
     MARKERS,
-    MAX_SENTENCES,
     NUM_MARKERS,
     PAD,
     SPECIAL_TOKENS,
@@ -135,7 +135,9 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def document(self, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
         """One document with its digest: (ids [n], weights [n]), n <= length."""
         sort = rng.choice(SORTS, p=self.mixture)
-        sentences = int(np.clip(2 ** rng.uniform(2, np.log2(max(length / 128, 5))), 4, 64))
+        sentences = int(
+            np.clip(2 ** rng.uniform(2, np.log2(max(length / 128, 5))), 4, len(LENGTHS))
+        )
         room = max(64, length - 3 - sentences * 40)
         source = {
             "real": self._real,
@@ -228,13 +230,15 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
         return self._synthetic(rng, room, text)
 
-    def _synthetic(self, rng, room, text):  # type: ignore[no-untyped-def]
+    def _synthetic(
+        self, rng: np.random.Generator, room: int, text: Callable[[int], np.ndarray]
+    ) -> tuple[list[np.ndarray], list[int]]:
         """Paragraphs of ``text(size)`` whose lead sentences end in a full stop of their own."""
         paragraphs: list[np.ndarray] = []
         leads: list[int] = []
         longest = int(rng.choice([40, 120]))
         while room > 0 and len(paragraphs) < NUM_MARKERS:
-            paragraph = text(int(min(rng.integers(4, longest), max(room, 2))))
+            paragraph = text(min(int(rng.integers(4, longest)), max(room, 2)))
             lead = int(rng.integers(1, min(len(paragraph), 60) + 1))
             paragraph[lead - 1] = self.full_stop
             paragraphs.append(paragraph)
@@ -247,4 +251,3 @@ class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 _ID = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
 _FIRST_MARKER, _FIRST_LENGTH = _ID[MARKERS[0]], _ID[LENGTHS[0]]
-assert LENGTHS[-1] == f"<n{MAX_SENTENCES}>"

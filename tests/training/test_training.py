@@ -71,6 +71,7 @@ def test_the_tokenizer_keeps_text_and_splits_digits(tokenizer: PreTrainedTokeniz
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
     assert len(tokenizer("2011", add_special_tokens=False)["input_ids"]) == 4
     assert len(tokenizer) <= VOCABULARY
+    assert tokenizer.convert_ids_to_tokens(DigestTask.full_stop) == "."
 
 
 def test_lead_sentences_are_prefixes_of_their_paragraphs(
