@@ -151,7 +151,7 @@ class Queue:
             before.load = self._load()
         assert self._summarizer is not None
         profile = self._summarizer.profile
-        self._listener.start(item.name, limit=profile.generation.max_new_tokens)
+        self._listener.start(item.name, limit=profile.output_limit)
         self._listener.phase("preparing the prompt")
         self._listener.write(self._results.heading(item.name))
         try:

@@ -60,10 +60,10 @@ class Summarizer:
         self._check = check
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
-        self.profile = profile
+        self.profile = _with_limit(profile)
         if method == "specextend":
             window = context_window(pair, profile)
-            self.profile = resolve_layer(profile, pair, self._kind, listener, window)
+            self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
         self.partial = ""
 
     def summarize(self, document: Document, before: Timings) -> Report:
@@ -87,7 +87,7 @@ class Summarizer:
         run.warnings += [
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
-            *warnings.cut(run.reasons, self.profile.generation.max_new_tokens),
+            *warnings.cut(run.reasons, self.profile.output_limit),
             *warnings.not_verbatim(outputs),
         ]
         self._time(run, started, before)
@@ -120,7 +120,7 @@ class Summarizer:
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - started
         longest = max(len(prompt.token_ids) for prompt in prompts)
-        self._check_memory(longest + self.profile.generation.max_new_tokens)
+        self._check_memory(longest + self.profile.output_limit)
         return prompts
 
     def _summarize_parts(self, prompts: list[Prompt], run: _Run) -> tuple[list[Output], str]:
@@ -220,19 +220,28 @@ class Summarizer:
 def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
-        return Digest(tokenizer, prompt.sentences)
+        return Digest(tokenizer, prompt.sentences, prompt.task)
     return Instruct(tokenizer, prompt.instruction)
 
 
 def _room(profile: Profile, pair: Pair) -> int:
     """Tokens that a prompt may have. Raises UsageError when the output takes the whole window."""
-    window, limit = context_window(pair, profile), profile.generation.max_new_tokens
-    if limit >= window:
-        raise UsageError(
-            f"max_new_tokens is {limit}, which leaves no room for a document in a window of "
-            f"{window} tokens; lower it"
-        )
-    return window - limit
+    window, limit = context_window(pair, profile), profile.output_limit
+    if limit < window:
+        return window - limit
+    output, advice = f"max_new_tokens is {limit}", "lower it"
+    if profile.generation.max_new_tokens is None and isinstance(profile.prompt, DigestPrompt):
+        output = f"{profile.prompt.sentences} sentences may take {limit} tokens"
+        advice = "ask for fewer sentences"
+    raise UsageError(
+        f"{output}, which leaves no room for a document in a window of {window} tokens; {advice}"
+    )
+
+
+def _with_limit(profile: Profile) -> Profile:
+    """The profile with the number of tokens that its output may have."""
+    limit = {"max_new_tokens": profile.output_limit}
+    return profile.model_copy(update={"generation": profile.generation.model_copy(update=limit)})
 
 
 def _reset_peak_memory(device: torch.device) -> None:

@@ -14,7 +14,14 @@ from specx.batch.results import Destination, Results
 from specx.cli.console import make_console
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
-from specx.profile import EMBEDDED, Profile, load_profile
+from specx.profile import (
+    EMBEDDED,
+    FEWEST_SENTENCES,
+    MOST_SENTENCES,
+    DigestPrompt,
+    Profile,
+    load_profile,
+)
 from specx.profile.messages import problem_of
 from specx.records import Method
 from specx.reports.live import LiveLine
@@ -58,6 +65,13 @@ def summarize(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    sentences: Annotated[
+        int | None,
+        typer.Option(
+            help="Most sentences of a digest, or of each part: "
+            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}."
+        ),
+    ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of a summary, or of each part.")
     ] = None,
@@ -94,6 +108,7 @@ def summarize(
             "top_k": top_k,
             "seed": seed,
         },
+        sentences=sentences,
         fallback=fallback,
     )
     chosen: Method = method or ("specextend" if settings.draft else "plain")
@@ -147,8 +162,10 @@ def _run(work: _Work) -> None:
 
             if work.profile.target.model.startswith(EMBEDDED):
                 console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
-            pair = load_pair(work.profile, work.method, choose_device(work.device))
-            return Summarizer(work.profile, work.method, pair, live, check=work.check)
+            device = choose_device(work.device)
+            settings = work.profile.on("cuda" if device.type == "cuda" else "cpu")
+            pair = load_pair(settings, work.method, device)
+            return Summarizer(settings, work.method, pair, live, check=work.check)
 
         def on_error(error: SpecxError) -> None:
             errors.print(f"specx: {error}", soft_wrap=True)
@@ -163,11 +180,15 @@ def _run(work: _Work) -> None:
         Queue(prepare, results, live, on_done, on_error).run(items, alone=documents == 1)
 
 
-def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -> Profile:
+def _override(
+    profile: Profile, generation: dict[str, object], *, sentences: int | None, fallback: bool
+) -> Profile:
     """The profile with what the command line says otherwise, checked once more."""
-    given = {name: value for name, value in options.items() if value is not None}
     data = profile.model_dump()
-    data["generation"] |= given
+    data["generation"] |= {name: value for name, value in generation.items() if value is not None}
+    if sentences is not None:
+        _check_sentences(profile, sentences)
+        data["prompt"]["sentences"] = sentences
     if not fallback:
         data["fallback"] = {"below": None}
     try:
@@ -175,6 +196,19 @@ def _override(profile: Profile, options: dict[str, object], *, fallback: bool) -
     except ValidationError as error:
         problems = [problem_of(details, {(): 0}).sentence for details in error.errors()]
         raise UsageError(_in_options("; ".join(problems))) from error
+
+
+def _check_sentences(profile: Profile, sentences: int) -> None:
+    """Raise UsageError for a number that no digest has, and for a prompt that asks for none."""
+    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
+        raise UsageError(
+            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
+        )
+    if not isinstance(profile.prompt, DigestPrompt):
+        raise UsageError(
+            f"--sentences is for digests, and the prompt of the profile {profile.name} is of the "
+            "kind instruct; say in prompt.instruction how long the summary is to be"
+        )
 
 
 def _in_options(sentence: str) -> str:

@@ -36,7 +36,7 @@ def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) 
     room = window - len(prompt)
     if not prompt or room < 1:
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
-    limit = min(profile.generation.max_new_tokens, room)
+    limit = min(profile.output_limit, room)
     longest = len(prompt) + limit
     drafter = make_drafter(method, profile, pair, longest + MAX_ROWS)
     target = Target(pair.target, pair.target_allowed, longest + 2 * MAX_ROWS, drafter.watch)
@@ -44,7 +44,7 @@ def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) 
     state = DecodingState(
         target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
-        sampler=Sampler(profile.generation, device),
+        sampler=Sampler(profile.generation, device, limit),
         watch=Stopwatch(device),
         root=torch.zeros(1, dtype=torch.int64, device=device),
     )

@@ -1,17 +1,20 @@
 """The prompt kind ``digest``: paragraphs with markers in, sentences with their markers out.
 
 Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chosen paragraph its marker
-and its lead sentence, in document order (``docs/embedded-pair.md``).
+and its lead sentence, in document order (``docs/embedded-pair.md``). The control task asks with
+``<sub>`` in the place of ``<sum>``, and its output is the digest in other tokens (``control.py``).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from specx.documents.control import ControlReader, check_control, first_text_id
 from specx.documents.detokenize import Detokenizer
 from specx.documents.document import Document, Paragraph
 from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.prompt import (
     Output,
+    OutputReader,
     Prompt,
     Quote,
     Unit,
@@ -22,25 +25,29 @@ from specx.documents.prompt import (
     too_little_room,
 )
 from specx.errors import ModelError
+from specx.profile import DigestTask
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 
 
 class Digest:
-    """Prompts for a digest of ``sentences`` sentences a part."""
+    """Prompts for a digest of ``sentences`` sentences a part, or for its control."""
 
-    def __init__(self, tokenizer: Any, sentences: int) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, sentences: int, task: DigestTask = "digest") -> None:
+        self._tokenizer, self._task = tokenizer, task
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
-        self._sum = vocabulary.get("<sum>")
+        self._request = vocabulary.get("<sum>")
         self._lengths = _numbered(vocabulary, "<n{}>", first=1)
         self._sentences = sentences
-        if not self._markers or self._sum is None or len(self._lengths) < sentences:
+        if not self._markers or self._request is None or len(self._lengths) < sentences:
             raise ModelError(
                 "the prompt kind digest needs a model with paragraph markers such as the embedded "
                 "one; use kind: instruct for this model"
             )
+        if task == "control":
+            check_control(tokenizer)
+            self._request = vocabulary["<sub>"]
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         room -= 2  # the request
@@ -59,14 +66,17 @@ class Digest:
     def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:  # noqa: ARG002
         return []
 
-    def reader(self, prompt: Prompt) -> "DigestReader":
-        return DigestReader(self._tokenizer, self._markers, prompt.units)
+    def reader(self, prompt: Prompt) -> OutputReader:
+        reader = DigestReader(self._tokenizer, self._markers, prompt.units)
+        if self._task == "digest":
+            return reader
+        return ControlReader(reader, first_text_id(self._tokenizer))
 
     def _prompt(self, part: list[Unit]) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, len(part))  # no more than there are paragraphs
-        return Prompt((*ids, self._sum, self._lengths[sentences - 1]), tuple(part))
+        return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:

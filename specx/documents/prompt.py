@@ -140,7 +140,7 @@ def too_little_room(room: int) -> UsageError:
     """The error for a window in which nothing of a document fits beside request and output."""
     return UsageError(
         f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
-        "lower max_new_tokens or raise target.window"
+        "lower max_new_tokens, ask for fewer sentences, or raise target.window"
     )
 
 

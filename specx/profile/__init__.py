@@ -18,7 +18,13 @@ from specx.profile.load import (
 )
 from specx.profile.schema import (
     EMBEDDED,
+    FEWEST_SENTENCES,
+    MOST_SENTENCES,
+    Device,
+    Devices,
+    DeviceSettings,
     DigestPrompt,
+    DigestTask,
     DraftCacheSettings,
     DraftSettings,
     Dtype,
@@ -34,8 +40,14 @@ from specx.profile.schema import (
 
 __all__ = [
     "EMBEDDED",
+    "FEWEST_SENTENCES",
+    "MOST_SENTENCES",
     "SUFFIXES",
+    "Device",
+    "DeviceSettings",
+    "Devices",
     "DigestPrompt",
+    "DigestTask",
     "DraftCacheSettings",
     "DraftSettings",
     "Dtype",

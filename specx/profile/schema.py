@@ -1,7 +1,7 @@
 """The schema of a profile: every key with its values, default and meaning."""
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,8 +15,12 @@ from specx.profile.wording import shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 Layer = Literal["last", "auto"] | int
+DigestTask = Literal["digest", "control"]
+Device = Literal["cpu", "cuda"]
 
 EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
+FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
+TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
 
 class Section(BaseModel):
@@ -34,8 +38,21 @@ class DigestPrompt(Section):
         default="digest", description="the model copies the sentences a document is about"
     )
     sentences: int = Field(
-        default=8, ge=4, le=64, description="how many sentences the digest has, at most"
+        default=8,
+        ge=FEWEST_SENTENCES,
+        le=MOST_SENTENCES,
+        description="how many sentences the digest has, at most; of a document in parts, each part",
     )
+    task: DigestTask = Field(
+        default="digest",
+        description="control: the same digest, written in other tokens than the document's and "
+        "read back; for experiments, with models trained on it",
+    )
+
+    @property
+    def longest_output(self) -> int:
+        """Tokens that suffice for every sentence to end."""
+        return self.sentences * TOKENS_PER_SENTENCE + 1
 
 
 class InstructPrompt(Section):
@@ -49,6 +66,11 @@ class InstructPrompt(Section):
         min_length=1,
         description="what the model is asked to do with the document",
     )
+
+    @property
+    def longest_output(self) -> int:
+        """Tokens that a summary of about 300 words takes."""
+        return 512
 
 
 class TargetSettings(Section):
@@ -178,7 +200,12 @@ class DraftCacheSettings(Section):
 class GenerationSettings(Section):
     """How the target chooses its tokens."""
 
-    max_new_tokens: int = Field(default=512, ge=1, description="tokens after which writing stops")
+    max_new_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens after which writing stops; null: enough for the sentences of a digest "
+        f"({TOKENS_PER_SENTENCE} for each, and 1), otherwise 512",
+    )
     temperature: float = Field(
         default=0.0, ge=0, description="0: the most probable token; more: sampling"
     )
@@ -205,6 +232,43 @@ class FallbackSettings(Section):
         ge=0,
         description="measured speedup over plain decoding below which drafting stops; null: never",
     )
+
+
+class DeviceModelSettings(Section):
+    """What may differ by device in the settings of a model."""
+
+    dtype: Dtype | None = Field(default=None, description="number format; null: as elsewhere")
+
+
+class DeviceSettings(Section):
+    """What a profile says otherwise for one device.
+
+    A profile completes ``tree`` and ``draft_cache`` with its own keys before they get here.
+    """
+
+    target: DeviceModelSettings = Field(
+        default_factory=DeviceModelSettings, description="number format of the target"
+    )
+    draft: DeviceModelSettings = Field(
+        default_factory=DeviceModelSettings, description="number format of the draft"
+    )
+    tree: TreeSettings = Field(
+        default_factory=TreeSettings, description="the token tree of one step"
+    )
+    draft_cache: DraftCacheSettings = Field(
+        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
+    )
+
+
+class Devices(Section):
+    """Settings by device."""
+
+    cpu: DeviceSettings | None = Field(
+        default=None,
+        description="on a CPU: keys of `tree` and `draft_cache`, and `dtype` of `target` and "
+        "`draft`; what is not there is as above",
+    )
+    cuda: DeviceSettings | None = Field(default=None, description="the same on an NVIDIA GPU")
 
 
 class Profile(Section):
@@ -238,6 +302,26 @@ class Profile(Section):
         default="parts",
         description="a document longer than the window is summarized in parts, or refused",
     )
+    devices: Devices = Field(
+        default_factory=Devices, description="what is different on one kind of device"
+    )
+
+    @property
+    def output_limit(self) -> int:
+        """Tokens after which writing stops."""
+        limit = self.generation.max_new_tokens
+        return self.prompt.longest_output if limit is None else limit
+
+    def on(self, device: Device) -> "Profile":
+        """The profile as it runs on ``device``, which is then all it says."""
+        own: DeviceSettings | None = getattr(self.devices, device)
+        alone = self.model_copy(update={"devices": Devices()})
+        if own is None:
+            return alone
+        draft = self.draft and _in_dtype(self.draft, own.draft)
+        target = _in_dtype(self.target, own.target)
+        sections = {"tree": own.tree, "draft_cache": own.draft_cache}
+        return alone.model_copy(update={"target": target, "draft": draft, **sections})
 
     @field_validator("tree", mode="before")
     @classmethod
@@ -253,13 +337,61 @@ class Profile(Section):
     def _working_cache_fits_draft(
         cls, cache: DraftCacheSettings, info: ValidationInfo
     ) -> DraftCacheSettings:
-        draft, tokens = info.data.get("draft"), cache.working_tokens
-        if draft and tokens and tokens > draft.trained_context:
-            raise ValueError(
-                f"holds chunk × top_k = {tokens} tokens, "
-                f"more than draft.trained_context ({draft.trained_context})"
-            )
+        if excess := _excess(cache, info.data.get("draft")):
+            raise ValueError(f"holds {excess}")
         return cache
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _complete_devices(cls, devices: object, info: ValidationInfo) -> object:
+        if not isinstance(devices, Mapping):
+            return devices
+        return {device: _completed(own, info.data) for device, own in devices.items()}
+
+    @field_validator("devices")
+    @classmethod
+    def _working_caches_of_devices_fit_draft(
+        cls, devices: Devices, info: ValidationInfo
+    ) -> Devices:
+        for device, own in devices if "draft_cache" in info.data else ():
+            if own and (excess := _excess(own.draft_cache, info.data.get("draft"))):
+                raise ValueError(f"gives {device} a draft_cache that holds {excess}")
+        return devices
+
+
+def _completed(own: object, profile: Mapping[str, Section]) -> object:
+    """A device's settings with the profile's own ``tree`` and ``draft_cache`` below them.
+
+    Against a section of the profile that is wrong itself, the device's cannot be judged.
+    """
+    if not isinstance(own, Mapping):
+        return own
+    sections = dict(own)
+    for name in ("tree", "draft_cache"):
+        changes = own.get(name, {})
+        if name not in profile:
+            sections.pop(name, None)
+        elif isinstance(changes, Mapping):
+            sections[name] = {**profile[name].model_dump(), **changes}
+    return sections
+
+
+def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
+    """How a working cache is larger than the draft can use, or None if it is not."""
+    tokens = cache.working_tokens
+    if not draft or not tokens or tokens <= draft.trained_context:
+        return None
+    return (
+        f"chunk × top_k = {tokens} tokens, "
+        f"more than draft.trained_context ({draft.trained_context})"
+    )
+
+
+Model = TypeVar("Model", TargetSettings, DraftSettings)
+
+
+def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
+    return model.model_copy(update={"dtype": own.dtype}) if own.dtype else model
 
 
 def _known_embedded(model: str, expected: str) -> str:
@@ -268,11 +400,13 @@ def _known_embedded(model: str, expected: str) -> str:
     return model
 
 
-def sections() -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+def sections(
+    section: type[BaseModel] = Profile, place: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
     """Every section of the schema, at the place pydantic gives it: ("prompt", "digest")."""
-    yield (), Profile
-    for name, info in Profile.model_fields.items():
+    yield place, section
+    for name, info in section.model_fields.items():
         for candidate in (info.annotation, *get_args(info.annotation)):
             if isinstance(candidate, type) and issubclass(candidate, BaseModel):
                 tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
-                yield (name, *tag), candidate
+                yield from sections(candidate, (*place, name, *tag))

@@ -14,7 +14,7 @@ from specx.batch.summarizer import Summarizer
 from specx.decoding.methods import Pair
 from specx.documents.document import Document, Page, Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.profile import load_profile
+from specx.profile import Profile, load_profile
 from specx.records import METHODS, FellBack, Method, Step, Timings
 from specx.reports.report import Report
 
@@ -231,6 +231,66 @@ def test_a_document_without_text(make: Maker) -> None:
         summarize(make(), Document("a.txt", "text", (), (Paragraph("", None),)))
     with pytest.raises(DocumentError, match=r"a\.txt has no text"):
         summarize(make(), empty)
+
+
+# ---------------------------------------------------------------- the sentences of a digest
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Pair:
+    return load_pair(load_profile("mini"), "plain", torch.device("cpu"))
+
+
+def digests(embedded: Pair, sentences: int, **changes: Any) -> Summarizer:
+    """A Summarizer of ``mini`` for so many sentences; ``changes`` are keys of sections."""
+    data = load_profile("mini").model_dump()
+    data["prompt"]["sentences"] = sentences
+    for section, keys in changes.items():
+        data[section] |= keys
+    return Summarizer(Profile.model_validate(data), "plain", embedded, Ear())
+
+
+def test_the_room_for_a_document_shrinks_with_the_sentences(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    paper, window = document(60), {"window": 3000}
+    few, many = (summarize(digests(embedded, n, target=window), paper) for n in (4, 30))
+    assert few.input.parts == 1
+    assert many.input.parts > 1
+    assert many.input.prompt_tokens / many.input.parts <= 3000 - (30 * 82 + 1)
+    assert few.settings["generation"]["max_new_tokens"] == 4 * 82 + 1
+    assert many.settings["generation"]["max_new_tokens"] == 30 * 82 + 1
+
+
+def test_a_limit_that_is_named_holds(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    one = digests(embedded, 64, generation={"max_new_tokens": 100})
+    settings = summarize(one).settings
+    assert settings["prompt"]["sentences"] == 64
+    assert settings["generation"]["max_new_tokens"] == 100
+
+
+def test_more_sentences_than_the_window_holds(embedded: Pair) -> None:
+    with pytest.raises(UsageError) as caught:
+        digests(embedded, 64, target={"window": 3000})
+    assert str(caught.value) == (
+        "64 sentences may take 5249 tokens, which leaves no room for a document in a window of "
+        "3000 tokens; ask for fewer sentences"
+    )
+
+
+def test_the_control_task_asks_otherwise(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def decode(*arguments: Any) -> Any:
+        asked.append(embedded.target.tokenizer.convert_ids_to_tokens(arguments[-1][-2:]))
+        return saying("")(*arguments)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    for task in ("digest", "control"):
+        summarize(digests(embedded, 4, prompt={"task": task}), document(8))
+    assert asked == [["<sum>", "<n4>"], ["<sub>", "<n4>"]]
 
 
 # ---------------------------------------------------------------- --check-lossless

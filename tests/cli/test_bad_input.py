@@ -283,6 +283,13 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--out", "x.json"], "--out x.json must end in .md or .txt, or be a folder; reports go "),
         (["--report", "r.html"], "cannot write the report r.html: the name must end in .json or "),
         (["--report", "no/r.md"], "cannot write the report no/r.md: there is no folder no"),
+        (
+            ["--sentences", "9"],
+            "--sentences is for digests, and the prompt of the profile tiny is of the kind "
+            "instruct; say in prompt.instruction how long the summary is to be",
+        ),
+        (["--sentences", "3"], "--sentences is 3; it must be from 4 to 64"),
+        (["--sentences", "65"], "--sentences is 65; it must be from 4 to 64"),
         (["--max-new-tokens", "300"], "max_new_tokens is 300, which leaves no room for a document"),
         (["--max-new-tokens", "290"], "the model's window leaves 0 tokens for the document, which"),
         (["b.txt", "--json"], "--json prints one object and there are several inputs; use --jsonl"),

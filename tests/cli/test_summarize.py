@@ -138,6 +138,28 @@ def test_options_override_the_profile(summarize: Run) -> None:
     assert "specx: a.txt: the output was stopped" in ended.err
 
 
+def test_the_number_of_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["summarize", "a.txt", "--json", "--sentences", "5", "--method", "plain"]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert settings["prompt"]["sentences"] == 5
+    assert settings["generation"]["max_new_tokens"] == 5 * 82 + 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_the_settings_of_its_own_device_are_run(
+    device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = {"nodes": 12, "depth": 5, "threshold": 0.5}
+    own = {device: {"tree": tree, "target": {"dtype": "bfloat16"}}}
+    path = write_profile(tmp_path, "both", devices=own)
+    assert run(["summarize", "a.txt", "--json", "-p", path, "--device", "cpu"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    expected = tree if device == "cpu" else {"nodes": 8, "depth": 4, "threshold": 0.3}
+    assert report["settings"]["tree"] == expected
+    assert report["settings"]["devices"] == {"cpu": None, "cuda": None}
+    assert report["environment"]["dtype"] == ("bfloat16" if device == "cpu" else "float32")
+
+
 def test_a_profile_without_a_draft_decodes_plainly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,8 +146,8 @@ def test_the_rule_is_exact_where_recursive_rejection_is_biased():
         levels=1,
     )
     generator = torch.Generator().manual_seed(0)
-    settings = GenerationSettings(temperature=1.0, max_new_tokens=2000)
-    choices = Sampler(settings, CPU).choose(target.log().expand(2000, -1), torch.arange(2000))
+    settings = GenerationSettings(temperature=1.0)
+    choices = Sampler(settings, CPU, 2000).choose(target.log().expand(2000, -1), torch.arange(2000))
     ours, biased = torch.zeros(4), torch.zeros(4)
     for choice in choices.tolist():
         ours[read(accept(tree, torch.tensor([choice, 0, 0])))[0]] += 1
@@ -196,7 +196,7 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
     )
     probabilities = output.scores[0][0].softmax(-1)
     draws = 20_000
-    sampler = Sampler(GenerationSettings(max_new_tokens=draws, **warping), CPU)
+    sampler = Sampler(GenerationSettings(**warping), CPU, draws)
     tokens = sampler.choose(output.logits[0].expand(draws, -1), torch.arange(draws))
     counts = torch.bincount(tokens, minlength=len(probabilities))
     assert p_value(counts, probabilities) > CHANCE
@@ -205,7 +205,7 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
 
 
 def test_a_place_in_the_output_draws_alike_wherever_it_stands_in_the_batch():
-    sampler = Sampler(GenerationSettings(temperature=1.0, max_new_tokens=50), CPU)
+    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 50)
     logits = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
     alone = [int(sampler.choose(row[None], torch.tensor([place]))) for place, row in
              enumerate(logits)]  # fmt: skip
@@ -217,7 +217,7 @@ WITH_GAPS = torch.tensor([-torch.inf, 0.0, -torch.inf, -torch.inf, 1.0, -torch.i
 
 
 def test_impossible_tokens_are_never_drawn():
-    sampler = Sampler(GenerationSettings(temperature=1.0, max_new_tokens=20_000), CPU)
+    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 20_000)
     tokens = sampler.choose(WITH_GAPS.expand(20_000, -1), torch.arange(20_000))
     assert set(tokens.tolist()) == {1, 4}
 
@@ -225,14 +225,14 @@ def test_impossible_tokens_are_never_drawn():
 @pytest.mark.parametrize(("number", "token"), [(0.0, 1), (1.0 - 2**-53, 4)])
 def test_impossible_tokens_are_not_drawn_at_the_borders_of_the_unit_interval(number, token):
     """The smallest and the largest number that torch.rand can give in float64."""
-    sampler = Sampler(GenerationSettings(temperature=1.0), CPU)
+    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 1)
     sampler._uniform[0] = number
     assert sampler.choose(WITH_GAPS[None], torch.tensor([0])).tolist() == [token]
 
 
 def test_temperature_zero_takes_the_most_probable_token():
     logits = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
-    sampler = Sampler(GenerationSettings(temperature=0.0), CPU)
+    sampler = Sampler(GenerationSettings(temperature=0.0), CPU, 40)
     assert torch.equal(sampler.choose(logits, torch.arange(40)), logits.argmax(-1))
 
 
@@ -240,7 +240,7 @@ def test_temperature_zero_takes_the_most_probable_token():
 def test_a_temperature_near_zero_takes_the_most_probable_token_too(temperature):
     logits = 100 * torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
     logits[:, 50:] = -torch.inf
-    sampler = Sampler(GenerationSettings(temperature=temperature), CPU)
+    sampler = Sampler(GenerationSettings(temperature=temperature), CPU, 40)
     assert torch.equal(sampler.choose(logits, torch.arange(40)), logits.argmax(-1))
 
 

@@ -96,7 +96,7 @@ def same_or_tied(pair: Pair, prompt: tuple[int, ...], plain: list[int], ours: li
 
 
 def mini() -> Profile:
-    profile = load_profile("mini")
+    profile = load_profile("mini").on("cuda")
     fallback = profile.fallback.model_copy(update={"below": None})
     generation = profile.generation.model_copy(update={"max_new_tokens": 150})
     return profile.model_copy(update={"fallback": fallback, "generation": generation})

@@ -28,7 +28,7 @@ def _rows() -> Iterator[str]:
     for name, info in top:
         yield _row(name, info)
         for place, section in found.items():
-            if place[:1] == (name,):
+            if place[:1] == (name,) and (len(place) == 1 or info.discriminator):
                 tag = f" ({place[1]} only)" if len(place) > 1 else ""
                 for key, inner in section.model_fields.items():
                     if tag and key == "kind":

@@ -43,3 +43,18 @@ def test_profiles_do_not_change() -> None:
 def test_the_full_cache_has_no_working_size() -> None:
     text = MINIMAL + "draft_cache: {policy: full, top_k: 4096}\n"
     assert parse_profile(text, "p.yaml").draft_cache.working_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ("", 512),
+        ("prompt: {kind: digest}", 8 * 82 + 1),
+        ("prompt: {kind: digest, sentences: 64}", 64 * 82 + 1),
+        ("prompt: {kind: digest, sentences: 64}\ngeneration: {max_new_tokens: 100}", 100),
+    ],
+)
+def test_every_sentence_of_a_digest_may_end_unless_the_profile_limits_it(
+    settings: str, limit: int
+) -> None:
+    assert parse_profile(f"{MINIMAL}{settings}\n", "p.yaml").output_limit == limit
