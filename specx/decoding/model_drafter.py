@@ -43,7 +43,7 @@ class ModelDrafter:
         self._forbidden = ~allowed
         self._is_full = plan.cache.policy == "full"
         chain = self.levels + 1
-        scratch = chain + self.levels * plan.tree.nodes
+        scratch = chain + self.levels * plan.tree.continued
         working = plan.cache.working_tokens
         if working is not None:  # grows between two retrievals
             working += plan.cache.every * chain + scratch
@@ -81,9 +81,10 @@ class ModelDrafter:
         gain = expected_gain(levels, plan.nodes)
         visible: Tensor | None = None
         while len(levels) < plan.depth:
-            visible = self._extend(visible, levels[-1])
-            logprobs = self._read_level(levels, visible)
-            levels.append(best_continuations(logprobs, levels[-1].weights, plan.nodes))
+            parents = levels[-1].best(plan.continued)
+            visible = self._extend(visible, parents)
+            logprobs = self._read_level(parents, len(levels), visible)
+            levels.append(best_continuations(logprobs, parents.weights, plan.nodes))
             before, gain = gain, expected_gain(levels, plan.nodes)
             # The only look of the host into a growing tree; threshold 0 does without.
             if plan.threshold > 0 and gain - before < plan.threshold:
@@ -133,16 +134,16 @@ class ModelDrafter:
         self.cache.commit(self._pending_count)
         return self._logprobs(logits)
 
-    def _read_level(self, levels: list[Level], visible: Tensor) -> Tensor:
-        """Read the newest level's nodes; log-probabilities [N, V] after each."""
+    def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
+        """Read nodes ``depth`` levels below the root; log-probabilities [N, V] after each."""
         working = self.cache.working
-        positions = torch.full_like(levels[-1].tokens, working.committed + len(levels) - 1)
+        positions = torch.full_like(level.tokens, working.committed + depth - 1)
         call = AttentionCall("tree", prefix=working.committed, visible=visible)
-        return self._logprobs(forward(self.model, levels[-1].tokens, positions, working, call))
+        return self._logprobs(forward(self.model, level.tokens, positions, working, call))
 
     @staticmethod
     def _extend(visible: Tensor | None, level: Level) -> Tensor:
-        """bool [N, levels·N]: what the newest level's nodes see of all scratch rows."""
+        """bool [N, levels·N]: what the nodes of the newest level see of all scratch rows."""
         own = torch.eye(len(level.parents), dtype=torch.bool, device=level.parents.device)
         return own if visible is None else torch.cat([visible[level.parents], own], dim=1)
 

@@ -52,7 +52,7 @@ def root_only(root: Tensor) -> TokenTree:
 
 @dataclass(frozen=True)
 class Level:
-    """The N best continuations on one level: all [N].
+    """The N best continuations on one level, the best first: all [N].
 
     ``weights``: log of the product of draft probabilities along the path, −inf for padding;
     ``parents``: place in the level above (0 on the first level, whose parent is the root).
@@ -61,6 +61,10 @@ class Level:
     tokens: Tensor
     parents: Tensor
     weights: Tensor
+
+    def best(self, count: int) -> "Level":
+        """The first ``count`` of them."""
+        return Level(self.tokens[:count], self.parents[:count], self.weights[:count])
 
 
 def best_continuations(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:

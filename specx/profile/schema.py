@@ -136,6 +136,25 @@ class TreeSettings(Section):
         description="expected accepted tokens one more level must add, or growth stops",
     )
 
+    width: int | None = Field(
+        default=None,
+        ge=1,
+        description="how many nodes of a level the draft continues, the likeliest; null: all",
+    )
+
+    @property
+    def continued(self) -> int:
+        """Nodes of a level that the draft reads to grow the next one."""
+        return self.nodes if self.width is None else self.width
+
+    @field_validator("width")
+    @classmethod
+    def _width_fits_nodes(cls, width: int | None, info: ValidationInfo) -> int | None:
+        nodes = info.data.get("nodes")
+        if width is not None and nodes is not None and width > nodes:
+            raise ValueError(f"is {width}, but a level has at most {nodes} nodes")
+        return width
+
     @field_validator("depth")
     @classmethod
     def _depth_fits_nodes(cls, depth: int, info: ValidationInfo) -> int:

@@ -38,12 +38,18 @@ def emit(drafter: ModelDrafter, tokens: list[int]) -> None:
     drafter.commit(Path(torch.zeros_like(padded), padded, torch.tensor(len(tokens))), len(tokens))
 
 
-def best_paths(model, text, nodes, depth, ids=range(VOCAB)) -> dict[tuple[int, ...], float]:
-    """The best nodes by log-probability, each level by one forward over every path of it."""
+def best_paths(
+    model, text, nodes, depth, ids=range(VOCAB), width=None
+) -> dict[tuple[int, ...], float]:
+    """The best nodes by log-probability, each level by one forward over every path of it.
+
+    Only the best ``width`` paths of a level go on (None: all).
+    """
     mask = torch.full((model.config.vocab_size,), -torch.inf)
     mask[list(ids)] = 0.0
     level, found = {(): 0.0}, {}
     for _ in range(depth):
+        level = dict(list(level.items())[:width])
         batch = torch.tensor([[*text, *path] for path in level])
         with torch.no_grad():
             logits = model(input_ids=batch, use_cache=False).logits[:, -1]
@@ -63,12 +69,18 @@ def assert_best(tree: TokenTree, expected: dict[tuple[int, ...], float]) -> None
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
-@pytest.mark.parametrize(("nodes", "depth"), [(1, 1), (6, 1), (6, 3), (20, 4)])
-def test_the_tree_is_the_best_of_the_drafts_own_probabilities(family, nodes, depth, monkeypatch):
+@pytest.mark.parametrize(
+    ("nodes", "depth", "width"),
+    [(1, 1, None), (6, 1, None), (6, 3, None), (20, 4, None), (8, 8, 1), (6, 3, 2), (5, 2, 5)],
+)
+def test_the_tree_is_the_best_of_the_drafts_own_probabilities(
+    family, nodes, depth, width, monkeypatch
+):
     """After the prompt, and after steps that emitted one token and several."""
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     model, plain = loaded(family), make_model(family)
-    drafter = make_drafter(model, {"nodes": nodes, "depth": depth, "threshold": 0.0}, FULL)
+    shape = {"nodes": nodes, "depth": depth, "threshold": 0.0, "width": width}
+    drafter = make_drafter(model, shape, FULL)
     text = make_prompt(40)
     prefilled(drafter, text)
     emitted = [50]
@@ -77,7 +89,7 @@ def test_the_tree_is_the_best_of_the_drafts_own_probabilities(family, nodes, dep
         tree = drafter.grow(torch.tensor(text[-1:]))
         assert int(tree.tokens[0]) == text[-1]
         assert_is_tree_behind(tree, nodes, depth)
-        assert_best(tree, best_paths(plain, text, nodes, depth))
+        assert_best(tree, best_paths(plain, text, nodes, depth, width=width))
         emit(drafter, following)
         emitted = following
     assert drafter.cache.store.committed == len(text)

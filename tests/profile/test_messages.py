@@ -50,6 +50,10 @@ draft_cache:
     ("text", "expected"),
     [
         ("tree: {nodes: 4}", "`tree.depth` is 10, but 4 nodes reach at most 4 levels"),
+        (
+            "tree: {nodes: 4, depth: 4, width: 5}",
+            "`tree.width` is 5, but a level has at most 4 nodes",
+        ),
         ("tree: {nodes: 1.5}", "`tree.nodes` is 1.5; it must be a whole number"),
         ("tree: {nodes: true}", "`tree.nodes` is true; it must be a whole number"),
         ("tree: {nodes: '8'}", "`tree.nodes` is '8'; it must be a whole number"),
