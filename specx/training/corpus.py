@@ -1,9 +1,10 @@
-"""Collect English prose from the documentation that installed software brings along.
+"""Collect English prose from the documentation and books that installed packages bring along.
 
-``python -m specx.training.corpus ROOT [ROOT …] --out corpus.jsonl.gz`` walks each root for HTML,
-plain text and reStructuredText, keeps paragraphs that read as prose, drops those seen before, and
-writes one JSON object per file: ``{"source": …, "paragraphs": […]}``. Nothing else is a source of
-the embedded pair's text; what it is evaluated on must not be among the roots.
+``python -m specx.training.corpus ROOT [ROOT …] --out corpus.jsonl.gz`` takes one root for each
+package and walks it for HTML, plain text, reStructuredText, dictionaries (``.dict.dz``) and SWORD
+books. It keeps paragraphs that read as prose, drops those seen before, and writes one JSON object
+per file: ``{"source": …, "held_out": …, "paragraphs": […]}``; long files become several. Nothing
+else is a source of the embedded pair's text; what it is evaluated on must not be among the roots.
 """
 
 import argparse
@@ -11,7 +12,10 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,30 @@ from specx.documents.sentences import split_sentences
 
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 1500
 GROUPED_CHARACTERS = 250  # the size to which unbroken text is grouped in documents/paragraphs.py
+RECORD_PARAGRAPHS = 400  # a dictionary is one file: it is held out, and sampled, in slices
+PACKAGE_CHARACTERS = 8_000_000  # a package counts no more than this, however large it is
+HELD_OUT_EVERY = 50  # one record of 50
 EXCLUDED = re.compile(r"debian-policy|debian-faq|debian-handbook|changelog|copyright|NEWS", re.I)
-HTML_SUFFIXES = {".html", ".htm", ".xhtml", ".page", ".xml"}
-TEXT_SUFFIXES = {".txt", ".rst", ".pod", ".md", ".utf8", ""}
+HTML_SUFFIXES = {".html", ".htm", ".xhtml", ".page", ".xml", ".docbook", ".utf8"}
+TEXT_SUFFIXES = {".txt", ".rst", ".pod", ".md", ""}
+NUMBERED_SUFFIX = re.compile(r"\.(\d\w*|info(-\d+)?)")  # manual pages and Info files
+BOOK_SUFFIXES = {".bzz", ".czz"}  # SWORD modules, compressed by book or by chapter
 ENGLISH = re.compile(r"\b(the|of|and|to|is|in|that|for|are|be|with|you|it|was|this)\b")
-BLOCK_TAGS = {"p", "li", "dd", "td", "blockquote", "section", "div", "h1", "h2", "h3", "body"}
-SKIPPED_TAGS = {"script", "style", "pre", "nav", "header", "footer", "title", "code_block"}
+PLAIN_WORD = re.compile(r"[(\"“‘']*([^\W\d_]+([’'-][^\W\d_]+)*|\$?\d[\d.,]*%?)[’'\",.;:!?)”]*")
+BLOCK_TAGS = {
+    *("p", "li", "dd", "td", "blockquote", "section", "div", "h1", "h2", "h3", "body"),
+    *("para", "item", "chapter"),  # DocBook, OSIS
+}
+SKIPPED_TAGS = {
+    *("script", "style", "pre", "nav", "header", "footer", "title", "code_block"),
+    *("programlisting", "screen"),
+}
+
+
+def draw(purpose: str, name: str, sides: int) -> int:
+    """A die of ``sides`` faces that always falls the same way for this purpose and name."""
+    digest = hashlib.blake2b(f"{purpose} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % sides
 
 
 class _Blocks(HTMLParser):
@@ -64,8 +86,15 @@ def _html_blocks(text: str) -> list[str]:
 
 
 def _text_blocks(text: str) -> list[str]:
+    """Blocks between empty lines; collections of short texts put lines of ``%`` between them."""
     text = re.sub(r"``?|\*\*?|:[a-z:]+:`([^`]*)`", r"\1", text)
-    return [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
+    return [" ".join(block.split()) for block in re.split(r"\n(?:\s*\n|%+\n)", text)]
+
+
+def _dictionary_blocks(text: str) -> list[str]:
+    """Definitions and quotations, without numbers of senses, braces of links and editors' marks."""
+    text = re.sub(r"\[[^\]]*(?:Webster|WordNet|PJC)[^\]]*\]|[{}]", "", text)
+    return [re.sub(r"^(?:\d+\.|<[^>]*>) ", "", block) for block in _text_blocks(text)]
 
 
 def is_prose(text: str) -> bool:
@@ -76,63 +105,124 @@ def is_prose(text: str) -> bool:
         return False
     if len(ENGLISH.findall(text)) < len(text) / 60:
         return False
-    letters = sum(character.isalpha() or character == " " for character in text)
+    readable = sum(character.isalnum() or character == " " for character in text)
     words = text.split()
-    plain = sum(bool(re.fullmatch(r"[(\"“]?[A-Za-z’'-]+[,.;:!?)\"”]*", word)) for word in words)
-    return len(words) >= 9 and letters / len(text) > 0.92 and plain / len(words) > 0.85
+    plain = sum(bool(PLAIN_WORD.fullmatch(word)) for word in words)
+    return len(words) >= 9 and readable / len(text) > 0.92 and plain / len(words) > 0.85
 
 
-def _group(sentences: Iterable[str]) -> Iterator[str]:
-    """Group sentences into paragraphs of about 250 characters, as unbroken documents are."""
+def _group(sentences: Iterable[str], characters: int) -> Iterator[str]:
+    """Group sentences into paragraphs of ``characters`` or a little more."""
     block = ""
     for sentence in sentences:
         block = f"{block} {sentence}".strip()
-        if len(block) >= GROUPED_CHARACTERS:
+        if len(block) >= characters:
             yield block
             block = ""
     if len(block) >= MIN_CHARACTERS:
         yield block
 
 
-def _files(root: Path) -> Iterator[tuple[Path, bool]]:
-    """(file, whether it is HTML) below a root, in a fixed order."""
-    for path in sorted(root.rglob("*")):
-        inner = path.with_suffix("") if path.suffix == ".gz" else path
-        if not path.is_file() or path.is_symlink() or EXCLUDED.search(str(path)):
-            continue
-        if inner.suffix in HTML_SUFFIXES:
-            yield path, True
-        elif inner.suffix in TEXT_SUFFIXES or re.fullmatch(r"\.\d\w*", inner.suffix):
-            yield path, False
+def _paragraphs(blocks: Iterable[str], seen: set[bytes]) -> Iterator[str]:
+    """The blocks that are prose and new; ``seen`` remembers them. Too long ones are divided."""
+    for block in blocks:
+        long = len(block) > MAX_CHARACTERS
+        pieces = _group(split_sentences(block), MAX_CHARACTERS // 2) if long else [block]
+        for piece in filter(is_prose, pieces):
+            digest = hashlib.blake2b(piece.encode(), digest_size=8).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield piece
+
+
+def _reader(path: Path) -> Callable[[str], list[str]] | None:
+    """What takes the text of this file apart into blocks; None if it is no text."""
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix in HTML_SUFFIXES | BOOK_SUFFIXES:
+        return _html_blocks
+    if suffix == ".dz":
+        return _dictionary_blocks
+    if suffix in TEXT_SUFFIXES or NUMBERED_SUFFIX.fullmatch(suffix):
+        return _text_blocks
+    return None
 
 
 def _read(path: Path) -> str:
-    raw = path.read_bytes()
-    raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    if path.suffix in BOOK_SUFFIXES:
+        raw = _read_book(path)
+    else:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix in (".gz", ".dz") else raw
     return "" if b"\0" in raw[:4096] else raw.decode("utf-8", errors="ignore")
 
 
+def _read_book(path: Path) -> bytes:
+    """The marked-up text of a SWORD module.
+
+    The file beside it whose name ends in ``s`` lists the blocks: where one begins, its compressed
+    and its true size, as 32-bit numbers.
+    """
+    raw = path.read_bytes()
+    blocks = struct.iter_unpack("<III", path.with_suffix(f"{path.suffix[:-1]}s").read_bytes())
+    return b"\n".join(zlib.decompress(raw[start : start + size]) for start, size, _ in blocks)
+
+
+def _sources(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """(name, blocks) of each readable file below a root.
+
+    The order is shuffled, and always the same, so that where a package is cut off
+    (:data:`PACKAGE_CHARACTERS`) the part taken is of every kind.
+    """
+    names = {str(path.relative_to(root.parent)): path for path in root.rglob("*")}
+    for name in sorted(names, key=lambda name: (draw("order", name, 2**32), name)):
+        path = names[name]
+        reader = _reader(path)
+        if reader is None or not path.is_file() or path.is_symlink() or EXCLUDED.search(name):
+            continue
+        try:
+            yield name, reader(_read(path))
+        except (OSError, EOFError, AssertionError, struct.error, zlib.error):
+            continue
+
+
+def _records(root: Path, seen: set[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of one package: files of at least three paragraphs, long ones in slices."""
+    for name, blocks in _sources(root):
+        paragraphs = list(_paragraphs(blocks, seen))
+        if len(paragraphs) < 3:
+            continue
+        for start in range(0, len(paragraphs), RECORD_PARAGRAPHS):
+            part = paragraphs[start : start + RECORD_PARAGRAPHS]
+            source = name if len(part) == len(paragraphs) else f"{name}#{start}"
+            # Every second one in the form that text without paragraph breaks takes in specx.
+            grouped = draw("grouped", source, 2) == 0
+            sentences = (s for block in part for s in split_sentences(block))
+            yield {
+                "source": source,
+                "held_out": draw("held out", source, HELD_OUT_EVERY) == 0,
+                "paragraphs": list(_group(sentences, GROUPED_CHARACTERS) if grouped else part),
+            }
+
+
+def package(record: dict[str, Any]) -> str:
+    """The package that a record comes from: the first part of its source."""
+    return str(record["source"]).split("/", 1)[0]
+
+
+def count_characters(record: dict[str, Any]) -> int:
+    return sum(map(len, record["paragraphs"]))
+
+
 def collect(roots: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """One record per file that has at least three prose paragraphs not seen before."""
+    """The records of each package, until it has :data:`PACKAGE_CHARACTERS`."""
     seen: set[bytes] = set()
     for root in roots:
-        for path, html in _files(root):
-            try:
-                blocks = _html_blocks(_read(path)) if html else _text_blocks(_read(path))
-            except (OSError, EOFError, AssertionError):
-                continue
-            fresh = []
-            for block in filter(is_prose, blocks):
-                digest = hashlib.blake2b(block.encode(), digest_size=8).digest()
-                if digest not in seen:
-                    seen.add(digest)
-                    fresh.append(block)
-            if len(fresh) < 3:
-                continue
-            # Every second file in the form that text without paragraph breaks takes in specx.
-            if int(hashlib.blake2b(str(path).encode(), digest_size=1).hexdigest(), 16) % 2:
-                fresh = list(_group(s for block in fresh for s in split_sentences(block)))
-            yield {"source": str(path.relative_to(root.parent)), "paragraphs": fresh}
+        characters = 0
+        for record in _records(root, seen):
+            yield record
+            characters += count_characters(record)
+            if characters >= PACKAGE_CHARACTERS:
+                break
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
@@ -146,13 +236,19 @@ def main() -> None:
     parser.add_argument("roots", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    files = characters = 0
+    characters: Counter[str] = Counter()
+    held_out = 0
     with gzip.open(arguments.out, "wt", encoding="utf-8") as out:
         for record in collect(arguments.roots):
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
-            files += 1
-            characters += sum(map(len, record["paragraphs"]))
-    print(f"{files} files, {characters / 1e6:.1f} million characters -> {arguments.out}")
+            characters[package(record)] += count_characters(record)
+            held_out += count_characters(record) * record["held_out"]
+    for name, count in characters.most_common():
+        print(f"{name} {count / 1e6:.2f}")
+    print(
+        f"{characters.total() / 1e6:.1f} million characters, {held_out / 1e6:.1f} of them held out"
+        f" -> {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

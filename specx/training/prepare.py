@@ -7,9 +7,9 @@
 import argparse
 from pathlib import Path
 
-from specx.training.corpus import read_corpus
-from specx.training.task import encode_pool
-from specx.training.tokenizer import train_tokenizer
+from specx.training.corpus import count_characters, read_corpus
+from specx.training.pool import encode_pool
+from specx.training.tokenizer import balanced_sample, train_tokenizer
 
 
 def main() -> None:
@@ -18,14 +18,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    texts = (text for record in read_corpus(arguments.corpus) for text in record["paragraphs"])
+    texts = balanced_sample(read_corpus(arguments.corpus))
     tokenizer = train_tokenizer(texts, arguments.out / "tokenizer")
     pool = encode_pool(arguments.corpus, tokenizer)
     pool.save(arguments.out / "pool.npz")
-    characters = sum(len(t) for r in read_corpus(arguments.corpus) for t in r["paragraphs"])
+    characters = sum(map(count_characters, read_corpus(arguments.corpus)))
     print(
-        f"{len(pool)} paragraphs, {len(pool.tokens) / 1e6:.1f} million tokens, "
-        f"{characters / len(pool.tokens):.2f} characters a token"
+        f"{len(pool)} paragraphs ({pool.held_out} held out), {len(pool.tokens) / 1e6:.1f} million "
+        f"tokens, {characters / len(pool.tokens):.2f} characters a token"
     )
 
 

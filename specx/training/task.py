@@ -1,25 +1,25 @@
 """The digest task as token sequences: what the embedded pair is trained on.
 
 A training document is ``<p3> paragraph <p4> paragraph … <sum> <n8>``, then for each chosen
-paragraph its marker and its lead sentence, in document order, then ``<end>``. Four sorts of
-documents are mixed: consecutive paragraphs of real prose; the same with invented names, which
-return all over the document as the names of a report do; paragraphs of random tokens, which can
-only be copied by attending to the place itself; and paragraphs made of a few phrases that repeat,
-where the words just before do not tell where one is.
+paragraph its marker and its lead sentence, in document order, then ``<end>``. In the control task
+``<sub>`` stands for ``<sum>`` and the sentences are written through a fixed substitution of tokens,
+so that nothing of the document can be copied literally.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerFast
 
-from specx.documents.sentences import split_sentences
-from specx.training.corpus import read_corpus
+from specx.documents.control import substitute
+from specx.training.labels import Choice, choose_paragraphs
+from specx.training.pool import Pool
+from specx.training.texts import FIRST_TEXT, Text, Texts
 from specx.training.tokenizer import (
+    CONTROL,
     END,
     LENGTHS,
     MARKERS,
@@ -29,225 +29,191 @@ from specx.training.tokenizer import (
     SUMMARY,
 )
 
-MAX_LEAD = 80  # tokens of a lead sentence that the digest quotes
-WEIGHT_COPY, WEIGHT_MARKER, WEIGHT_DOCUMENT = 1.0, 0.5, 0.1
-SORTS = ("real", "names", "random", "phrases")
-MIXTURE = (0.35, 0.25, 0.2, 0.2)
+_ID = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
+FIRST_MARKER, _FIRST_LENGTH = _ID[MARKERS[0]], _ID[LENGTHS[0]]
+
+QUOTED = 55  # tokens that a chosen sentence takes on average, its marker counted in
+
+TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within a section
+
+# What a token is for, and so how much its prediction counts: the choice of a paragraph is one token
+# in forty, and the words of a document are many and not what the pair is for.
+NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
+WEIGHTS = {True: (0.0, 0.3, 3.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
+DOCUMENT_SHARE = 0.1  # of the document's tokens are predicted at all: the same gradient, sooner
 
 
 @dataclass(frozen=True)
-class Pool:
-    """All paragraphs of the corpus as token ids, in reading order.
+class Mixture:
+    """Shares of the sorts of documents (``texts.py``) and of the control task."""
 
-    ``tokens`` uint16 [total]; ``starts`` int64 [P + 1]; ``leads`` uint16 [P], tokens of each
-    paragraph's lead sentence; ``idf`` float32 [vocabulary].
+    sorts: dict[str, float] = field(
+        default_factory=lambda: {
+            "real": 0.3,
+            "names": 0.2,
+            "random": 0.1,
+            "alphabet": 0.15,
+            "phrases": 0.1,
+            "variants": 0.15,
+        }
+    )
+    control: float = 0.25
+
+
+class Batch(NamedTuple):
+    """``tokens`` int64, ``weights`` float32 and ``parts`` int8 (what each token is), all [B, L].
+
+    ``weights[:, i]`` is the weight of predicting token i. ``scores`` float32 [B, L]: at the token
+    behind a paragraph how good it is to quote, in standard deviations of its document; NaN
+    elsewhere. ``targets`` float32 [M, NUM_MARKERS]: what to predict for the M tokens that are a
+    CHOICE, in their order. A choice is taught by the scores of all the paragraphs that it is among,
+    which say more than the winner alone.
     """
 
-    tokens: np.ndarray
-    starts: np.ndarray
-    leads: np.ndarray
-    idf: np.ndarray
+    tokens: Tensor
+    weights: Tensor
+    parts: Tensor
+    scores: Tensor
+    targets: Tensor
 
-    def __len__(self) -> int:
-        return len(self.leads)
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(*(part.to(device, non_blocking=True) for part in self))
 
-    def paragraph(self, index: int) -> np.ndarray:
-        return self.tokens[self.starts[index] : self.starts[index + 1]]
 
-    def save(self, path: Path) -> None:
-        np.savez_compressed(path, **vars(self))
+class Piece(NamedTuple):
+    """A stretch of a document: ids, weights, parts, scores, all [n]."""
+
+    ids: np.ndarray
+    weights: np.ndarray
+    parts: np.ndarray
+    scores: np.ndarray
 
     @classmethod
-    def load(cls, path: Path) -> "Pool":
-        with np.load(path) as arrays:
-            return cls(**{name: arrays[name] for name in arrays.files})
+    def join(cls, pieces: "list[Piece]") -> "Piece":
+        return cls(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
+
+    def cut(self, keep: slice) -> "Piece":
+        return Piece(*(array[keep] for array in self))
 
 
-def lead_sentence(paragraph: str) -> str:
-    """The sentence of a paragraph that a digest quotes: its first."""
-    return split_sentences(paragraph)[0].strip()
+class DigestTask(Dataset[Batch]):
+    """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
-
-def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
-    """Tokenize every paragraph of a corpus and measure its lead sentence in tokens."""
-    paragraphs = [text for record in read_corpus(corpus) for text in record["paragraphs"]]
-    rows = tokenizer(paragraphs, add_special_tokens=False)["input_ids"]
-    leads = tokenizer([lead_sentence(text) for text in paragraphs], add_special_tokens=False)
-    lengths = np.array([len(row) for row in rows])
-    tokens = np.concatenate([np.array(row, dtype=np.uint16) for row in rows])
-    owner = np.repeat(np.arange(len(rows)), lengths)
-    pairs = np.unique(owner * len(tokenizer) + tokens)
-    frequency = np.bincount(pairs % len(tokenizer), minlength=len(tokenizer))
-    return Pool(
-        tokens=tokens,
-        starts=np.concatenate([[0], np.cumsum(lengths)]),
-        leads=np.array([min(len(row), MAX_LEAD) for row in leads["input_ids"]], dtype=np.uint16),
-        idf=np.log((1 + len(rows)) / (1 + frequency)).astype(np.float32),
-    )
-
-
-def central_paragraphs(paragraphs: list[np.ndarray], idf: np.ndarray, count: int) -> np.ndarray:
-    """Indices, ascending, of the ``count`` paragraphs nearest to the document's TF-IDF centroid."""
-    vocabulary = len(idf)
-    owner = np.repeat(np.arange(len(paragraphs)), [len(p) for p in paragraphs])
-    keys, frequency = np.unique(
-        owner * vocabulary + np.concatenate(paragraphs).astype(np.int64), return_counts=True
-    )
-    owner, token = np.divmod(keys, vocabulary)
-    weight = (1 + np.log(frequency)) * idf[token]
-    norm = np.sqrt(np.bincount(owner, weights=weight**2, minlength=len(paragraphs)))
-    weight = weight / np.maximum(norm, 1e-9)[owner]
-    centroid = np.bincount(token, weights=weight, minlength=vocabulary)
-    score = np.bincount(owner, weights=weight * centroid[token], minlength=len(paragraphs))
-    return np.sort(np.argsort(-score, kind="stable")[:count])
-
-
-class DigestTask(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Batches of training documents, each a function of (seed, index) alone.
-
-    An item is ``(tokens int64 [B, L], weights float32 [B, L])``; ``weights[:, i]`` is the weight
-    of predicting token i. L is one of ``lengths``, drawn anew for each batch: a model that sees
-    one length at a time forgets to copy at the others. B fills ``tokens`` a batch, and is at least
-    4. Documents fill between half and all of L.
+    L of an item is one of ``lengths``, drawn anew for each batch: a model that sees one length at a
+    time forgets to copy at the others. B fills ``tokens`` a batch, and is at least 4. Documents
+    fill between half and all of L.
     """
 
     def __init__(
-        self, pool: Pool, lengths: tuple[int, ...], tokens: int, steps: int, seed: int
+        self,
+        pool: Pool,
+        lengths: tuple[int, ...],
+        tokens: int,
+        steps: range,
+        seed: int,
+        mixture: Mixture | None = None,
     ) -> None:
         self.pool, self.lengths, self.tokens, self.steps = pool, lengths, tokens, steps
         self.seed = seed
-        self.mixture: tuple[float, ...] = MIXTURE
+        self.mixture = mixture or Mixture()
+        self._texts = Texts(pool)
 
     def __len__(self) -> int:
-        return self.steps
+        return len(self.steps)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        rng = np.random.default_rng((self.seed, max(self.lengths), index))
+    def __getitem__(self, index: int) -> Batch:
+        rng = np.random.default_rng((self.seed, self.steps[index]))
         length = int(rng.choice(self.lengths))
-        batch = max(4, self.tokens // length)
-        rows = [self.document(rng, int(length * rng.uniform(0.5, 1))) for _ in range(batch)]
-        tokens = np.full((batch, length), _ID[PAD], dtype=np.int64)
-        weights = np.zeros((batch, length), dtype=np.float32)
-        for row, (ids, weight) in enumerate(rows):
-            tokens[row, : len(ids)], weights[row, : len(ids)] = ids, weight
-        return torch.from_numpy(tokens), torch.from_numpy(weights)
+        count = max(4, self.tokens // length)
+        rows, targets = [], []
+        for _ in range(count):
+            drawn, choices = self.document(rng, int(length * rng.uniform(0.5, 1)))
+            rows.append(Piece.join([drawn, _padding(length - len(drawn.ids))]))
+            targets.append(choices)
+        arrays = [np.stack(column) for column in zip(*rows, strict=True)]
+        return Batch(*map(torch.from_numpy, [*arrays, np.concatenate(targets)]))
 
-    def document(self, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """One document with its digest: (ids [n], weights [n]), n <= length."""
-        sort = rng.choice(SORTS, p=self.mixture)
-        sentences = int(
-            np.clip(2 ** rng.uniform(2, np.log2(max(length / 128, 5))), 4, len(LENGTHS))
-        )
-        room = max(64, length - 3 - sentences * 40)
-        source = {
-            "real": self._real,
-            "names": self._names,
-            "random": self._random,
-            "phrases": self._phrases,
-        }[sort]
-        paragraphs, leads = source(rng, room)
-        sentences = min(sentences, len(paragraphs))
-        if sort in ("real", "names"):
-            chosen = central_paragraphs(paragraphs, self.pool.idf, sentences)
-        else:
-            chosen = np.sort(rng.choice(len(paragraphs), sentences, replace=False))
-        first = 0 if rng.random() < 0.5 else int(rng.integers(NUM_MARKERS - len(paragraphs) + 1))
-        ids, weights = self._assemble(paragraphs, leads, chosen, first)
-        return ids[:length], weights[:length]
+    def document(self, rng: np.random.Generator, length: int) -> tuple[Piece, np.ndarray]:
+        """A document with its digest, at most ``length`` tokens, and the targets of its choices."""
+        mixture = self.mixture
+        sort = str(rng.choice(list(mixture.sorts), p=list(mixture.sorts.values())))
+        control = bool(rng.random() < mixture.control)
+        sentences = _draw_sentences(rng, length)
+        room = max(64, length - 3 - sentences * QUOTED)
+        text = self._texts.draw(sort, rng, room)
+        choice = self._choose(rng, text, sentences)
+        first = int(rng.integers(NUM_MARKERS - len(text.paragraphs) + 1))
+        first *= bool(rng.random() < 0.5)
+        body = _body(text, _standardized(choice.scores), first)
+        body.weights[rng.random(len(body.ids)) >= DOCUMENT_SHARE] = 0
+        digest = _digest(text, choice, first, control=control)
+        whole = Piece.join([body, *digest]).cut(slice(length))
+        return whole, _targets(choice, first)[: int((whole.parts == CHOICE).sum())]
 
-    def _assemble(
-        self, paragraphs: list[np.ndarray], leads: list[int], chosen: np.ndarray, first: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        ids: list[np.ndarray] = []
-        weights: list[np.ndarray] = []
-
-        def add(marker: int, text: np.ndarray, *, marker_weight: float, weight: float) -> None:
-            ids.append(np.concatenate([[marker], text]).astype(np.int64))
-            weights.append(np.array([marker_weight] + [weight] * len(text), dtype=np.float32))
-
-        for index, text in enumerate(paragraphs):
-            marker = _FIRST_MARKER + first + index
-            add(marker, text, marker_weight=WEIGHT_DOCUMENT, weight=WEIGHT_DOCUMENT)
-        request = np.array([_FIRST_LENGTH + len(chosen) - 1])
-        add(_ID[SUMMARY], request, marker_weight=0, weight=0)
-        for index in chosen:
-            lead = paragraphs[index][: leads[index]]
-            marker = _FIRST_MARKER + first + index
-            add(marker, lead, marker_weight=WEIGHT_MARKER, weight=WEIGHT_COPY)
-        add(_ID[END], np.zeros(0), marker_weight=WEIGHT_MARKER, weight=0)
-        return np.concatenate(ids), np.concatenate(weights)
-
-    def _real(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
-        paragraphs: list[np.ndarray] = []
-        leads: list[int] = []
-        index = int(rng.integers(len(self.pool)))
-        shortened = (
-            rng.random() < 0.3
-        )  # lists and headings: many paragraphs of one sentence or less
-        while room > 0 and len(paragraphs) < NUM_MARKERS:
-            lead = int(self.pool.leads[index % len(self.pool)])
-            size = room
-            if shortened:
-                size = rng.choice([room, lead, int(rng.integers(3, 9))], p=[0.35, 0.5, 0.15])
-            paragraphs.append(self.pool.paragraph(index % len(self.pool))[: min(size, room)])
-            leads.append(min(lead, len(paragraphs[-1])))
-            room -= len(paragraphs[-1]) + 1
-            index += 1
-        return paragraphs, leads
-
-    def _names(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
-        """Real paragraphs in which some words of the document are names of 2 to 4 random tokens."""
-        paragraphs, leads = self._real(rng, int(room * 0.8))
-        words, counts = np.unique(np.concatenate(paragraphs), return_counts=True)
-        words = words[(counts > 1) & (self.pool.idf[words] > 2)]
-        words = rng.choice(words, size=min(len(words), int(rng.integers(5, 40))), replace=False)
-        low, high = len(SPECIAL_TOKENS), len(self.pool.idf)
-        names = {word: rng.integers(low, high, size=rng.integers(2, 5)) for word in words}
-        renamed = []
-        for index, text in enumerate(paragraphs):
-            pieces = [names.get(token, text[i : i + 1]) for i, token in enumerate(text)]
-            lead = sum(len(piece) for piece in pieces[: leads[index]])
-            renamed.append(np.concatenate(pieces))
-            leads[index] = min(lead, MAX_LEAD)
-        return renamed, leads
-
-    def _random(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
-        def text(size: int) -> np.ndarray:
-            return rng.integers(len(SPECIAL_TOKENS), len(self.pool.idf), size=size)
-
-        return self._synthetic(rng, room, text)
-
-    def _phrases(self, rng: np.random.Generator, room: int) -> tuple[list[np.ndarray], list[int]]:
-        """Paragraphs strung from a bank of 8 to 64 short phrases of real prose."""
-        bank = []
-        for _ in range(int(rng.integers(8, 65))):
-            at = int(rng.integers(len(self.pool.tokens) - 16))
-            bank.append(self.pool.tokens[at : at + int(rng.integers(2, 12))])
-
-        def text(size: int) -> np.ndarray:
-            picks = rng.integers(len(bank), size=size // 2 + 1)
-            return np.concatenate([bank[pick] for pick in picks])[:size]
-
-        return self._synthetic(rng, room, text)
-
-    def _synthetic(
-        self, rng: np.random.Generator, room: int, text: Callable[[int], np.ndarray]
-    ) -> tuple[list[np.ndarray], list[int]]:
-        """Paragraphs of ``text(size)`` whose lead sentences end in a full stop of their own."""
-        paragraphs: list[np.ndarray] = []
-        leads: list[int] = []
-        longest = int(rng.choice([40, 120]))
-        while room > 0 and len(paragraphs) < NUM_MARKERS:
-            paragraph = text(min(int(rng.integers(4, longest)), max(room, 2)))
-            lead = int(rng.integers(1, min(len(paragraph), 60) + 1))
-            paragraph[lead - 1] = self.full_stop
-            paragraphs.append(paragraph)
-            leads.append(lead)
-            room -= len(paragraph) + 1
-        return paragraphs, leads
-
-    full_stop = len(SPECIAL_TOKENS) + 13  # "." in the byte alphabet, which follows the specials
+    def _choose(self, rng: np.random.Generator, text: Text, sentences: int) -> Choice:
+        """Which paragraphs the digest quotes; any of its section where they mean nothing."""
+        paragraphs = text.paragraphs
+        choice = choose_paragraphs(paragraphs, text.leads, self.pool.idf, sentences)
+        if text.natural:
+            return choice
+        chosen = rng.integers(choice.borders[:-1], choice.borders[1:])
+        return Choice(chosen, choice.borders, np.zeros(len(paragraphs), dtype=np.float32))
 
 
-_ID = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
-_FIRST_MARKER, _FIRST_LENGTH = _ID[MARKERS[0]], _ID[LENGTHS[0]]
+def _draw_sentences(rng: np.random.Generator, length: int) -> int:
+    """How many sentences to ask for: 4 to 64, rather many than few, which is more to learn from."""
+    most = np.log2(np.clip(length / 128, 5, len(LENGTHS) + 0.9))
+    return int(2 ** (2 + (most - 2) * np.sqrt(rng.random())))
+
+
+def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: bool) -> Piece:
+    """A special token and the text behind it."""
+    ids = np.concatenate([[first], rest]).astype(np.int64)
+    parts = np.full(len(ids), rest_part, dtype=np.int8)
+    parts[0] = part
+    weights = np.array(WEIGHTS[natural], dtype=np.float32)[parts]
+    return Piece(ids, weights, parts, np.full(len(ids), np.nan, dtype=np.float32))
+
+
+def _padding(size: int) -> Piece:
+    parts = np.full(size, NOTHING, dtype=np.int8)
+    nan = np.full(size, np.nan, dtype=np.float32)
+    return Piece(np.full(size, _ID[PAD]), np.zeros(size, dtype=np.float32), parts, nan)
+
+
+def _body(text: Text, scores: np.ndarray, first: int) -> Piece:
+    """Markers and paragraphs, and behind each paragraph its score."""
+    pieces = []
+    for index, paragraph in enumerate(text.paragraphs):
+        marker = FIRST_MARKER + first + index
+        pieces.append(_piece(marker, paragraph, DOCUMENT, DOCUMENT, text.natural))
+        if text.natural and index:
+            pieces[-1].scores[0] = scores[index - 1]
+    return Piece.join(pieces)
+
+
+def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece]:
+    """The request, a piece for each chosen paragraph, and the end."""
+    request = np.array([_FIRST_LENGTH + len(choice.chosen) - 1])
+    task = _ID[CONTROL if control else SUMMARY]
+    pieces = [_piece(task, request, NOTHING, NOTHING, text.natural)]
+    for index in choice.chosen:
+        lead = text.paragraphs[index][: text.leads[index]]
+        if control:
+            lead = substitute(lead, FIRST_TEXT)
+        pieces.append(_piece(FIRST_MARKER + first + int(index), lead, CHOICE, COPY, text.natural))
+    return [*pieces, _piece(_ID[END], np.zeros(0, dtype=np.int64), FINISH, FINISH, text.natural)]
+
+
+def _standardized(scores: np.ndarray) -> np.ndarray:
+    return (scores - scores.mean()) / (scores.std() + 1e-6)
+
+
+def _targets(choice: Choice, first: int) -> np.ndarray:
+    """For each choice a distribution over the markers of its section: float32 [n, NUM_MARKERS]."""
+    targets = np.zeros((len(choice.chosen), NUM_MARKERS), dtype=np.float32)
+    for row, (begin, end) in enumerate(zip(choice.borders, choice.borders[1:], strict=False)):
+        scores = choice.scores[begin:end] / TEMPERATURE
+        shares = np.exp(scores - scores.max())
+        targets[row, first + begin : first + end] = shares / shares.sum()
+    return targets

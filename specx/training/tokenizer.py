@@ -1,12 +1,17 @@
 """The embedded pair's tokenizer: byte-level BPE with single digits and the digest's markers."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from specx.training.corpus import count_characters, draw, package
+
 VOCABULARY = 8192
+SAMPLE_CHARACTERS = 2_000_000  # of one package: merges are learned from many kinds of text
 NUM_MARKERS = 1024
 MAX_SENTENCES = 64
 
@@ -17,10 +22,30 @@ LENGTHS = [f"<n{i}>" for i in range(1, MAX_SENTENCES + 1)]
 SPECIAL_TOKENS = [PAD, END, SUMMARY, CONTROL, *LENGTHS, *MARKERS]
 
 
-def train_tokenizer(texts: Iterable[str], folder: Path) -> PreTrainedTokenizerFast:
+def balanced_sample(
+    records: Iterable[dict[str, Any]], characters: int = SAMPLE_CHARACTERS
+) -> Iterator[str]:
+    """The paragraphs of about ``characters`` of each package, from all over it.
+
+    Without a bound, the words of one large manual would take the tokens that names and everyday
+    words need. Held-out records are left out.
+    """
+    training = [record for record in records if not record["held_out"]]
+    totals: Counter[str] = Counter()
+    for record in training:
+        totals[package(record)] += count_characters(record)
+    for record in training:
+        if draw("sample", record["source"], totals[package(record)]) < characters:
+            yield from record["paragraphs"]
+
+
+def train_tokenizer(
+    texts: Iterable[str], folder: Path, vocabulary: int = VOCABULARY
+) -> PreTrainedTokenizerFast:
     """Learn the merges from ``texts`` and save the tokenizer in the hub's layout in ``folder``.
 
-    Digits stand alone, so that a number is copied digit by digit, whatever its length.
+    Digits stand alone, so that a number is copied digit by digit, whatever its length. The special
+    tokens are even in number, and so is the vocabulary: text tokens 2i and 2i + 1 make pairs.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -28,7 +53,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path) -> PreTrainedTokenizerFa
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=SPECIAL_TOKENS,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

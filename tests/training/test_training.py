@@ -1,7 +1,9 @@
 """The whole way from documentation on disk to a trained model, in miniature."""
 
 import gzip
+import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +14,28 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specx.documents.generated import generate_report
 from specx.training.corpus import collect, is_prose, read_corpus
+from specx.training.pool import MAX_LEAD, Pool, encode_pool
 from specx.training.task import (
-    MAX_LEAD,
-    WEIGHT_COPY,
+    CHOICE,
+    COPY,
+    DOCUMENT_SHARE,
+    FIRST_MARKER,
+    Batch,
     DigestTask,
-    Pool,
-    central_paragraphs,
-    encode_pool,
+    Mixture,
 )
-from specx.training.tokenizer import VOCABULARY, train_tokenizer
-from specx.training.train import Phase, Recipe, Trainer, draft_recipe, target_recipe
+from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Texts
+from specx.training.tokenizer import NUM_MARKERS, VOCABULARY, train_tokenizer
+from specx.training.train import (
+    Phase,
+    Recipe,
+    Trainer,
+    draft_recipe,
+    figures,
+    mirror_embeddings,
+    predict,
+    target_recipe,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for record in collect([base / "a", base / "b"]):
             out.write(json.dumps(record) + "\n")
     texts = (text for r in read_corpus(base / "corpus.jsonl.gz") for text in r["paragraphs"])
-    tokenizer = train_tokenizer(texts, base / "tokenizer")
+    tokenizer = train_tokenizer(texts, base / "tokenizer", vocabulary=1600)
+    assert len(tokenizer) == 1600, "pairs of text tokens need an even vocabulary"
     encode_pool(base / "corpus.jsonl.gz", tokenizer).save(base / "pool.npz")
     return base
 
@@ -53,7 +68,9 @@ def tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="module")
 def pool(folder: Path) -> Pool:
-    return Pool.load(folder / "pool.npz")
+    """The pool, with its last record held out."""
+    whole = Pool.load(folder / "pool.npz")
+    return replace(whole, held_out=len(whole) - int(np.flatnonzero(whole.first)[-1]))
 
 
 def test_the_corpus_has_prose_once_and_no_code(folder: Path) -> None:
@@ -71,7 +88,7 @@ def test_the_tokenizer_keeps_text_and_splits_digits(tokenizer: PreTrainedTokeniz
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
     assert len(tokenizer("2011", add_special_tokens=False)["input_ids"]) == 4
     assert len(tokenizer) <= VOCABULARY
-    assert tokenizer.convert_ids_to_tokens(DigestTask.full_stop) == "."
+    assert tokenizer.convert_ids_to_tokens(FULL_STOP) == "."
 
 
 def test_lead_sentences_are_prefixes_of_their_paragraphs(
@@ -84,40 +101,104 @@ def test_lead_sentences_are_prefixes_of_their_paragraphs(
         assert tokenizer.decode(pool.paragraph(index)).startswith(text)
 
 
-def test_central_paragraphs_are_those_nearest_to_the_centroid() -> None:
-    idf = np.ones(10, dtype=np.float32)
-    common, rare = np.array([1, 2, 3]), np.array([7, 8, 9])
-    chosen = central_paragraphs([rare, common, common, np.array([1, 2, 9])], idf, 2)
-    assert chosen.tolist() == [1, 2]
+@pytest.mark.parametrize("sort", SORTS)
+def test_texts_fill_their_room_with_text(pool: Pool, sort: str) -> None:
+    texts = Texts(pool)
+    for seed in range(8):
+        text = texts.draw(sort, np.random.default_rng(seed), room=1500)
+        size = sum(len(paragraph) + 1 for paragraph in text.paragraphs)
+        assert 1000 < size < 2200
+        assert len(text.leads) == len(text.paragraphs) <= NUM_MARKERS
+        for paragraph, lead in zip(text.paragraphs, text.leads, strict=True):
+            assert 1 <= lead <= min(len(paragraph), MAX_LEAD)
+            assert paragraph.min() >= FIRST_TEXT
+            assert paragraph.max() < len(pool.idf)
 
 
-@pytest.mark.parametrize("sort", range(4))
+def _repeated(paragraphs: list[np.ndarray], n: int) -> float:
+    """Share of the n-grams that occur more than once."""
+    tokens = np.concatenate(paragraphs).tolist()
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n)]
+    return 1 - len(set(grams)) / len(grams)
+
+
+def test_invented_documents_repeat_themselves(pool: Pool) -> None:
+    texts, rng = Texts(pool), np.random.default_rng(2)
+    share = {
+        sort: np.mean([_repeated(texts.draw(sort, rng, 4000).paragraphs, 3) for _ in range(6)])
+        for sort in ("random", "alphabet", "phrases", "variants")
+    }
+    assert share["random"] < 0.01
+    assert min(share["alphabet"], share["phrases"], share["variants"]) > 0.2
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("sort", SORTS)
 def test_digests_copy_their_paragraphs(
-    pool: Pool, tokenizer: PreTrainedTokenizerFast, sort: int
+    pool: Pool, tokenizer: PreTrainedTokenizerFast, sort: str, control: bool
 ) -> None:
-    task = DigestTask(pool, (512, 1024), tokens=4096, steps=4, seed=5)
-    task.mixture = tuple(float(i == sort) for i in range(4))
-    marker = tokenizer.convert_tokens_to_ids("<p0>")
+    task = DigestTask(
+        pool, (512, 1024), 4096, range(4), seed=5, mixture=Mixture({sort: 1.0}, control)
+    )
+    request = tokenizer.convert_tokens_to_ids("<sub>" if control else "<sum>")
     copied = 0
-    for tokens, weights in (task[i] for i in range(4)):
-        assert tokens.shape == weights.shape
-        for row, weight in zip(tokens, weights, strict=True):
+    for batch in (task[i] for i in range(4)):
+        assert batch.tokens.shape == batch.weights.shape == batch.parts.shape
+        for row, parts in zip(batch.tokens, batch.parts, strict=True):
             text = row[row != tokenizer.pad_token_id].tolist()
-            digest = text.index(tokenizer.convert_tokens_to_ids("<sum>"))
+            digest = text.index(request)
             body = ",".join(map(str, text[:digest]))
-            starts = [i for i in range(digest, len(text)) if 0 <= text[i] - marker < 1024]
-            assert starts
-            assert [text[i] for i in starts] == sorted({text[i] for i in starts})
-            for at, start in enumerate(starts[:-1]):
-                sentence = ",".join(map(str, text[start : starts[at + 1]]))
+            starts = torch.nonzero(parts == CHOICE).flatten().tolist()
+            markers = [text[i] for i in starts]
+            assert markers == sorted(set(markers))
+            for start, end in itertools.pairwise(starts):
+                quote = text[start + 1 : end]
+                assert all((parts[start + 1 : end] == COPY).tolist())
+                quote = [token ^ 1 for token in quote] if control else quote
+                sentence = ",".join(map(str, [text[start], *quote]))
                 assert sentence in body, "a quoted sentence stands behind its marker"
-            copied += int((weight == WEIGHT_COPY).sum())
-    assert copied > 200
+        copied += int((batch.parts == COPY).sum())
+    assert copied > 400
+
+
+def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> None:
+    batch = DigestTask(pool, (4096,), 16384, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
+    chosen = batch.tokens[batch.parts == CHOICE] - FIRST_MARKER
+    assert batch.targets.shape == (len(chosen), NUM_MARKERS)
+    torch.testing.assert_close(batch.targets.sum(1), torch.ones(len(chosen)))
+    # What was chosen is the best of its section, and not the only one that counts.
+    best = batch.targets.max(1).values
+    torch.testing.assert_close(batch.targets.gather(1, chosen[:, None])[:, 0], best)
+    assert (best < 0.99).any()
+
+
+def test_few_tokens_of_the_document_are_predicted_and_none_where_they_mean_nothing(
+    pool: Pool,
+) -> None:
+    for sort, share in (("real", DOCUMENT_SHARE), ("alphabet", 0.0)):
+        batch = DigestTask(pool, (1024,), 8192, range(1), 0, Mixture({sort: 1.0}, control=0))[0]
+        document = batch.parts == 1
+        counted = (batch.weights[document] > 0).float().mean()
+        assert abs(float(counted) - share) < 0.03
+
+
+def test_scores_stand_behind_the_paragraphs_of_natural_documents(pool: Pool) -> None:
+    batch = DigestTask(pool, (4096,), 8192, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
+    at = ~batch.scores.isnan()
+    markers = batch.tokens[at]
+    assert ((markers > FIRST_MARKER) & (markers < FIRST_MARKER + NUM_MARKERS)).all()
+    # Every paragraph but the last has one, and the best of a section is chosen.
+    row = 0
+    document = (batch.parts[row] == 1) & (batch.tokens[row] < FIRST_TEXT)
+    assert int(at[row].sum()) == int(document.sum()) - 1
+    scores = batch.scores[row][at[row]]
+    places = batch.tokens[row][batch.parts[row] == CHOICE] - batch.tokens[row][0]
+    assert scores[places[places < len(scores)]].mean() > scores.mean() + 0.5
 
 
 def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
     def batch(seed: int, index: int) -> torch.Tensor:
-        return DigestTask(pool, (256, 512), tokens=2048, steps=9, seed=seed)[index][0]
+        return DigestTask(pool, (256, 512), tokens=2048, steps=range(9), seed=seed)[index].tokens
 
     assert torch.equal(batch(1, 3), batch(1, 3))
     assert not torch.equal(batch(1, 3)[:, :200], batch(2, 3)[:, :200])
@@ -127,7 +208,7 @@ def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
 def _recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     recipe = draft_recipe(tokenizer)
     phases = (Phase((128,), 2, tokens=1024), Phase((128, 256), 2, tokens=1024))
-    return replace(recipe, phases=phases, warmup=1)
+    return replace(recipe, phases=phases, warmup=1, judged_layers=2)
 
 
 def test_training_learns_saves_and_resumes(
@@ -136,10 +217,10 @@ def test_training_learns_saves_and_resumes(
     cpu = torch.device("cpu")
     whole = Trainer(_recipe(tokenizer), pool, tmp_path / "whole", cpu, seed=1)
     whole.run()
-    # The same run, interrupted after its first phase.
+    # The same run, interrupted after its first step.
     first = Trainer(_recipe(tokenizer), pool, tmp_path / "halves", cpu, seed=1)
-    phases = first.recipe.phases
-    first._run_phase(phases[0], begin=0, total=sum(p.steps for p in phases))
+    first.run(minutes=0)
+    assert first.step == 1
     second = Trainer(_recipe(tokenizer), pool, tmp_path / "halves", cpu, seed=99)
     second.seed = 1
     second.resume()
@@ -158,3 +239,53 @@ def test_recipes_are_the_shipped_shapes(tokenizer: PreTrainedTokenizerFast) -> N
     assert max(max(p.lengths) for p in target.phases) == target.config.max_position_embeddings
     assert max(max(p.lengths) for p in draft.phases) == 1024
     assert target.shortened(0.001).phases[0].steps == 1
+
+
+def test_mirrored_embeddings_differ_by_the_sign_of_a_half() -> None:
+    weight = torch.randn(FIRST_TEXT + 6, 8)
+    special = weight[:FIRST_TEXT].clone()
+    mirror_embeddings(weight)
+    assert torch.equal(weight[:FIRST_TEXT], special)
+    text = weight[FIRST_TEXT:]
+    assert torch.equal(text[1::2, :4], text[::2, :4])
+    assert torch.equal(text[1::2, 4:], -text[::2, 4:])
+
+
+def test_figures_count_tokens_sentences_and_choices() -> None:
+    parts = torch.tensor([[1, CHOICE, COPY, COPY, CHOICE, COPY], [1, CHOICE, COPY, COPY, 0, 0]])
+    right = torch.tensor([[1, 1, 1, 0, 0, 1], [1, 1, 1, 1, 0, 0]]).bool()
+    tokens = torch.full((2, 6), FIRST_MARKER + 1)
+    guess = torch.where(right, tokens, tokens + 1)
+    # Scores 2, 1 and 0 in a section of three: what is taken for the best is the middle one.
+    targets = torch.zeros(3, NUM_MARKERS)
+    targets[:, 1:4] = torch.tensor([2.0, 1.0, 0.0]).softmax(0)
+    batch = Batch(tokens, torch.ones(2, 6), parts.to(torch.int8), torch.zeros(2, 6), targets)
+    expected = {"copied": 0.8, "whole": 0.6667, "choice": 0.6667, "gain": 0.6667}
+    assert figures(batch, guess) == expected
+    batch.targets[:] = 1 / NUM_MARKERS  # nothing to choose
+    assert math.isnan(figures(batch, guess)["gain"])
+
+
+def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(draft_recipe(tokenizer).config).double()
+    batch = DigestTask(pool, (256,), 1024, range(1), seed=3)[0]
+    with torch.no_grad():
+        loss, guess, _ = predict(model, batch)
+    logprobs = model(input_ids=batch.tokens).logits.detach().float().log_softmax(-1)
+    total = weight = 0.0
+    choices = iter(batch.targets)
+    for row in range(len(batch.tokens)):
+        for at in range(1, batch.tokens.shape[1]):
+            each = float(batch.weights[row, at])
+            found = logprobs[row, at - 1]
+            target = next(choices) if batch.parts[row, at] == CHOICE else None
+            if not each:
+                continue
+            if target is None:
+                term = -found[batch.tokens[row, at]]
+            else:
+                term = -(target * found[FIRST_MARKER : FIRST_MARKER + NUM_MARKERS]).sum()
+            total, weight = total + each * float(term), weight + each
+            assert guess[row, at] == found.argmax()
+    assert float(loss) == pytest.approx(total / weight, rel=1e-5)

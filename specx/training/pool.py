@@ -1,0 +1,111 @@
+"""The tokenized corpus: every paragraph as token ids, held-out ones last."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from specx.documents.sentences import split_sentences
+from specx.training.corpus import read_corpus
+from specx.training.labels import MAX_LEAD
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All paragraphs of the corpus as token ids, in reading order within a record.
+
+    ``tokens`` uint16 [total]; ``starts`` int64 [P + 1]; ``leads`` uint16 [P], tokens of each
+    paragraph's lead sentence; ``first`` bool [P], where a record begins (a source file, or a slice
+    of a long one): what lies before such a paragraph has nothing to do with it; ``idf`` float32
+    [vocabulary]. The last ``held_out`` paragraphs are never trained on; a record is held out as a
+    whole or not at all.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    leads: np.ndarray
+    first: np.ndarray
+    idf: np.ndarray
+    held_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.leads)
+
+    def paragraph(self, index: int) -> np.ndarray:
+        return self.tokens[self.starts[index] : self.starts[index + 1]]
+
+    @property
+    def training(self) -> "Pool":
+        """The paragraphs to train on."""
+        return self._part(0, len(self) - self.held_out, held_out=0)
+
+    @property
+    def evaluation(self) -> "Pool":
+        """The held-out paragraphs."""
+        return self._part(len(self) - self.held_out, len(self), held_out=self.held_out)
+
+    def _part(self, begin: int, end: int, held_out: int) -> "Pool":
+        """Paragraphs ``begin`` to ``end`` with their tokens and no others; ``idf`` is shared."""
+        starts = self.starts[begin : end + 1]
+        return Pool(
+            tokens=self.tokens[starts[0] : starts[-1]],
+            starts=starts - starts[0],
+            leads=self.leads[begin:end],
+            first=self.first[begin:end],
+            idf=self.idf,
+            held_out=held_out,
+        )
+
+    def save(self, path: Path) -> None:
+        np.savez_compressed(path, **vars(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "Pool":
+        with np.load(path) as arrays:
+            fields = {name: arrays[name] for name in arrays.files}
+        return cls(**fields | {"held_out": int(fields["held_out"])})
+
+
+def lead_sentence(paragraph: str) -> str:
+    """The sentence of a paragraph that a digest quotes: its first."""
+    return split_sentences(paragraph)[0].strip()
+
+
+def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
+    """Tokenize every paragraph of a corpus and measure its lead sentence in tokens."""
+    rows: list[np.ndarray] = []
+    leads: list[int] = []
+    first: list[bool] = []
+    held_out = 0
+    # Sorting is stable: held-out records come last, all else stays as it was collected.
+    for record in sorted(read_corpus(corpus), key=lambda record: bool(record["held_out"])):
+        texts = record["paragraphs"]
+        sentences = [lead_sentence(text) for text in texts]
+        rows += [np.array(row, dtype=np.uint16) for row in _encode(tokenizer, texts)]
+        leads += [min(len(row), MAX_LEAD) for row in _encode(tokenizer, sentences)]
+        first += [index == 0 for index in range(len(texts))]
+        held_out += len(texts) * record["held_out"]
+    return Pool(
+        tokens=np.concatenate(rows),
+        starts=np.cumsum([0, *map(len, rows)]),
+        leads=np.array(leads, dtype=np.uint16),
+        first=np.array(first),
+        idf=inverse_frequency(rows[: len(rows) - held_out], len(tokenizer)),
+        held_out=held_out,
+    )
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:
+    """Token ids of each text. A manual that writes ``<end>`` does not end the digest."""
+    encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True)
+    rows: list[list[int]] = encoded["input_ids"]
+    return rows
+
+
+def inverse_frequency(rows: list[np.ndarray], vocabulary: int) -> np.ndarray:
+    """log((1 + P) / (1 + paragraphs that have the token)): float32 [vocabulary]."""
+    frequency = np.zeros(vocabulary)
+    for row in rows:
+        frequency[np.unique(row)] += 1
+    return np.log((1 + len(rows)) / (1 + frequency)).astype(np.float32)
