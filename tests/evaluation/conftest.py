@@ -4,6 +4,7 @@ The folder holds ``govreport_4K.jsonl``, ``govreport_8K.jsonl`` and ``govreport_
 documents each. Nothing is trained or tuned on them.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,19 @@ def govreport() -> dict[str, list[Document]]:
         size: read_jsonl(str(Path(folder) / f"govreport_{size}.jsonl"))
         for size in ("4K", "8K", "16K")
     }
+
+
+@pytest.fixture(scope="session")
+def references(govreport: dict[str, list[Document]]) -> dict[str, str]:
+    """Reference summaries by document name."""
+    folder = Path(os.environ["SPECX_GOVREPORT"])
+    found = {}
+    for size in govreport:
+        name = str(folder / f"govreport_{size}.jsonl")
+        for line in Path(name).read_text().splitlines():
+            record = json.loads(line)
+            found[f"{name}#{record['id']}"] = record["summary"]
+    return found
 
 
 @pytest.fixture(scope="session")
