@@ -6,7 +6,6 @@ below. The same lines give the same file.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def draw_training(axes: Axes, figure: str, roles: tuple[str, ...], label: str) -
     for role in roles:
         colour = COLOURS[role]
         training, _ = read(role)
-        training = [line for line in training if not math.isnan(line[figure])]
+        training = [line for line in training if line[figure] is not None]
         steps = [line["step"] for line in training]
         values = [line[figure] for line in training]
         axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)

@@ -10,200 +10,21 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specx.training.objective import Judge, Predictions, figures, predict
 from specx.training.pool import Pool
-from specx.training.task import CHOICE, COPY, FIRST_MARKER, Batch, DigestTask, Mixture
+from specx.training.recipes import RECIPES, Phase, Recipe
+from specx.training.task import Batch, DigestTask, Mixture
 from specx.training.texts import FIRST_TEXT
 
 JUDGED = 0.2  # weight of the judge's error beside the loss of the tokens
-
-
-@dataclass(frozen=True)
-class Phase:
-    """``steps`` optimizer steps on batches of ``tokens`` tokens; each has one of ``lengths``."""
-
-    lengths: tuple[int, ...]
-    steps: int
-    tokens: int = 65536
-
-
-class Judge(nn.Module):
-    """Learns a paragraph's score from the target's hidden states behind it; not part of the model.
-
-    The choice of a few paragraphs out of hundreds teaches slowly what makes a good one. The judge
-    asks it of every paragraph, and so brings the knowledge into the lower ``layers`` of the model,
-    where the choice finds it.
-    """
-
-    def __init__(self, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.layers = layers
-        self.score = nn.Linear(hidden, 1)
-
-    def forward(self, hidden_states: tuple[Tensor, ...], scores: Tensor) -> Tensor:
-        """Mean squared error of ``scores`` [B, L], NaN where there is none."""
-        known = ~scores.isnan()
-        states = nn.functional.rms_norm(
-            hidden_states[self.layers][known], (self.score.in_features,)
-        )
-        errors: Tensor = (self.score(states).float()[:, 0] - scores[known]).square()
-        return errors.sum() / known.sum().clamp(min=1)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A model and its curriculum."""
-
-    config: LlamaConfig
-    phases: tuple[Phase, ...]
-    mixture: Mixture = field(default_factory=Mixture)
-    learning_rate: float = 2e-3
-    warmup: int = 200
-    floor: float = 0.03  # of the learning rate, reached at the last step
-    judged_layers: int | None = None  # layers below the judge, None: no judge
-
-    def shortened(self, share: float) -> "Recipe":
-        """The same curriculum with a share of the steps, at least one a phase."""
-        phases = tuple(replace(p, steps=max(1, round(p.steps * share))) for p in self.phases)
-        return replace(self, phases=phases, warmup=max(1, round(self.warmup * share)))
-
-
-def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=len(tokenizer),
-        rope_parameters={"rope_type": "default", "rope_theta": theta},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **shape,
-    )
-
-
-def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Documents of 256 to 24K tokens."""
-    config = _llama(
-        tokenizer,
-        theta=1e6,
-        hidden_size=256,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        intermediate_size=1024,
-        max_position_embeddings=24576,
-    )
-    short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
-    long = (*middle, 4096, 8192, 16384, 16384, 24576)
-    phases = (
-        Phase((512,), 600),
-        Phase((512, 1024), 1200),
-        Phase((*short, 4096), 1200),
-        Phase(middle, 1500),
-        Phase(long, 9000),
-        Phase((*long, 8192, 16384, 24576, 24576), 4500),
-    )
-    return Recipe(config, phases, judged_layers=5)
-
-
-def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """1.7 M parameters, never more than 1,024 tokens: the draft knows nothing of long input."""
-    config = _llama(
-        tokenizer,
-        theta=1e4,
-        hidden_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        intermediate_size=384,
-        max_position_embeddings=1024,
-    )
-    phases = (Phase((512,), 4000), Phase((512, 1024, 1024), 4000))
-    return Recipe(config, phases)
-
-
-RECIPES = {"target": target_recipe, "draft": draft_recipe}
-
-
-class Predictions(NamedTuple):
-    """``loss``: the weighted mean; ``guess`` int64 [B, L]: the likeliest token, −1 where none was
-    asked for; ``score_error``: mean squared error of the paragraphs' scores, None without a judge.
-    """
-
-    loss: Tensor
-    guess: Tensor
-    score_error: Tensor | None
-
-
-def predict(model: LlamaForCausalLM, batch: Batch, judge: Judge | None = None) -> Predictions:
-    """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits."""
-    outputs = model.model(
-        input_ids=batch.tokens, use_cache=False, output_hidden_states=judge is not None
-    )
-    counted = batch.weights > 0
-    counted[:, 0] = False
-    goal, weights = batch.tokens[counted], batch.weights[counted]
-    logits = model.lm_head(outputs.last_hidden_state[:, :-1][counted[:, 1:]])
-    losses = nn.functional.cross_entropy(logits.float(), goal, reduction="none")
-    # Choices that count have targets of their own.
-    choices = (batch.parts == CHOICE)[counted]
-    targets = batch.targets[batch.weights[batch.parts == CHOICE] > 0]
-    markers = logits[choices].float().log_softmax(-1)
-    markers = markers[:, FIRST_MARKER : FIRST_MARKER + targets.shape[1]]
-    losses[choices] = -(targets * markers).sum(-1)
-    guess = torch.full_like(batch.tokens, -1)
-    guess[counted] = logits.argmax(-1)
-    loss = (losses * weights).sum() / weights.sum()
-    error = judge(outputs.hidden_states, batch.scores) if judge else None
-    return Predictions(loss, guess, error)
-
-
-def figures(batch: Batch, guess: Tensor) -> dict[str, float]:
-    """What was predicted right, as shares.
-
-    ``copied`` tokens; ``whole`` sentences; ``choice`` of the best paragraph; ``gain``: how far the
-    score of the chosen paragraph lies between its section's mean (0) and its best (1).
-    """
-    counted, marker = batch.weights > 0, batch.parts == CHOICE
-    right = guess == batch.tokens
-    copied = (batch.parts == COPY) & counted
-    sentence = marker.flatten().cumsum(0)  # numbers the sentences of the whole batch
-    wrong = torch.zeros(int(sentence[-1]) + 1, device=right.device)
-    size = torch.zeros_like(wrong)
-    wrong.index_add_(0, sentence, (copied & ~right).flatten().float())
-    size.index_add_(0, sentence, copied.flatten().float())
-    return {
-        "copied": round(float(right[copied].float().mean()), 5),
-        "whole": round(float((wrong[size > 0] == 0).float().mean()), 4),
-        "choice": round(float(right[marker & counted].float().mean()), 4),
-        "gain": round(_gain(batch.targets, guess[marker] - FIRST_MARKER), 4),
-    }
-
-
-def _judged(error: Tensor | None) -> dict[str, float]:
-    return {} if error is None else {"score_error": round(float(error.detach()), 3)}
-
-
-def _gain(targets: Tensor, chosen: Tensor) -> float:
-    """Mean gain of the choices, where there is something to choose: ``targets`` [M, markers]."""
-    inside = targets > 0
-    scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant
-    best = scores.amax(1)
-    mean = scores.where(inside, scores.new_zeros(())).sum(1) / inside.sum(1)
-    at = chosen.clamp(0, targets.shape[1] - 1)[:, None]
-    known = inside.gather(1, at)[:, 0] & (chosen >= 0)
-    gained = (scores.gather(1, at)[:, 0] - mean).where(known, mean.new_zeros(()))
-    open_ = best - mean > 1e-3
-    return float((gained / (best - mean))[open_].mean())
 
 
 def mirror_embeddings(weight: Tensor) -> None:
@@ -226,6 +47,10 @@ EVALUATED = {
     "variants": Mixture({"variants": 1.0}, control=0),
     "control": Mixture({"real": 1.0}, control=1),
 }
+
+
+def _judged(error: Tensor | None) -> dict[str, float]:
+    return {} if error is None else {"score_error": round(float(error.detach()), 3)}
 
 
 def _optimizers(
@@ -362,7 +187,7 @@ class Trainer:
         return Predictions(made.loss.detach(), made.guess, made.score_error)
 
     @torch.no_grad()
-    def evaluate(self, length: int) -> dict[str, dict[str, float]]:
+    def evaluate(self, length: int) -> dict[str, dict[str, float | None]]:
         """Figures on held-out paragraphs, by sort of document, and for the control task."""
         found = {}
         for name, mixture in EVALUATED.items():
@@ -375,7 +200,9 @@ class Trainer:
         return found
 
     def _log(self, phase: Phase, **figures: object) -> None:
-        line = json.dumps({"step": self.step, "longest": max(phase.lengths), **figures})
+        line = json.dumps(
+            {"step": self.step, "longest": max(phase.lengths), **figures}, allow_nan=False
+        )
         print(line, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / "curve.jsonl").open("a") as curve:

@@ -3,7 +3,6 @@
 import gzip
 import itertools
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,10 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specx.documents.generated import generate_report
 from specx.training.corpus import collect, is_prose, read_corpus
-from specx.training.pool import MAX_LEAD, Pool, encode_pool
+from specx.training.labels import MAX_LEAD
+from specx.training.objective import figures, predict
+from specx.training.pool import Pool, encode_pool
+from specx.training.recipes import Phase, Recipe, draft_recipe, target_recipe
 from specx.training.task import (
     CHOICE,
     COPY,
@@ -26,16 +28,7 @@ from specx.training.task import (
 )
 from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Texts
 from specx.training.tokenizer import NUM_MARKERS, VOCABULARY, train_tokenizer
-from specx.training.train import (
-    Phase,
-    Recipe,
-    Trainer,
-    draft_recipe,
-    figures,
-    mirror_embeddings,
-    predict,
-    target_recipe,
-)
+from specx.training.train import Trainer, mirror_embeddings
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +256,7 @@ def test_figures_count_tokens_sentences_and_choices() -> None:
     expected = {"copied": 0.8, "whole": 0.6667, "choice": 0.6667, "gain": 0.6667}
     assert figures(batch, guess) == expected
     batch.targets[:] = 1 / NUM_MARKERS  # nothing to choose
-    assert math.isnan(figures(batch, guess)["gain"])
+    assert figures(batch, guess)["gain"] is None
 
 
 def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -1,0 +1,92 @@
+"""What the two halves of the embedded pair are, and the curriculum of each."""
+
+from dataclasses import dataclass, field, replace
+
+from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+from specx.training.task import Mixture
+
+
+@dataclass(frozen=True)
+class Phase:
+    """``steps`` optimizer steps on batches of ``tokens`` tokens; each has one of ``lengths``."""
+
+    lengths: tuple[int, ...]
+    steps: int
+    tokens: int = 65536
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model and its curriculum."""
+
+    config: LlamaConfig
+    phases: tuple[Phase, ...]
+    mixture: Mixture = field(default_factory=Mixture)
+    learning_rate: float = 2e-3
+    warmup: int = 200
+    floor: float = 0.03  # of the learning rate, reached at the last step
+    judged_layers: int | None = None  # layers below the judge, None: no judge
+
+    def shortened(self, share: float) -> "Recipe":
+        """The same curriculum with a share of the steps, at least one a phase."""
+        phases = tuple(replace(p, steps=max(1, round(p.steps * share))) for p in self.phases)
+        return replace(self, phases=phases, warmup=max(1, round(self.warmup * share)))
+
+
+def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **shape,
+    )
+
+
+def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """Documents of 256 to 24K tokens."""
+    config = _llama(
+        tokenizer,
+        theta=1e6,
+        hidden_size=256,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=1024,
+        max_position_embeddings=24576,
+    )
+    short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
+    long = (*middle, 4096, 8192, 16384, 16384, 24576)
+    phases = (
+        Phase((512,), 600),
+        Phase((512, 1024), 1200),
+        Phase((*short, 4096), 1200),
+        Phase(middle, 1500),
+        Phase(long, 9000),
+        Phase((*long, 8192, 16384, 24576, 24576), 4500),
+    )
+    return Recipe(config, phases, judged_layers=5)
+
+
+def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """1.7 M parameters, never more than 1,024 tokens: the draft knows nothing of long input."""
+    config = _llama(
+        tokenizer,
+        theta=1e4,
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
+        intermediate_size=384,
+        max_position_embeddings=1024,
+    )
+    phases = (Phase((512,), 4000), Phase((512, 1024, 1024), 4000))
+    return Recipe(config, phases)
+
+
+RECIPES = {"target": target_recipe, "draft": draft_recipe}
