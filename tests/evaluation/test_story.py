@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(14400)]
 
 LENGTHS = {"1K": 1024, "2K": 2048, "4K": 4096, "8K": 8192, "16K": 16384}
 METHODS: tuple[Method, ...] = ("specextend", "tree", "streaming")  # the one that watches first
-DOCUMENTS, TOKENS = 4, 200
+DOCUMENTS, TOKENS = 2, 200
 LONG = 100_000  # characters, more than 16K tokens
 
 
