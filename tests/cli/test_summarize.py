@@ -149,12 +149,14 @@ def test_the_number_of_sentences(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_the_settings_of_its_own_device_are_run(
     device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree = {"nodes": 12, "depth": 5, "threshold": 0.5}
+    tree = {"nodes": 12, "depth": 5, "threshold": 0.5, "width": 2}
     own = {device: {"tree": tree, "target": {"dtype": "bfloat16"}}}
     path = write_profile(tmp_path, "both", devices=own)
     assert run(["summarize", "a.txt", "--json", "-p", path, "--device", "cpu"]) == 0
     report = json.loads(capsys.readouterr().out)
-    expected = tree if device == "cpu" else {"nodes": 8, "depth": 4, "threshold": 0.3}
+    expected = (
+        tree if device == "cpu" else {"nodes": 8, "depth": 4, "threshold": 0.3, "width": None}
+    )
     assert report["settings"]["tree"] == expected
     assert report["settings"]["devices"] == {"cpu": None, "cuda": None}
     assert report["environment"]["dtype"] == ("bfloat16" if device == "cpu" else "float32")
