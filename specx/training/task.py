@@ -142,8 +142,10 @@ class DigestTask(Dataset[Batch]):
         room = max(64, length - 3 - sentences * QUOTED)
         text = self._texts.draw(sort, rng, room)
         choice = self._choose(rng, text, sentences)
+        # Drawn in any case, so that what follows does not depend on which half a document is in.
         first = int(rng.integers(NUM_MARKERS - len(text.paragraphs) + 1))
-        first *= bool(rng.random() < 0.5)
+        if rng.random() >= 0.5:
+            first = 0
         body = _body(text, _standardized(choice.scores), first)
         body.weights[rng.random(len(body.ids)) >= DOCUMENT_SHARE] = 0
         digest = _digest(text, choice, first, control=control)

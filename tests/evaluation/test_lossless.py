@@ -30,7 +30,7 @@ def test_every_method_writes_what_plain_decoding_writes(
     ties: list[str] = []
     sentences, verbatim = 0, 0
     for document in govreport[size]:
-        (prompt,) = digest.prompts(document, pair.target.window - 512)
+        (prompt,) = digest.prompts(document, pair.target.window - mini.output_limit)
         methods: tuple[Method, ...] = ("specextend", "plain", "tree", "streaming")
         outputs = {name: written(pair, mini, name, prompt.token_ids) for name in methods}
         plain = outputs.pop("plain")

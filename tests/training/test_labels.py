@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.training.labels import Choice, choose_paragraphs
+from specx.profile.schema import TOKENS_PER_SENTENCE
+from specx.training.labels import MAX_LEAD, Choice, choose_paragraphs
 
 VOCABULARY = 50
 IDF = np.linspace(0, 5, VOCABULARY)
@@ -98,3 +99,7 @@ def test_the_arguments_stay_as_they_were() -> None:
     idf = IDF.copy()
     choose([[40, 41], [42, 43]] * 4, 3)
     assert np.array_equal(idf, IDF)
+
+
+def test_a_digest_has_room_for_the_longest_sentences_that_are_taught() -> None:
+    assert TOKENS_PER_SENTENCE >= MAX_LEAD + 1  # and the marker

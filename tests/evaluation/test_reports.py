@@ -2,16 +2,16 @@ import re
 
 import pytest
 
-from specx.documents import generated_summary
-from specx.documents.generated_summary import generate_report_with_summary
+from tests.evaluation import reports
+from tests.evaluation.reports import generate_report_with_summary
 
 PHRASES = (
-    *generated_summary._PROBLEMS,
-    *generated_summary._REASONS,
-    *generated_summary._MEASURES,
-    *generated_summary._OCCASIONS,
-    *generated_summary._AIMS,
-    *generated_summary._VERDICTS,
+    *reports._PROBLEMS,
+    *reports._REASONS,
+    *reports._MEASURES,
+    *reports._OCCASIONS,
+    *reports._AIMS,
+    *reports._VERDICTS,
 )
 
 
@@ -28,7 +28,7 @@ def test_a_summary_is_about_its_report_in_other_words(seed: int) -> None:
     assert 30_000 < len(text) < 45_000
     assert 300 < len(summary) < len(text) / 8
     assert not re.search(r"[{}|\[\]]", text + summary)
-    for things in generated_summary._DOMAINS:
+    for things in reports._DOMAINS:
         assert things in text or things not in summary
     for said, shorter in PHRASES:
         assert said not in summary
@@ -47,8 +47,6 @@ def test_a_summary_opens_with_what_the_report_is_for(seed: int) -> None:
     report = generate_report_with_summary(32_000, seed)
     text, summary = report.document.text, report.summary
     first = text[: len(text) // 5]
-    for phrases in (generated_summary._OCCASIONS, generated_summary._AIMS):
+    for phrases in (reports._OCCASIONS, reports._AIMS):
         assert any(said in first and shorter in summary[:200] for said, shorter in phrases)
-    assert any(
-        shorter in summary[len(summary) // 2 :] for _, shorter in generated_summary._VERDICTS
-    )
+    assert any(shorter in summary[len(summary) // 2 :] for _, shorter in reports._VERDICTS)
