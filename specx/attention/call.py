@@ -5,11 +5,15 @@ specx passes exactly one, ``specx_call``.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Phase = Literal["prefill", "tree"]
+
+BITS = 64  # rows in one word of a set
 
 
 @dataclass
@@ -26,19 +30,49 @@ class Recorded:
 
 @dataclass
 class AttentionCall:
-    """The attention of one forward pass over T new tokens that follow a cached prefix.
+    """The attention of one forward pass over T new tokens that follow cached rows.
 
-    ``prefix``: number of cached rows that every new token sees (tokens).
-    ``phase``: ``prefill`` — the new tokens see each other causally; ``tree`` — new token i sees
-    new token j where ``visible[i, j]`` (bool [T, S], S >= T: S - T rows written by earlier calls
-    follow the prefix in the cache; visible[i, S - T + i] is always true).
+    ``phase``: ``prefill`` — the new tokens see all ``past`` rows and each other causally;
+    ``tree`` — they see the first ``prefix`` rows and, of the ``past + T`` rows behind those, the
+    ones in their set ``visible``.
+    ``past``: cached rows before the new tokens, not counting those in ``prefix``. The host knows
+    it, the shapes of a step depend on it.
+    ``prefix``: int64 [1], on the device: in a tree the number of committed rows, all of which every
+    new token sees. It changes from step to step, and a step must not wait for the host to read it.
+    ``visible``: int64 [T, W], bit j of word w of row i says that new token i sees row
+    ``prefix + 64 w + j``. Itself is always among them.
     ``window``: in prefill, a token sees at most the last ``window`` tokens, itself included.
     ``record``: indices of the layers whose queries are kept in ``recorded``.
     """
 
     phase: Phase
-    prefix: int
+    past: int
+    prefix: Tensor | None = None
     visible: Tensor | None = None
     window: int | None = None
     record: frozenset[int] = frozenset()
     recorded: dict[int, Recorded] = field(default_factory=dict)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """``visible`` written out: bool [T, past + T]. Made once for all layers."""
+        assert self.visible is not None
+        return unpack_sets(self.visible, self.past + len(self.visible))
+
+
+def unpack_sets(sets: Tensor, rows: int) -> Tensor:
+    """int64 [T, W] to bool [T, rows]: which of the first ``rows`` rows are in each set."""
+    bits = torch.arange(BITS, device=sets.device)
+    return (sets[:, :, None] >> bits & 1).flatten(1)[:, :rows].bool()
+
+
+def single_sets(first: int, count: int, words: int, device: torch.device) -> Tensor:
+    """int64 [count, words]: set i holds row ``first + i`` alone."""
+    rows = torch.arange(first, first + count, device=device)[:, None]
+    word = torch.arange(words, device=device)
+    return torch.where(rows // BITS == word, torch.ones_like(rows) << rows % BITS, 0)
+
+
+def words_for(rows: int) -> int:
+    """Words of a set of ``rows`` rows."""
+    return -(-rows // BITS)

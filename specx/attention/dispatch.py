@@ -26,7 +26,7 @@ def attention(
     specx_call: AttentionCall,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """q [1, Hq, T, D]; k, v [1, Hkv, prefix + …, D], unrepeated -> (out [1, T, Hq, D], None)."""
+    """q [1, Hq, T, D]; k, v [1, Hkv, capacity, D], unrepeated -> (out [1, T, Hq, D], None)."""
     lse = None
     if specx_call.phase == "tree":
         out, lse = tree_attention(query, key, value, scaling, specx_call)

@@ -29,20 +29,23 @@ def tree_attention(
 ) -> tuple[Tensor, Tensor]:
     """Hybrid tree attention -> (out [1, Hq, T, D], lse [1, Hq, T]).
 
-    q [1, Hq, T, D]; k, v [1, Hkv, prefix + S, D], the tree's own rows last.
-    Source: SpecExtend, section on hybrid tree attention.
+    q [1, Hq, T, D]; k, v [1, Hkv, capacity, D]: committed rows, the tree's own rows, and storage
+    that nobody has written yet. The host has to know how much is written, which costs nothing on
+    a CPU. Source: SpecExtend, section on hybrid tree attention.
     """
-    assert call.visible is not None
+    assert call.prefix is not None
     heads, rows, kv_heads = q.shape[1], q.shape[2], k.shape[1]
+    prefix = int(call.prefix)
+    written = prefix + call.past + rows
     packed = pack(q, kv_heads)
-    if call.visible.shape == (1, 1):  # a single token sees everything: one pass, nothing to merge
-        out, lse = attend(packed, k, v, scaling)
+    if call.past + rows == 1:  # a single token sees everything: one pass, nothing to merge
+        out, lse = attend(packed, k[:, :, :written], v[:, :, :written], scaling)
     else:
-        visible = call.visible.repeat(heads // kv_heads, 1)
-        own_k, own_v = k[:, :, call.prefix :], v[:, :, call.prefix :]
+        visible = call.mask.repeat(heads // kv_heads, 1)
+        own_k, own_v = k[:, :, prefix:written], v[:, :, prefix:written]
         out, lse = attend_dense(packed, own_k, own_v, scaling, visible)
-        if call.prefix:
-            prefix_k, prefix_v = k[:, :, : call.prefix], v[:, :, : call.prefix]
+        if prefix:
+            prefix_k, prefix_v = k[:, :, :prefix], v[:, :, :prefix]
             out, lse = merge(*attend(packed, prefix_k, prefix_v, scaling), out, lse)
     return out.reshape(q.shape), lse.reshape(1, heads, rows)
 
@@ -52,17 +55,19 @@ def prefill_attention(
 ) -> Tensor:
     """Causal attention of T new tokens behind a prefix; no mask larger than a window block.
 
-    q [1, Hq, T, D]; k, v [1, Hkv, prefix + T, D] -> out [1, Hq, T, D].
+    q [1, Hq, T, D]; k, v [1, Hkv, capacity, D], past + T rows written -> out [1, Hq, T, D].
     """
+    written = call.past + q.shape[2]
+    k, v = k[:, :, :written], v[:, :, :written]
     if call.window is not None:
         return _windowed(q, k, v, scaling, call)
     group = q.shape[1] // k.shape[1]
-    own_k = k[:, :, call.prefix :].repeat_interleave(group, dim=1)
-    own_v = v[:, :, call.prefix :].repeat_interleave(group, dim=1)
+    own_k = k[:, :, call.past :].repeat_interleave(group, dim=1)
+    own_v = v[:, :, call.past :].repeat_interleave(group, dim=1)
     out, lse = attend(q, own_k, own_v, scaling, causal=True)
-    if call.prefix:
+    if call.past:
         seen, seen_lse = attend(
-            pack(q, k.shape[1]), k[:, :, : call.prefix], v[:, :, : call.prefix], scaling
+            pack(q, k.shape[1]), k[:, :, : call.past], v[:, :, : call.past], scaling
         )
         out, _ = merge(seen.reshape(q.shape), seen_lse.reshape(lse.shape), out, lse)
     return out
@@ -74,9 +79,9 @@ def _windowed(q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCa
     outs = []
     for start in range(0, q.shape[2], WINDOW_BLOCK):
         block = q[:, :, start : start + WINDOW_BLOCK]
-        first = max(0, call.prefix + start - call.window + 1)
-        last = call.prefix + start + block.shape[2]
-        rows = torch.arange(call.prefix + start, last, device=q.device)[:, None]
+        first = max(0, call.past + start - call.window + 1)
+        last = call.past + start + block.shape[2]
+        rows = torch.arange(call.past + start, last, device=q.device)[:, None]
         columns = torch.arange(first, last, device=q.device)[None]
         visible = (columns <= rows) & (columns > rows - call.window)
         outs.append(

@@ -12,12 +12,11 @@ from specx.attention.kernels import attend_dense
 
 
 def visible_keys(call: AttentionCall, rows: int, keys: int, device: torch.device) -> Tensor:
-    """bool [T, prefix + S]: which keys each of the T new tokens sees."""
+    """bool [T, S]: which of S written keys each of the T new tokens sees."""
     if call.phase == "tree":
-        assert call.visible is not None
-        prefix = torch.ones(rows, keys - call.visible.shape[1], dtype=torch.bool, device=device)
-        return torch.cat([prefix, call.visible], dim=1)
-    row = torch.arange(call.prefix, call.prefix + rows, device=device)[:, None]
+        prefix = torch.ones(rows, keys - call.past - rows, dtype=torch.bool, device=device)
+        return torch.cat([prefix, call.mask], dim=1)
+    row = torch.arange(call.past, call.past + rows, device=device)[:, None]
     column = torch.arange(keys, device=device)[None]
     window = call.window or keys
     return (column <= row) & (column > row - window)
@@ -26,7 +25,9 @@ def visible_keys(call: AttentionCall, rows: int, keys: int, device: torch.device
 def reference_attention(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
 ) -> tuple[Tensor, Tensor]:
-    """q [1, Hq, T, D]; k, v [1, Hkv, prefix + S, D] -> (out [1, Hq, T, D], lse [1, Hq, T])."""
+    """q [1, Hq, T, D]; k, v [1, Hkv, S, D], all of it written.
+
+    Returns (out [1, Hq, T, D], lse [1, Hq, T])."""
     group = q.shape[1] // k.shape[1]
     visible = visible_keys(call, q.shape[2], k.shape[2], q.device)
     return attend_dense(

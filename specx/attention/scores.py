@@ -1,19 +1,37 @@
-"""One row of attention probabilities: what the target looked at when it wrote one token."""
+"""What one token of the target attended to: the scores by which chunks are retrieved."""
 
 import torch
 from torch import Tensor
 
 
-def attention_row(query: Tensor, keys: Tensor, scaling: float, lse: Tensor | None = None) -> Tensor:
+def attention_row(query: Tensor, keys: Tensor, scaling: float, lse: Tensor) -> Tensor:
     """Softmax attention of one query over a prefix, for each head: ``exp(q·K − lse)``.
 
-    query [Hq, D]; keys [Hkv, L, D]; lse [Hq], natural logarithm, where the forward pass already
-    has it. Returns float32 (or wider) [Hq, L]. Costs one row of one layer, whichever layer it is.
+    query [Hq, D]; keys [Hkv, L, D]; lse [Hq], natural logarithm, from the forward pass. Returns
+    float32 (or wider) [Hq, L]. Costs one row of one layer, whichever layer it is.
     """
-    kv_heads = keys.shape[0]
-    packed = query.reshape(kv_heads, -1, query.shape[-1])  # [Hkv, G, D]
+    return (scaled_scores(query, keys, scaling) - lse[:, None]).exp()
+
+
+def scaled_scores(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """query [Hq, D], keys [Hkv, L, D] -> float32 (or wider) [Hq, L]."""
+    packed = query.reshape(keys.shape[0], -1, query.shape[-1])  # [Hkv, G, D]
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (packed.to(wide) @ keys.to(wide).transpose(-1, -2)).flatten(0, 1) * scaling
-    if lse is None:
-        return scores.softmax(-1)
-    return (scores - lse[:, None]).exp()
+    return (packed.to(wide) @ keys.to(wide).transpose(-1, -2)).flatten(0, 1) * scaling
+
+
+def chunk_scores(
+    query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, chunk: int
+) -> Tensor:
+    """How much attention each chunk of the text gets: mean over its tokens and over heads.
+
+    query [Hq, D]; lse [Hq]; keys [Hkv, capacity, D], of which the first ``length`` (int64 [1])
+    rows are text. Returns float32 (or wider) [ceil(capacity / chunk)], −inf beyond the text; the
+    last chunk of the text may be short (SpecExtend, cross-model retrieval).
+    """
+    tokens, chunks = int(length), -(-keys.shape[1] // chunk)
+    row = attention_row(query, keys[:, :tokens], scaling, lse).mean(0)
+    sums = torch.nn.functional.pad(row, (0, -tokens % chunk)).view(-1, chunk).sum(-1)
+    means = sums / chunk
+    means[-1] = sums[-1] / (tokens - (len(sums) - 1) * chunk)
+    return torch.nn.functional.pad(means, (0, chunks - len(means)), value=-torch.inf)

@@ -28,27 +28,32 @@ class DraftCache:
         self.inv_freq = inv_freq
         self.positions = torch.arange(capacity, device=shape.device)
 
-    def commit(self, rows: int) -> None:
-        """The first ``rows`` scratch rows of the working view become text, in the store too."""
+    def commit(self, count: Tensor) -> None:
+        """The first ``count`` (int64 []) scratch rows of the working view become text, in the
+        store too. All scratch rows are copied, so that the host need not know how many stay."""
         if not self.is_full:
-            start, end = self.working.committed, self.working.committed + rows
-            at, to = self.store.committed, self.store.committed + rows
-            self.store.storage[:, :, :, at:to] = self.working.storage[:, :, :, start:end]
-            self.positions[at:to] = torch.arange(start, end, device=self.positions.device)
-            self.store.wrote(rows)
-            self.store.commit(rows)
-        self.working.commit(rows)
+            working, store = self.working, self.store
+            source = working.places(working.scratch)
+            to = store.places(working.scratch)
+            store.storage.index_copy_(3, to, working.storage.index_select(3, source))
+            self.positions.index_copy_(0, to, source)
+            store.commit(count)
+        self.working.commit(count)
 
     def choose(self, chunks: Tensor, chunk: int) -> None:
         """Fill the working view with the given chunks (ids ascending, the newest among them).
 
-        Keys are always taken from the store and rotated once from the position at which they were
-        computed, so the error of a rotation never adds up.
+        Ids beyond the text stand for nothing; they come last. Keys are always taken from the store
+        and rotated once from the position at which they were computed, so the error of a rotation
+        never adds up.
         """
-        rows = chunk_rows(chunks, chunk, self.store.committed)
+        store, working = self.store, self.working
+        rows = chunk_rows(chunks, chunk)
+        known = rows < store.length  # the others only fill up the shape
+        rows = rows.clamp(max=store.capacity - 1)
         count = len(rows)
-        picked = self.store.storage.index_select(3, rows)
+        picked = store.storage.index_select(3, rows)
         shift = torch.arange(count, device=rows.device) - self.positions[rows]
-        self.working.storage[:, 0, :, :count] = rotate(picked[:, 0], shift, self.inv_freq)
-        self.working.storage[:, 1, :, :count] = picked[:, 1]
-        self.working.refill(count)
+        working.storage[:, 0, :, :count] = rotate(picked[:, 0], shift, self.inv_freq)
+        working.storage[:, 1, :, :count] = picked[:, 1]
+        working.refill(known.sum())

@@ -2,6 +2,8 @@
 
 The text is cut into chunks of ``chunk`` tokens; the last one may be short. Ids come back
 ascending, and the newest chunk is always among them, so the draft sees what was just written.
+How long the text is only the device knows (``tokens``, int64 [1]), so there are always k ids:
+where the text has fewer chunks, the last ids lie beyond it and stand for nothing.
 """
 
 import torch
@@ -12,42 +14,26 @@ def count_chunks(tokens: int, chunk: int) -> int:
     return -(-tokens // chunk)
 
 
-def chunk_scores(row: Tensor, chunk: int) -> Tensor:
-    """Mean score of each chunk's tokens: row [L] -> [count_chunks(L, chunk)]."""
-    padding = -len(row) % chunk
-    sums = torch.nn.functional.pad(row, (0, padding)).view(-1, chunk).sum(-1)
-    sizes = torch.full_like(sums, chunk)
-    sizes[-1] -= padding
-    return sums / sizes
+def best_chunks(scores: Tensor, tokens: Tensor, chunk: int, k: int) -> Tensor:
+    """Cross-model retrieval: the k best chunks, the newest among them.
 
-
-def best_chunks(scores: Tensor, k: int) -> Tensor:
-    """Cross-model retrieval: the k best chunks by score [n], the newest among them."""
-    if len(scores) <= k:
-        return torch.arange(len(scores), device=scores.device)
-    scores = scores.clone()
-    scores[-1] = torch.inf
-    return scores.topk(k).indices.sort().values
-
-
-def streaming_chunks(chunks: int, k: int, sink: int, device: torch.device) -> Tensor:
-    """StreamingLLM: the first ``sink`` chunks of the text and the most recent k − sink."""
-    if chunks <= k:
-        return torch.arange(chunks, device=device)
-    sink = min(sink, k - 1)
-    return torch.cat(
-        [
-            torch.arange(sink, device=device),
-            torch.arange(chunks - (k - sink), chunks, device=device),
-        ]
-    )
-
-
-def chunk_rows(ids: Tensor, chunk: int, tokens: int) -> Tensor:
-    """Token rows of the chosen chunks, ascending: ids int64 [k] -> int64 [rows].
-
-    Only the last chunk of the text can be short, and it is the last of ``ids``: the result is cut
-    there, without looking at the ids themselves.
+    ``scores`` [M]: of all chunks that there could be; −inf beyond the text.
     """
-    rows = (ids[:, None] * chunk + torch.arange(chunk, device=ids.device)).flatten()
-    return rows[: len(rows) - (-tokens % chunk)]
+    newest = (tokens - 1) // chunk
+    best = scores.scatter(0, newest, torch.inf).topk(min(k, len(scores)))
+    return torch.where(best.values > -torch.inf, best.indices, len(scores)).sort().values
+
+
+def streaming_chunks(tokens: Tensor, chunk: int, k: int, sink: int) -> Tensor:
+    """StreamingLLM: the first ``sink`` chunks of the text and the most recent k − sink."""
+    place = torch.arange(k, device=tokens.device)
+    behind = (tokens - 1) // chunk + 1 - k  # chunks that are left out
+    return torch.where(place < min(sink, k - 1), place, place + behind.clamp(min=0))
+
+
+def chunk_rows(ids: Tensor, chunk: int) -> Tensor:
+    """Token rows of the chosen chunks, ascending: ids int64 [k] -> int64 [k · chunk].
+
+    Only the last chunk of the text can be short: rows beyond the text come last.
+    """
+    return (ids[:, None] * chunk + torch.arange(chunk, device=ids.device)).flatten()

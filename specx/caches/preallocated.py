@@ -31,42 +31,58 @@ class CacheShape:
 class PreallocatedCache(Cache):
     """Keys and values of all layers in one tensor: ``storage`` [layers, 2, Hkv, capacity, D].
 
-    ``committed``: rows that belong to the text. ``scratch``: rows written behind them since.
-    Both are counted on the host, which learns the accepted length once a step.
+    ``length`` int64 [1], on the device: rows that belong to the text. ``scratch``: rows written
+    behind them since, which the host knows, because the shape of a step is always the same. No
+    method waits for the device, so a step can run ahead of the host.
     """
 
     def __init__(self, shape: CacheShape, capacity: int) -> None:
         self.capacity = capacity
-        self.committed = 0
+        self.length = torch.zeros(1, dtype=torch.int64, device=shape.device)
         self.scratch = 0
         self.storage = torch.empty(
             (shape.layers, 2, shape.kv_heads, capacity, shape.head_dim),
             dtype=shape.dtype,
             device=shape.device,
         )
+        self._rows = torch.arange(capacity, device=shape.device)
+        self._places: Tensor | None = None  # where the forward that is under way writes
         super().__init__(layers=[_Layer(self, index) for index in range(shape.layers)])
 
+    @property
+    def committed(self) -> int:
+        """``length`` as a number, for which the host waits: not inside a step."""
+        return int(self.length)
+
     def keys_of(self, layer: int) -> Tensor:
-        """Committed keys of one layer, [Hkv, committed, D], a view."""
-        return self.storage[layer, 0, :, : self.committed]
+        """Keys of one layer, [Hkv, capacity, D], a view; the text is the first ``length`` rows."""
+        return self.storage[layer, 0]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [1, Hkv, T, D] behind what is there; views of everything up to the new rows."""
-        start = self.committed + self.scratch
-        end = start + keys.shape[2]
-        assert end <= self.capacity, f"cache of {self.capacity} rows cannot hold {end}"
-        self.storage[layer, 0, :, start:end] = keys[0]
-        self.storage[layer, 1, :, start:end] = values[0]
-        return self.storage[layer, 0, None, :, :end], self.storage[layer, 1, None, :, :end]
+        """Put [1, Hkv, T, D] behind what is there; views [1, Hkv, capacity, D] of all rows."""
+        rows = keys.shape[2]
+        if self._places is None or len(self._places) != rows:
+            self._places = self.places(rows, after=self.scratch)
+        stored_keys, stored_values = self.storage[layer]
+        stored_keys.index_copy_(1, self._places, keys[0])
+        stored_values.index_copy_(1, self._places, values[0])
+        return stored_keys[None], stored_values[None]
+
+    def places(self, count: int, after: int = 0) -> Tensor:
+        """Indices of ``count`` rows that begin ``after`` rows behind the text: int64 [count]."""
+        if self.storage.device.type == "cpu":  # elsewhere the host does not know
+            end = self.committed + after + count
+            assert end <= self.capacity, f"cache of {self.capacity} rows cannot hold {end}"
+        return self.length + self._rows[after : after + count]
 
     def wrote(self, rows: int) -> None:
         """All layers have written ``rows`` more rows: they are scratch now."""
         self.scratch += rows
+        self._places = None
 
-    def commit(self, rows: int) -> None:
+    def commit(self, rows: int | Tensor) -> None:
         """The first ``rows`` scratch rows become text; the others are dropped."""
-        assert rows <= self.scratch, f"{rows} rows to commit, {self.scratch} written"
-        self.committed += rows
+        self.length += rows
         self.scratch = 0
 
     def keep(self, path: Tensor) -> None:
@@ -75,16 +91,17 @@ class PreallocatedCache(Cache):
         Rows that ``path`` repeats or that lie beyond what is later committed do no harm. The
         gather makes a copy first, so source and destination may overlap.
         """
-        rows = self.storage.index_select(3, path + self.committed)
-        self.storage[:, :, :, self.committed : self.committed + len(path)] = rows
+        rows = self.storage.index_select(3, path + self.length)
+        self.storage.index_copy_(3, self.places(len(path)), rows)
 
     def drop_scratch(self) -> None:
         """Forget what was written since the last commit."""
         self.scratch = 0
 
-    def refill(self, rows: int) -> None:
-        """The first ``rows`` rows of the storage, newly filled, are all the text there is."""
-        self.committed, self.scratch = rows, 0
+    def refill(self, rows: Tensor) -> None:
+        """The first ``rows`` rows (int64 []) of the storage, newly filled, are all the text."""
+        self.length.copy_(rows)
+        self.scratch = 0
 
 
 class _Layer(CacheLayerMixin):
@@ -110,7 +127,7 @@ class _Layer(CacheLayerMixin):
         return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self.cache.committed + self.cache.scratch
+        return self.cache.committed + self.cache.scratch  # not asked where positions are given
 
     def get_max_length(self) -> int:
         return self.cache.capacity

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.decoding.tree import TokenTree
+from specx.decoding.tree import TokenTree, doublings
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,16 @@ class Path:
     tokens: Tensor
     count: Tensor
 
+    @classmethod
+    def of(cls, token: Tensor) -> "Path":
+        """The path to one emitted token, int64 [1], that no tree proposed."""
+        return cls(torch.zeros_like(token), token, torch.ones_like(token[0]))
+
+    @property
+    def last(self) -> Tensor:
+        """The token at the end of the path: int64 [1]."""
+        return self.tokens.index_select(0, self.count[None] - 1)
+
 
 def accept(tree: TokenTree, choices: Tensor) -> Path:
     """Follow, from the root, the child that the target chose; stop where no child matches.
@@ -32,9 +42,9 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     """
     matches = tree.valid & (tree.tokens == choices[tree.parents])
     matches[0] = True
-    accepted = matches
-    for _ in range(tree.levels):
-        accepted = matches & accepted[tree.parents]
+    accepted, above = matches, tree.parents
+    for _ in range(doublings(tree.levels)):
+        accepted, above = accepted & accepted[above], above[above]
     count = accepted.sum()
     # One accepted row a depth: siblings have different tokens. The others go to a spare slot.
     slots = torch.where(accepted, tree.depths, tree.levels + 1)

@@ -21,16 +21,20 @@ class Drafter(Protocol):
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        """Read the prompt int64 [L], which the target has read; progress after each chunk."""
+        """Read the prompt int64 [L], which the target has read; progress after each chunk.
+
+        The token behind it is committed next, and from then on nothing waits for the device:
+        ``grow``, ``commit`` and ``retrieve`` are the same work on the same tensors each time.
+        """
 
     def grow(self, root: Tensor) -> TokenTree:
         """A tree behind ``root`` int64 [1], the last token of the text."""
 
-    def commit(self, path: Path, count: int) -> None:
-        """``path.tokens[:count]`` are now the end of the text."""
+    def commit(self, path: Path) -> None:
+        """The first ``path.count`` of ``path.tokens`` are now the end of the text."""
 
-    def retrieval_due(self) -> bool:
-        """Whether ``retrieve`` should run before the next tree; asked before every tree."""
+    def retrieval_due(self, steps: int) -> bool:
+        """Whether ``retrieve`` should run before the next tree, after ``steps`` of them."""
 
     def retrieve(self, target: Target) -> None:
         """Choose anew what to remember of the text."""
@@ -48,10 +52,10 @@ class NoDrafter:
     def grow(self, root: Tensor) -> TokenTree:
         return root_only(root)
 
-    def commit(self, path: Path, count: int) -> None:
+    def commit(self, path: Path) -> None:
         pass
 
-    def retrieval_due(self) -> bool:
+    def retrieval_due(self, steps: int) -> bool:  # noqa: ARG002
         return False
 
     def retrieve(self, target: Target) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specx.attention.call import AttentionCall
@@ -45,8 +44,3 @@ def forward(
     cache.wrote(len(tokens))
     logits: Tensor = output.logits[0]
     return logits
-
-
-def causal(rows: int, device: torch.device) -> Tensor:
-    """bool [rows, rows]: every row sees itself and those before it."""
-    return torch.ones(rows, rows, dtype=torch.bool, device=device).tril()

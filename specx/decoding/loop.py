@@ -7,11 +7,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from specx.decoding.accept import Path
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.fallback import Fallback
+from specx.decoding.graphs import runner
 from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.pipeline import Pipeline
 from specx.decoding.sampling import Sampler
-from specx.decoding.step import DecodingState, decoding_step
+from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.target import Target
 from specx.decoding.tree import MAX_ROWS
@@ -20,6 +23,8 @@ from specx.profile import Profile
 from specx.records import Event, Finished, FinishReason, Method, PrefillProgress, Step
 
 T = TypeVar("T")
+
+AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
 
 
 def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Iterator[Event]:
@@ -38,15 +43,17 @@ def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) 
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
     limit = min(profile.output_limit, room)
     longest = len(prompt) + limit
-    drafter = make_drafter(method, profile, pair, longest + MAX_ROWS)
-    target = Target(pair.target, pair.target_allowed, longest + 2 * MAX_ROWS, drafter.watch)
+    drafter = make_drafter(method, profile, pair, longest + AHEAD)
+    target = Target(pair.target, pair.target_allowed, longest + AHEAD + MAX_ROWS, drafter.watch)
     device = pair.target.device
     state = DecodingState(
         target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
-        sampler=Sampler(profile.generation, device, limit),
+        sampler=Sampler(profile.generation, device, limit + AHEAD),
         watch=Stopwatch(device),
+        run=runner(device),
         root=torch.zeros(1, dtype=torch.int64, device=device),
+        emitted=torch.ones(1, dtype=torch.int64, device=device),
     )
     budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
     return _events(state, drafter, list(prompt), budget, _fallback(method, profile))
@@ -62,34 +69,47 @@ def _events(
 ) -> Iterator[Event]:
     """Prefill, then steps until ``budget`` has a reason to stop; ``text`` is the prompt."""
     logits: Tensor | None = None
-    for item in _timed(state.target.prefill(_ids(text, state)), state.watch, "target_prefill"):
+    for item in _timed(state.target.prefill(_ids(text, state)), state, "target_prefill"):
         if isinstance(item, PrefillProgress):
             yield item
         else:
             logits = item
     assert logits is not None
-    state.root = state.sampler.choose(logits, torch.zeros_like(state.root))
+    state.root.copy_(state.sampler.choose(logits, torch.zeros_like(state.root)))
     text.append(int(state.root))
     yield budget.spend(Step((text[-1],), drafted=0, accepted=0, seconds=0.0, passes=0))
 
+    steps = Pipeline(state)
     while fallback is not None and fallback.needs_plain and not budget.reason:
         # What a plain token costs, measured on tokens that are needed anyway.
-        step = decoding_step(state)
-        fallback.judge(step)
+        step, settled = steps.next()
+        if settled:
+            fallback.judge(step)
         text += step.tokens
         yield budget.spend(step)
+    for step in steps.drain():
+        text += step.tokens
+        if not budget.reason:
+            yield budget.spend(step)
 
     if not budget.reason:
         reading = drafter.prefill(_ids(text[:-1], state), state.target)
-        yield from _timed(reading, state.watch, "draft_prefill")
-        state.drafter = drafter
+        yield from _timed(reading, state, "draft_prefill")
+        drafter.commit(Path.of(state.root))
+        state.draft_with(drafter)
         del drafter  # so that a fallback frees its memory
     while not budget.reason:
-        step = decoding_step(state)
+        step, settled = steps.next()
         yield budget.spend(step)
-        if fallback is not None and (verdict := fallback.judge(step)) and not budget.reason:
-            state.drafter, fallback = NoDrafter(), None
+        verdict = fallback.judge(step) if fallback and settled else None
+        if verdict and not budget.reason:
+            for step in steps.drain():
+                yield budget.spend(step)
+            if budget.reason:
+                break
+            state.draft_with(NoDrafter())
             state.target.stop_watching()
+            fallback = None
             yield verdict
     yield Finished(budget.reason, state.watch.finish())
 
@@ -132,11 +152,13 @@ def _fallback(method: Method, profile: Profile) -> Fallback | None:
     return None if method == "plain" or below is None else Fallback(below)
 
 
-def _timed(parts: Iterator[T], watch: Stopwatch, name: str) -> Iterator[T]:
-    """The same items, the time to make each of them counted as ``name``."""
+def _timed(parts: Iterator[T], state: DecodingState, name: str) -> Iterator[T]:
+    """The same items, each when it is really done, the time to make it counted as ``name``."""
     while True:
-        with watch.part(name):
+        with state.watch.part(name):
             item = next(parts, None)
+        if state.root.is_cuda:
+            torch.cuda.synchronize(state.root.device)
         if item is None:
             return
         yield item

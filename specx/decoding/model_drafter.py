@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall
+from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
-from specx.caches.policies import best_chunks, chunk_scores, count_chunks, streaming_chunks
+from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
-from specx.decoding.forward import cache_shape, causal, forward
+from specx.decoding.forward import cache_shape, forward
 from specx.decoding.target import PREFILL_CHUNK, Target
 from specx.decoding.tree import Level, TokenTree, best_continuations, best_tree, expected_gain
 from specx.models.load import LoadedModel
@@ -54,10 +54,16 @@ class ModelDrafter:
             model.rope.inv_freq.to(model.device),
             working,
         )
-        self._steps = 0
-        self._pending = torch.zeros(chain, dtype=torch.int64, device=model.device)
-        self._pending_count = 1
-        self._chain_visible = causal(chain, model.device)
+        device = model.device
+        self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
+        self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
+        # A chain sees itself and what is before it; a level sees ancestors, found as it grows.
+        self._chain_visible = single_sets(0, chain, words_for(chain), device).cumsum(0)
+        width = plan.tree.continued
+        words = words_for((self.levels - 1) * width)
+        self._own = [
+            single_sets(level * width, width, words, device) for level in range(self.levels - 1)
+        ]
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         chunk = PREFILL_CHUNK[self.model.device.type]
@@ -65,7 +71,7 @@ class ModelDrafter:
         for start in range(0, len(prompt), chunk):
             tokens = prompt[start : start + chunk]
             positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = AttentionCall("prefill", prefix=start, window=self.plan.cache.window)
+            call = AttentionCall("prefill", past=start, window=self.plan.cache.window)
             forward(self.model, tokens, positions, store, call, logits_of=1)
             store.commit(len(tokens))
             yield PrefillProgress("draft", start + len(tokens), len(prompt))
@@ -73,50 +79,50 @@ class ModelDrafter:
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        if self._steps == 0:
-            self._pending[0] = root[0]
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
         levels = [best_continuations(self._read_pending(), weights, plan.nodes)]
-        gain = expected_gain(levels, plan.nodes)
         visible: Tensor | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
-            visible = self._extend(visible, parents)
+            own = self._own[len(levels) - 1]
+            visible = own if visible is None else visible[parents.parents] | own
             logprobs = self._read_level(parents, len(levels), visible)
             levels.append(best_continuations(logprobs, parents.weights, plan.nodes))
-            before, gain = gain, expected_gain(levels, plan.nodes)
-            # The only look of the host into a growing tree; threshold 0 does without.
-            if plan.threshold > 0 and gain - before < plan.threshold:
+            if self._stops_growing and self._added(levels) < plan.threshold:
                 break
         self.cache.working.drop_scratch()
         return best_tree(root, levels)
 
-    def commit(self, path: Path, count: int) -> None:
-        self._steps += 1
+    def commit(self, path: Path) -> None:
         self._pending[: len(path.tokens)] = path.tokens
-        self._pending_count = count
+        self._pending_count.copy_(path.count)
 
-    def retrieval_due(self) -> bool:
-        due = self._steps > 0 and self._steps % self.plan.cache.every == 0
-        return due and not self._is_full
+    def retrieval_due(self, steps: int) -> bool:
+        return not self._is_full and steps > 0 and steps % self.plan.cache.every == 0
 
     def retrieve(self, target: Target) -> None:
         if self._is_full:
             return
-        settings, tokens = self.plan.cache, self.cache.store.committed
+        settings, length = self.plan.cache, self.cache.store.length
         if settings.policy == "streaming":
-            chunks = streaming_chunks(
-                count_chunks(tokens, settings.chunk),
-                settings.top_k,
-                settings.sink,
-                self.model.device,
-            )
+            chunks = streaming_chunks(length, settings.chunk, settings.top_k, settings.sink)
         else:
             # The draft has not read the newest tokens yet: they reach it with the next tree.
-            scores = chunk_scores(target.attention()[:tokens], settings.chunk)
-            chunks = best_chunks(scores, settings.top_k)
-        self.cache.choose(chunks.to(self.model.device), settings.chunk)
+            scores = target.chunk_scores(settings.chunk, length)
+            chunks = best_chunks(scores.to(length.device), length, settings.chunk, settings.top_k)
+        self.cache.choose(chunks, settings.chunk)
+
+    @property
+    def _stops_growing(self) -> bool:
+        """Whether a tree may have fewer levels than it could. To know, the host must look into a
+        tree that is still growing; on a GPU that costs more than the level it may save."""
+        return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
+
+    def _added(self, levels: list[Level]) -> Tensor:
+        """What the newest level adds to the expected gain."""
+        nodes = self.plan.tree.nodes
+        return expected_gain(levels, nodes) - expected_gain(levels[:-1], nodes)
 
     def _read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; log-probabilities [1, V] after them.
@@ -126,10 +132,14 @@ class ModelDrafter:
         """
         working = self.cache.working
         rows = torch.arange(len(self._pending), device=self._pending.device)
-        call = AttentionCall("tree", prefix=working.committed, visible=self._chain_visible)
-        last = rows[self._pending_count - 1 : self._pending_count]
+        call = AttentionCall("tree", past=0, prefix=working.length, visible=self._chain_visible)
         logits = forward(
-            self.model, self._pending, working.committed + rows, working, call, logits_of=last
+            self.model,
+            self._pending,
+            working.length + rows,
+            working,
+            call,
+            logits_of=self._pending_count - 1,
         )
         self.cache.commit(self._pending_count)
         return self._logprobs(logits)
@@ -137,15 +147,9 @@ class ModelDrafter:
     def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
         """Read nodes ``depth`` levels below the root; log-probabilities [N, V] after each."""
         working = self.cache.working
-        positions = torch.full_like(level.tokens, working.committed + depth - 1)
-        call = AttentionCall("tree", prefix=working.committed, visible=visible)
+        positions = (working.length + depth - 1).expand(len(level.tokens))
+        call = AttentionCall("tree", past=working.scratch, prefix=working.length, visible=visible)
         return self._logprobs(forward(self.model, level.tokens, positions, working, call))
-
-    @staticmethod
-    def _extend(visible: Tensor | None, level: Level) -> Tensor:
-        """bool [N, levels·N]: what the nodes of the newest level see of all scratch rows."""
-        own = torch.eye(len(level.parents), dtype=torch.bool, device=level.parents.device)
-        return own if visible is None else torch.cat([visible[level.parents], own], dim=1)
 
     def _logprobs(self, logits: Tensor) -> Tensor:
         logits = logits.float().masked_fill(self._forbidden, -torch.inf)

@@ -17,15 +17,15 @@ class Sampler:
 
     The number that decides position i of the output is the i-th of one seeded stream, whatever
     tree position i is reached by. Speculative and plain decoding therefore not only have the same
-    distribution: with the same seed they write the same text. ``limit``: tokens of the output.
+    distribution: with the same seed they write the same text. ``limit``: tokens of the output, and
+    as many more as trees may reach beyond it.
     """
 
     def __init__(self, settings: GenerationSettings, device: torch.device, limit: int) -> None:
         self.greedy = settings.temperature == 0
         self._warpers = _warpers(settings)
         generator = torch.Generator().manual_seed(settings.seed)
-        # Trees reach at most 64 rows beyond the last token that is asked for.
-        stream = torch.rand(limit + 64, generator=generator, dtype=torch.float64)
+        stream = torch.rand(limit, generator=generator, dtype=torch.float64)
         self._uniform = stream.to(device)
 
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor:

@@ -1,6 +1,10 @@
-"""One step of speculative decoding, top to bottom. Plain decoding is the step of a bare root."""
+"""One step of speculative decoding, top to bottom. Plain decoding is the step of a bare root.
 
-import time
+Nothing here waits for the device: shapes do not depend on what is accepted, and lengths are
+tensors. So the host can launch a step before it has read the tokens of the one before, and on a
+GPU each part is one CUDA graph (``graphs.py``).
+"""
+
 from dataclasses import dataclass
 
 import torch
@@ -8,50 +12,75 @@ from torch import Tensor
 
 from specx.decoding.accept import Path, accept
 from specx.decoding.drafter import Drafter
+from specx.decoding.graphs import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.target import Target
-from specx.records import Step
+from specx.decoding.tree import TokenTree
 
 
 @dataclass
 class DecodingState:
     """Everything that lives and dies with one document.
 
-    ``root`` int64 [1]: the last emitted token, which the target has not read yet. ``emitted``:
-    tokens of the output so far, the root among them.
+    ``root`` int64 [1]: the last emitted token, which the target has not read yet. ``emitted``
+    int64 [1]: tokens of the output so far, the root among them. Both are changed in place.
+    ``steps``: how many this drafter has done.
     """
 
     target: Target
     drafter: Drafter
     sampler: Sampler
     watch: Stopwatch
+    run: Runner
     root: Tensor
-    emitted: int = 1
+    emitted: Tensor
+    steps: int = 0
+
+    def draft_with(self, drafter: Drafter) -> None:
+        """Go on with another drafter."""
+        self.drafter, self.steps = drafter, 0
+        self.run.forget()
 
 
-def decoding_step(state: DecodingState) -> Step:
+@dataclass(frozen=True)
+class Emission:
+    """What a launched step will have emitted once the device is done.
+
+    ``packed`` int64 [1 + levels + 1]: how many tokens, and the tokens. ``drafted``: nodes of the
+    tree.
+    """
+
+    packed: Tensor
+    drafted: int
+
+
+def decoding_step(state: DecodingState) -> Emission:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with."""
-    started = time.perf_counter()
-    if state.drafter.retrieval_due():
-        with state.watch.part("retrieval"):
-            state.drafter.retrieve(state.target)
-    with state.watch.part("drafting"):
-        tree = state.drafter.grow(state.root)
-    with state.watch.part("verification"):
-        logits = state.target.score(tree)
-        choices = state.sampler.choose(logits, state.emitted + tree.depths)
-        path = accept(tree, choices)
-        tokens = read(path)  # the one look of the host at what the device did
-    with state.watch.part("keep"):
-        state.target.keep(path, len(tokens))
-        state.drafter.commit(path, len(tokens))
-        state.root = path.tokens[len(tokens) - 1 : len(tokens)]
-        state.emitted += len(tokens)
-    return Step(tuple(tokens), tree.nodes, len(tokens) - 1, time.perf_counter() - started)
+    part, run = state.watch.part, state.run
+    if state.drafter.retrieval_due(state.steps):
+        with part("retrieval"):
+            run("retrieval", lambda: state.drafter.retrieve(state.target))
+    with part("drafting"):
+        tree = run("drafting", lambda: state.drafter.grow(state.root))
+    with part("verification"):
+        path = run("verification", lambda: verify(state, tree))
+    with part("keep"):
+        packed = run("keep", lambda: keep(state, path))
+    state.steps += 1
+    return Emission(packed, tree.nodes)
 
 
-def read(path: Path) -> list[int]:
-    """The emitted tokens, copied to the host in one piece."""
-    count, *tokens = torch.cat([path.count[None], path.tokens]).tolist()
-    return tokens[:count]
+def verify(state: DecodingState, tree: TokenTree) -> Path:
+    """Where the target's own choices lead through the tree."""
+    logits = state.target.score(tree)
+    return accept(tree, state.sampler.choose(logits, state.emitted + tree.depths))
+
+
+def keep(state: DecodingState, path: Path) -> Tensor:
+    """Make the path the end of the text, for target and draft; the emission, packed."""
+    state.target.keep(path)
+    state.drafter.commit(path)
+    state.root.copy_(path.last)
+    state.emitted += path.count
+    return torch.cat([path.count[None], path.tokens])

@@ -30,18 +30,16 @@ class TokenTree:
 
     def ancestors(self) -> Tensor:
         """int64 [T]: bit j of entry i says that row j is row i or one of its ancestors."""
-        own = torch.ones_like(self.parents) << torch.arange(
-            len(self.parents), device=self.parents.device
-        )
-        sets = own
-        for _ in range(self.levels):
-            sets = own | sets[self.parents]
+        rows = torch.arange(len(self.parents), device=self.parents.device)
+        sets, above = torch.ones_like(self.parents) << rows, self.parents
+        for _ in range(doublings(self.levels)):
+            sets, above = sets | sets[above], above[above]
         return sets
 
-    def visible(self) -> Tensor:
-        """bool [T, T]: which rows each row attends to."""
-        rows = torch.arange(len(self.parents), device=self.parents.device)
-        return (self.ancestors()[:, None] >> rows & 1).bool()
+
+def doublings(levels: int) -> int:
+    """How often a way up must be doubled to reach the root from ``levels`` levels below it."""
+    return levels.bit_length()
 
 
 def root_only(root: Tensor) -> TokenTree:

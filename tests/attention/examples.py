@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from specx.attention.call import AttentionCall
+from specx.attention.call import BITS, AttentionCall, words_for
 from specx.attention.reference import reference_attention
 
 # Against float64 on the same (rounded) inputs. A path in half precision may round the weights and
@@ -72,6 +72,26 @@ def visible_of(parents: list[int]) -> Tensor:
             at = parents[at]
         visible[row, 0] = True
     return visible
+
+
+def sets_of(visible: Tensor) -> Tensor:
+    """bool [T, S] to int64 [T, W], as an attention call wants it."""
+    rows, columns = visible.shape
+    sets = torch.zeros(rows, words_for(columns), dtype=torch.int64)
+    for row, column in visible.nonzero().tolist():
+        sets[row, column // BITS] |= 1 << column % BITS if column % BITS < 63 else -(2**63)
+    return sets
+
+
+def tree_call(prefix: int, visible: Tensor, record: frozenset[int] = frozenset()) -> AttentionCall:
+    """The call of a tree whose row i sees ``visible[i]`` behind ``prefix`` committed rows."""
+    return AttentionCall(
+        "tree",
+        past=visible.shape[1] - visible.shape[0],
+        prefix=torch.tensor([prefix]),
+        visible=sets_of(visible),
+        record=record,
+    )
 
 
 def random_parents(rows: int, seed: int = 0) -> list[int]:

@@ -6,7 +6,7 @@ import torch
 
 from specx.attention.call import AttentionCall
 from specx.attention.dispatch import attention
-from tests.attention.examples import assert_close, make_inputs, oracle, visible_of
+from tests.attention.examples import assert_close, make_inputs, oracle, tree_call, visible_of
 
 
 def call_of(inputs, call, layer):
@@ -18,7 +18,7 @@ def call_of(inputs, call, layer):
 
 def test_the_output_has_heads_behind_rows():
     inputs = make_inputs(5, 12)
-    call = AttentionCall("tree", prefix=7, visible=visible_of([0, 0, 1, 1, 0]))
+    call = tree_call(7, visible_of([0, 0, 1, 1, 0]))
     out, weights = call_of(inputs, call, layer=0)
     assert weights is None
     assert_close(out, oracle(inputs, call)[0].transpose(1, 2), 1e-12)
@@ -26,7 +26,7 @@ def test_the_output_has_heads_behind_rows():
 
 def test_only_recorded_layers_leave_queries_and_log_sum_exp():
     inputs = make_inputs(5, 12)
-    call = AttentionCall("tree", 7, visible=visible_of([0, 0, 1, 1, 0]), record=frozenset({1}))
+    call = tree_call(7, visible_of([0, 0, 1, 1, 0]), record=frozenset({1}))
     for layer in range(3):
         call_of(inputs, call, layer)
     assert set(call.recorded) == {1}
@@ -36,7 +36,7 @@ def test_only_recorded_layers_leave_queries_and_log_sum_exp():
 
 def test_prefill_leaves_queries_without_log_sum_exp():
     inputs = make_inputs(5, 12)
-    call = AttentionCall("prefill", prefix=7, record=frozenset({0}))
+    call = AttentionCall("prefill", past=7, record=frozenset({0}))
     out, _ = call_of(inputs, call, layer=0)
     assert_close(out, oracle(inputs, call)[0].transpose(1, 2), 1e-12)
     assert torch.equal(call.recorded[0].queries, inputs.q[0])

@@ -15,6 +15,7 @@ from tests.attention.examples import (
     assert_close,
     make_inputs,
     oracle,
+    tree_call,
     visible_of,
 )
 
@@ -34,7 +35,7 @@ def check_tree(inputs, call, dtype=torch.float64):
 @pytest.mark.parametrize("tree", TREES)
 def test_tree_of_every_shape_behind_every_prefix(tree, prefix):
     parents = TREES[tree]
-    call = AttentionCall("tree", prefix=prefix, visible=visible_of(parents))
+    call = tree_call(prefix, visible_of(parents))
     check_tree(make_inputs(len(parents), prefix + len(parents), seed=prefix), call)
 
 
@@ -43,7 +44,7 @@ def test_tree_of_every_shape_behind_every_prefix(tree, prefix):
 @pytest.mark.parametrize("dim", [32, 64, 80, 128])
 def test_tree_of_every_head_shape(dim, ratio, dtype):
     parents = TREES["random"]
-    call = AttentionCall("tree", prefix=130, visible=visible_of(parents))
+    call = tree_call(130, visible_of(parents))
     inputs = make_inputs(len(parents), 130 + len(parents), ratio=ratio, dim=dim, dtype=dtype)
     check_tree(inputs, call, dtype)
 
@@ -52,7 +53,7 @@ def test_tree_of_every_head_shape(dim, ratio, dtype):
 @pytest.mark.parametrize("tree", ["root", "random", "chain"])
 def test_tree_with_large_scores(tree, dtype):
     parents = TREES[tree]
-    call = AttentionCall("tree", prefix=200, visible=visible_of(parents))
+    call = tree_call(200, visible_of(parents))
     inputs = make_inputs(len(parents), 200 + len(parents), dim=64, largest=50, dtype=dtype)
     check_tree(inputs, call, dtype)
 
@@ -60,7 +61,7 @@ def test_tree_with_large_scores(tree, dtype):
 @pytest.mark.parametrize("larger", ["prefix", "tree"])
 def test_all_the_weight_on_one_side_of_the_merge(larger):
     parents = TREES["random"]
-    call = AttentionCall("tree", prefix=100, visible=visible_of(parents))
+    call = tree_call(100, visible_of(parents))
     inputs = make_inputs(len(parents), 100 + len(parents), dtype=torch.float32)
     inputs.q = inputs.q.abs()
     inputs.k = inputs.k.abs()
@@ -78,14 +79,14 @@ def test_rows_of_earlier_calls_are_seen_as_the_mask_says():
     visible = torch.rand(4, 12, generator=generator) < 0.5
     visible[:, 8:] = torch.eye(4, dtype=torch.bool)
     for prefix in (0, 37):
-        call = AttentionCall("tree", prefix=prefix, visible=visible)
+        call = tree_call(prefix, visible)
         check_tree(make_inputs(4, prefix + 12, seed=prefix), call)
 
 
 def test_a_row_does_not_depend_on_its_siblings():
     parents, prefix = [0, 0, 0, 1, 2], 40
     inputs = make_inputs(5, prefix + 5)
-    call = AttentionCall("tree", prefix=prefix, visible=visible_of(parents))
+    call = tree_call(prefix, visible_of(parents))
     before, _ = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     inputs.k[:, :, prefix + 2], inputs.v[:, :, prefix + 2] = 9.0, 9.0
     after, _ = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
@@ -96,7 +97,7 @@ def test_a_row_does_not_depend_on_its_siblings():
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("rows", [1, 2, 33, 130])
 def test_prefill_behind_every_prefix(rows, prefix):
-    call = AttentionCall("prefill", prefix=prefix)
+    call = AttentionCall("prefill", past=prefix)
     inputs = make_inputs(rows, prefix + rows)
     out = prefill_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     assert_close(out, oracle(inputs, call)[0], TOLERANCE[torch.float64])
@@ -107,7 +108,7 @@ def test_prefill_behind_every_prefix(rows, prefix):
     ("ratio", "dim", "largest"), [(1, 32, None), (2, 64, 50), (4, 80, None), (8, 128, 50)]
 )
 def test_prefill_of_every_head_shape(ratio, dim, largest, dtype):
-    call = AttentionCall("prefill", prefix=65)
+    call = AttentionCall("prefill", past=65)
     inputs = make_inputs(70, 135, ratio=ratio, dim=dim, largest=largest, dtype=dtype)
     out = prefill_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     assert out.dtype == dtype
@@ -119,7 +120,7 @@ def test_prefill_of_every_head_shape(ratio, dim, largest, dtype):
 def test_windowed_prefill_at_every_edge(prefix, window, monkeypatch):
     """50 rows in blocks of 16: the last one is short, windows end on and off the borders."""
     monkeypatch.setattr(hybrid, "WINDOW_BLOCK", 16)
-    call = AttentionCall("prefill", prefix=prefix, window=window)
+    call = AttentionCall("prefill", past=prefix, window=window)
     inputs = make_inputs(50, prefix + 50)
     out = prefill_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     assert_close(out, oracle(inputs, call)[0], TOLERANCE[torch.float64])
@@ -128,7 +129,7 @@ def test_windowed_prefill_at_every_edge(prefix, window, monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("ratio", [1, 2, 4, 8])
 def test_windowed_prefill_of_every_head_shape(ratio, dtype):
-    call = AttentionCall("prefill", prefix=20, window=30)
+    call = AttentionCall("prefill", past=20, window=30)
     inputs = make_inputs(600, 620, ratio=ratio, dtype=dtype)
     out = prefill_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     assert_close(out, oracle(inputs, call)[0], TOLERANCE[dtype])
@@ -159,7 +160,7 @@ def test_windowed_prefill_makes_no_tensor_of_text_by_text(prefix):
     inputs = make_inputs(rows, prefix + rows, kv_heads=1, dim=32, dtype=torch.float32)
     heads, block = inputs.q.shape[1], hybrid.WINDOW_BLOCK
     with Allocations(inputs.q, inputs.k, inputs.v) as made:
-        call = AttentionCall("prefill", prefix=prefix, window=window)
+        call = AttentionCall("prefill", past=prefix, window=window)
         prefill_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
     assert 0 < made.largest <= max(heads * block * (block + window), inputs.q.numel())
     assert made.largest < rows * rows / 10
@@ -169,7 +170,7 @@ def test_hybrid_attention_makes_no_tensor_of_tree_by_text():
     parents, prefix = TREES["random"], 8192
     rows = len(parents)
     inputs = make_inputs(rows, prefix + rows, kv_heads=1, dtype=torch.float32)
-    call = AttentionCall("tree", prefix=prefix, visible=visible_of(parents))
+    call = tree_call(prefix, visible_of(parents))
     known = inputs.q, inputs.k, inputs.v
     with Allocations(*known) as made:
         tree_attention(*known, inputs.scaling, call)
@@ -184,5 +185,5 @@ def test_prefill_in_chunks_makes_no_tensor_of_text_by_text():
     inputs = make_inputs(rows, prefix + rows, kv_heads=1, dtype=torch.float32)
     known = inputs.q, inputs.k, inputs.v
     with Allocations(*known) as made:
-        prefill_attention(*known, inputs.scaling, AttentionCall("prefill", prefix=prefix))
+        prefill_attention(*known, inputs.scaling, AttentionCall("prefill", past=prefix))
     assert 0 < made.largest < rows * prefix / 10

@@ -7,7 +7,7 @@ import torch
 
 from specx.attention.call import AttentionCall
 from specx.attention.reference import reference_attention, visible_keys
-from tests.attention.examples import make_inputs, visible_of
+from tests.attention.examples import make_inputs, tree_call, visible_of
 
 
 def attend_by_hand(query, keys, values, scaling):
@@ -24,15 +24,15 @@ def attend_by_hand(query, keys, values, scaling):
 @pytest.mark.parametrize(
     ("call", "seen"),
     [
-        (AttentionCall("prefill", prefix=2), [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]),
-        (AttentionCall("prefill", prefix=2, window=2), [[1, 2], [2, 3], [3, 4]]),
-        (AttentionCall("prefill", prefix=2, window=1), [[2], [3], [4]]),
+        (AttentionCall("prefill", past=2), [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]),
+        (AttentionCall("prefill", past=2, window=2), [[1, 2], [2, 3], [3, 4]]),
+        (AttentionCall("prefill", past=2, window=1), [[2], [3], [4]]),
         (
-            AttentionCall("tree", prefix=2, visible=visible_of([0, 0, 0])),
+            tree_call(2, visible_of([0, 0, 0])),
             [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 4]],
         ),
         (
-            AttentionCall("tree", prefix=0, visible=visible_of([0, 0, 1, 1, 0])[2:]),
+            tree_call(0, visible_of([0, 0, 1, 1, 0])[2:]),
             [[0, 1, 2], [0, 1, 3], [0, 4]],
         ),
     ],
@@ -53,7 +53,7 @@ def test_agrees_with_sums_by_hand(call, seen):
 
 def test_rows_of_a_tree_follow_a_prefix_that_all_of_them_see():
     visible = visible_keys(
-        AttentionCall("tree", prefix=3, visible=torch.eye(2, dtype=torch.bool)),
+        tree_call(3, torch.eye(2, dtype=torch.bool)),
         rows=2,
         keys=5,
         device=torch.device("cpu"),

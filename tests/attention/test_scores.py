@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from specx.attention.call import AttentionCall
 from specx.attention.hybrid import tree_attention
-from specx.attention.scores import attention_row
-from tests.attention.examples import TREES, make_inputs, visible_of
+from specx.attention.scores import attention_row, chunk_scores, scaled_scores
+from tests.attention.examples import TREES, make_inputs, tree_call, visible_of
 
 
 def softmax_row(query, keys, scaling):
@@ -30,7 +29,8 @@ def test_a_row_is_the_softmax_of_its_scores(largest, kv_heads, ratio, dtype):
     expected = softmax_row(query, keys, inputs.scaling)
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     assert expected.max() > 0.02  # the tolerance means something
-    row = attention_row(query, keys, inputs.scaling)
+    lse = scaled_scores(query.double(), keys.double(), inputs.scaling).logsumexp(-1)
+    row = attention_row(query, keys, inputs.scaling, lse)
     torch.testing.assert_close(row.double(), expected, atol=tolerance, rtol=0)
 
 
@@ -40,7 +40,7 @@ def test_with_the_log_sum_exp_of_a_node_the_row_is_that_of_its_own_softmax(node)
     parents, prefix = TREES["random"], 300
     visible = visible_of(parents)
     inputs = make_inputs(len(parents), prefix + len(parents), ratio=4)
-    call = AttentionCall("tree", prefix=prefix, visible=visible)
+    call = tree_call(prefix, visible)
     _, lse = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
 
     kept = torch.cat([torch.arange(prefix), prefix + visible[node].nonzero().flatten()])
@@ -59,3 +59,17 @@ def test_with_the_log_sum_exp_a_part_of_the_keys_keeps_its_share():
     scores = inputs.q[0] @ keys.repeat_interleave(2, 0).transpose(-1, -2) * inputs.scaling
     row = attention_row(query, keys[:, :30], inputs.scaling, scores[:, 0].logsumexp(-1))
     torch.testing.assert_close(row, whole[:, :30], atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 32, 100])
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 80])
+def test_chunks_score_the_mean_of_their_tokens_and_nothing_behind_the_text(chunk, length):
+    inputs = make_inputs(1, 80, ratio=4)
+    query, keys = inputs.q[0, :, 0], inputs.k[0].clone()
+    keys[:, length:] = torch.nan  # storage that nobody has written
+    lse = scaled_scores(query, keys[:, :length], inputs.scaling).logsumexp(-1)
+    scores = chunk_scores(query, lse, keys, torch.tensor([length]), inputs.scaling, chunk)
+    row = softmax_row(query, keys[:, :length], inputs.scaling).mean(0)
+    means = [float(row[i : i + chunk].mean()) for i in range(0, length, chunk)]
+    assert scores[: len(means)].tolist() == pytest.approx(means)
+    assert scores[len(means) :].tolist() == [-torch.inf] * (-(-80 // chunk) - len(means))

@@ -34,18 +34,18 @@ class Scripted:
 
     def grow(self, root: Tensor) -> TokenTree:
         self.roots += root.tolist()
-        place = 1 + sum(len(tokens) for tokens in self.committed)
+        place = sum(len(tokens) for tokens in self.committed)
         chain = [self.guess(place + i) for i in range(self.levels)]
         return chain_tree(root, chain)
 
-    def commit(self, path: Path, count: int) -> None:
-        self.committed.append(path.tokens[:count].tolist())
+    def commit(self, path: Path) -> None:
+        self.committed.append(path.tokens[: int(path.count)].tolist())
 
-    def retrieval_due(self) -> bool:
-        return len(self.committed) % 2 == 0
+    def retrieval_due(self, steps: int) -> bool:
+        return steps % 2 == 0
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
-        self.retrieved_after.append(len(self.committed))
+        self.retrieved_after.append(len(self.committed) - 1)
 
 
 def chain_tree(root: Tensor, chain: list[int]) -> TokenTree:

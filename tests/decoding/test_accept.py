@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.decoding.accept import accept
-from specx.decoding.step import read
+from specx.decoding.accept import Path, accept
 from specx.decoding.tree import TokenTree, root_only
 
 
@@ -23,6 +22,10 @@ def make_tree(tokens, parents, valid=None, spare_levels=0) -> TokenTree:
         torch.tensor(valid or [True] * len(tokens)),
         levels=max(depths) + spare_levels,
     )
+
+
+def emitted(path: Path) -> list[int]:
+    return path.tokens[: int(path.count)].tolist()
 
 
 def walk(tree: TokenTree, choices: list[int]) -> list[int]:
@@ -69,7 +72,7 @@ def test_the_path_is_the_walk_along_the_choices(seed, vocabulary):
     padded = rows + [rows[-1]] * (tree.levels + 1 - len(rows))
     assert path.rows.tolist() == padded
     assert path.tokens.tolist() == [choices[row] for row in padded]
-    assert read(path) == [choices[row] for row in rows]
+    assert emitted(path) == [choices[row] for row in rows]
 
 
 @given(seed=st.integers(0, 100_000))
@@ -90,16 +93,16 @@ def test_a_tree_along_the_choices_is_accepted_whole(seed):
 def test_padding_is_never_accepted_even_with_the_chosen_token():
     tree = make_tree([5, 3, 0, 0], [0, 0, 0, 0], valid=[True, True, False, False])
     path = accept(tree, torch.zeros(4, dtype=torch.int64))
-    assert (path.count, read(path)) == (1, [0])
+    assert (path.count, emitted(path)) == (1, [0])
 
 
 def test_a_match_below_a_wrong_parent_is_not_accepted():
     tree = make_tree([9, 1, 2, 3, 3], [0, 0, 0, 1, 2])
     path = accept(tree, torch.tensor([2, 3, 4, 8, 8]))
     assert path.rows.tolist() == [0, 2, 2]
-    assert read(path) == [2, 4]
+    assert emitted(path) == [2, 4]
 
 
 def test_a_bare_root_yields_the_choice():
     path = accept(root_only(torch.tensor([9])), torch.tensor([4]))
-    assert (read(path), path.rows.tolist()) == ([4], [0])
+    assert (emitted(path), path.rows.tolist()) == ([4], [0])

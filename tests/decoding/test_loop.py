@@ -53,7 +53,7 @@ def test_drafts_that_are_always_accepted(text, monkeypatch):
     assert {step.drafted for step in result.steps} == {4}
     assert drafter.read == PROMPT
     assert drafter.roots == [text[0], text[5], text[10], text[15]]
-    assert drafter.committed == [text[1:6], text[6:11], text[11:16], text[16:21]]
+    assert drafter.committed == [text[:1], text[1:6], text[6:11], text[11:16], text[16:21]]
 
 
 def test_drafts_that_are_never_accepted(text, monkeypatch):

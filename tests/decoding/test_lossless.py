@@ -132,19 +132,24 @@ def test_the_fullest_caches_hold_what_is_written(method):
 
 
 def test_a_retrieval_follows_the_prompt_and_every_so_many_steps(monkeypatch):
-    calls = []
-    retrieve = ModelDrafter.retrieve
+    calls, commits = [], []
+    retrieve, commit = ModelDrafter.retrieve, ModelDrafter.commit
 
     def counted(self, target):
-        calls.append(self._steps)
+        calls.append(len(commits))
         retrieve(self, target)
 
+    def counted_commit(self, path):
+        commits.append(path)
+        commit(self, path)
+
+    monkeypatch.setattr(ModelDrafter, "commit", counted_commit)
     monkeypatch.setattr(ModelDrafter, "retrieve", counted)
     pair = pair_of(loaded(), loaded(seed=5))
     profile = make_profile(cache={**SMALL_CACHE, "every": 3}, max_new_tokens=12)
     result = run(pair, profile, "specextend", make_prompt(30))
     assert len(result.steps) == 11
-    assert calls == [0, 3, 6, 9]
+    assert calls == [0, 1 + 3, 1 + 6, 1 + 9]  # the token behind the prompt is committed, too
 
 
 @pytest.mark.parametrize("method", DRAFTING)

@@ -16,6 +16,7 @@ from tests.decoding.pairs import make_profile as profile_of
 from tests.decoding.test_tree import assert_is_tree, paths_of
 from tests.tiny import VOCAB, make_model
 
+ROOT = 50  # the token behind the prompt
 FULL = {"policy": "full", "window": None}
 
 
@@ -29,13 +30,14 @@ def prefilled(drafter: ModelDrafter, prompt, target_model=None) -> Target:
     target = Target(model, allowed(model), 300, drafter.watch)
     list(target.prefill(torch.tensor(prompt)))
     list(drafter.prefill(torch.tensor(prompt), target))
+    drafter.commit(Path.of(torch.tensor([ROOT])))
     return target
 
 
 def emit(drafter: ModelDrafter, tokens: list[int]) -> None:
     """As after a step that accepted all but the last of ``tokens``."""
     padded = torch.tensor(tokens + tokens[-1:] * (drafter.levels + 1 - len(tokens)))
-    drafter.commit(Path(torch.zeros_like(padded), padded, torch.tensor(len(tokens))), len(tokens))
+    drafter.commit(Path(torch.zeros_like(padded), padded, torch.tensor(len(tokens))))
 
 
 def best_paths(
@@ -196,7 +198,7 @@ def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
 
     def watched(model, tokens, positions, cache, call, **settings):
         if call.phase == "tree":
-            seen.append((call.prefix, int(positions.max())))
+            seen.append((int(call.prefix), int(positions.max())))
         return forward(model, tokens, positions, cache, call, **settings)
 
     monkeypatch.setattr(model_drafter, "forward", watched)

@@ -88,7 +88,7 @@ def test_after_keep_the_cache_holds_the_accepted_path(leaf):
     path = accept(make_tree(), choices_along(rows))
     count = len(rows)
     assert path.rows[:count].tolist() == rows
-    target.keep(path, count)
+    target.keep(path)
     assert (target.cache.committed, target.cache.scratch) == (20 + count, 0)
     text = [*prompt, *(TOKENS[row] for row in rows)]
     scores = target.score(make_tree(root=40))
@@ -115,13 +115,19 @@ def test_attention_is_that_of_the_last_token(family, layer, monkeypatch):
     eager.set_attn_implementation("eager")
     target, text = Target(model, allowed(model), 80, watch=layer), make_prompt(21)
     read(target, text)
-    close(target.attention(), attention_of(eager, text, layer), 1e-5)
+    check_scores(target, attention_of(eager, text, layer))
     for rows in ([0, 1, 3, 5], [0], [0, 2]):
         target.score(make_tree())
-        target.keep(accept(make_tree(), choices_along(rows)), len(rows))
+        target.keep(accept(make_tree(), choices_along(rows)))
         text = [*text, *(TOKENS[row] for row in rows)]
-        close(target.attention(), attention_of(eager, text, layer), 1e-5)
-        assert len(target.attention()) == len(text)
+        check_scores(target, attention_of(eager, text, layer))
+
+
+def check_scores(target: Target, row: torch.Tensor) -> None:
+    """Chunks of one token are the row itself, and nothing is behind the text."""
+    scores = target.chunk_scores(1, target.cache.length)
+    close(scores[: len(row)], row, 1e-5)
+    assert (scores[len(row) :] == -torch.inf).all()
 
 
 def test_ids_that_are_not_allowed_have_no_chance():

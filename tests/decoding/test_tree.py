@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specx.attention.call import unpack_sets
 from specx.decoding.tree import (
     TokenTree,
     best_continuations,
@@ -201,7 +202,7 @@ def assert_ancestors(parents: list[int]) -> None:
     expected = visible_of(parents)
     for spare in (0, 3):
         tree = tree_of(parents, spare)
-        assert torch.equal(tree.visible(), expected)
+        assert torch.equal(unpack_sets(tree.ancestors()[:, None], len(tree.tokens)), expected)
         sets = [value % 2**64 for value in tree.ancestors().tolist()]
         rows = range(len(parents))
         assert sets == [sum(1 << j for j in rows if expected[i, j]) for i in rows]
@@ -211,4 +212,4 @@ def test_the_tree_of_plain_decoding_is_a_root():
     tree = root_only(ROOT)
     assert (tree.nodes, tree.levels) == (0, 0)
     assert tree.tokens.tolist() == [7]
-    assert tree.visible().tolist() == [[True]]
+    assert unpack_sets(tree.ancestors()[:, None], len(tree.tokens)).tolist() == [[True]]

@@ -33,17 +33,17 @@ class Trigrams:
         ids = input_ids[0]
         rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
         _, values = past_key_values.layers[0].update(rows, rows)
-        text = values[0, 0, :, 0].long()
-        before = text[self._previous(specx_call, len(ids), len(text))]
+        text = values[0, 0, :, 0].long()  # as long as the cache; what is not written is noise
+        before = text[self._previous(specx_call, len(ids))]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.table[before, ids][kept][None])
 
     @staticmethod
-    def _previous(call: AttentionCall, rows: int, text: int) -> Tensor:
+    def _previous(call: AttentionCall, rows: int) -> Tensor:
         """For each new row, the row of the text that it sees right before itself."""
         if call.phase == "prefill":
-            return (torch.arange(text - rows, text) - 1).clamp(min=0)
-        others = call.visible.clone()
+            return (torch.arange(call.past, call.past + rows) - 1).clamp(min=0)
+        others = call.mask.clone()
         own = torch.arange(rows)
         others[own, others.shape[1] - rows + own] = False
         last = (others * (torch.arange(others.shape[1]) + 1)).max(dim=1).values

@@ -1,0 +1,89 @@
+"""Running the parts of a step: eagerly, or as CUDA graphs.
+
+A step launches hundreds of kernels, and on a modern GPU the launches take several times as long as
+the kernels. A CUDA graph records them once and replays them with one launch. It replays on the same
+memory, so everything that lives longer than a part has to stay where it is: parts change lengths,
+caches and the last token in place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs the parts of a step, each under its name."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last step ran as fast as later ones will."""
+
+    def __call__(self, name: str, work: Callable[[], T]) -> T:
+        """Do ``work``, the same as under this name before; its result."""
+
+    def forget(self) -> None:
+        """What the names stand for changes."""
+
+
+class Eagerly:
+    """Just does it."""
+
+    settled = True
+
+    def __call__(self, name: str, work: Callable[[], T]) -> T:  # noqa: ARG002
+        return work()
+
+    def forget(self) -> None:
+        pass
+
+
+WARM_UP = 2  # eager calls first: kernels are compiled, libraries choose theirs
+
+
+@dataclass
+class _Part:
+    calls: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    result: Any = None
+
+
+@dataclass
+class Graphs:
+    """Records each part on its third call and replays it from then on.
+
+    The results of a part are overwritten by its next replay.
+    """
+
+    _parts: dict[str, _Part] = field(default_factory=dict)
+    _eager: bool = True
+
+    @property
+    def settled(self) -> bool:
+        return not self._eager and all(part.graph for part in self._parts.values())
+
+    def __call__(self, name: str, work: Callable[[], T]) -> T:
+        part = self._parts.setdefault(name, _Part())
+        part.calls += 1
+        self._eager = part.calls <= WARM_UP + 1
+        if part.calls <= WARM_UP:
+            return work()
+        if part.graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):  # records, does not run
+                part.result = work()
+            part.graph = graph
+        part.graph.replay()
+        result: T = part.result
+        return result
+
+    def forget(self) -> None:
+        self._parts, self._eager = {}, True
+
+
+def runner(device: torch.device) -> Runner:
+    """The faster one for the device."""
+    return Graphs() if device.type == "cuda" else Eagerly()

@@ -1,0 +1,98 @@
+"""Launching steps and reading what they emitted, on a GPU one step behind."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specx.decoding.step import DecodingState, decoding_step
+from specx.decoding.stopwatch import mark, seconds_between
+from specx.records import Step
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A launched step. ``seconds`` and ``tokens`` are for later; ``settled`` as in ``Runner``."""
+
+    landing: "_Landing"
+    drafted: int
+    settled: bool
+
+
+class Pipeline:
+    """The steps of one document, in order.
+
+    A GPU is given the next step before the tokens of the last one are read, so it never waits for
+    the host. Whatever is decided from the tokens, such as the end of the text, comes one step
+    late; that step is dropped.
+    """
+
+    def __init__(self, state: DecodingState) -> None:
+        self.state = state
+        self._ahead = 1 if state.root.is_cuda else 0
+        self._flying: deque[_Flight] = deque()
+
+    def next(self) -> tuple[Step, bool]:
+        """The next step, and whether its time is what such a step takes (not the first ones)."""
+        while len(self._flying) <= self._ahead:
+            self._launch()
+        return self._land()
+
+    def drain(self) -> list[Step]:
+        """Steps that have been launched and not read; after this the drafter may change."""
+        return [self._land()[0] for _ in range(len(self._flying))]
+
+    def _launch(self) -> None:
+        landing = _DeviceLanding(self.state.root.device) if self._ahead else _HostLanding()
+        emission = decoding_step(self.state)
+        landing.arrive(emission.packed)
+        self._flying.append(_Flight(landing, emission.drafted, self.state.run.settled))
+
+    def _land(self) -> tuple[Step, bool]:
+        flight = self._flying.popleft()
+        tokens, seconds = flight.landing.read()
+        return Step(tuple(tokens), flight.drafted, len(tokens) - 1, seconds), flight.settled
+
+
+class _Landing:
+    """Brings packed tokens to the host, and knows how long the step took."""
+
+    def arrive(self, packed: Tensor) -> None:
+        raise NotImplementedError
+
+    def read(self) -> tuple[list[int], float]:
+        raise NotImplementedError
+
+
+class _HostLanding(_Landing):
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+
+    def arrive(self, packed: Tensor) -> None:
+        self._tokens = _unpack(packed)
+        self._seconds = time.perf_counter() - self._started
+
+    def read(self) -> tuple[list[int], float]:
+        return self._tokens, self._seconds
+
+
+class _DeviceLanding(_Landing):
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._started = mark(device)
+
+    def arrive(self, packed: Tensor) -> None:
+        self._buffer = torch.empty(len(packed), dtype=packed.dtype, pin_memory=True)
+        self._buffer.copy_(packed, non_blocking=True)
+        self._done = mark(self._device)
+
+    def read(self) -> tuple[list[int], float]:
+        self._done.synchronize()
+        return _unpack(self._buffer), seconds_between(self._started, self._done)
+
+
+def _unpack(packed: Tensor) -> list[int]:
+    count, *tokens = packed.tolist()
+    return tokens[:count]
