@@ -1,0 +1,456 @@
+"""Hybrid tree attention in one pass over the KV cache, as Triton kernels for CUDA graphs.
+
+The committed prefix needs no mask, the tree's own rows do: one kernel goes over both. The queries
+of the heads that share a key head are packed as rows (head in group × node), and the columns are
+split over programs (flash decoding), whose partial results a second kernel merges by log-sum-exp.
+Nothing is read back to the host, and grids depend on shapes only, so a captured graph serves every
+length: kernels read the length from the device. Lengths, capacities, widths and tree sizes are
+run-time arguments that never compile anything anew.
+
+Source: SpecExtend, section on hybrid tree attention.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WORD = 64  # columns per word of a visibility bit set
+MOST_NODES = 64
+MOST_SPLITS = 64  # the merge holds all parts of a row at once
+LOG2_E = math.log2(math.e)
+LN_2 = tl.constexpr(math.log(2))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How ``tree_attention`` is spread over the device.
+
+    ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
+    that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
+    ``num_stages``.
+    """
+
+    splits: int
+    block_rows: int
+    block_columns: int
+    warps: int
+    stages: int
+
+
+@cache
+def plan(
+    rows: int,
+    kv_heads: int,
+    capacity: int,
+    head_dim: int,
+    itemsize: int,
+    multiprocessors: int,
+) -> Launch:
+    """The launch for ``rows`` packed rows (head in group × node) per key head.
+
+    ``capacity`` bounds the columns, ``itemsize`` is the bytes of one element of the cache.
+    """
+    width = triton.next_power_of_2(head_dim)
+    if itemsize == 4:  # no tensor cores: the products are unrolled into registers
+        block_rows = 32 if rows > 16 and width <= 64 else 16
+        block_columns, warps, stages = 32 if width <= 128 else 16, 4, 2
+    else:
+        block_rows = _block_rows(rows)
+        block_columns = 64 if width <= 128 else 32
+        warps = 8 if block_rows == 128 else 4
+        stages = 3 if width <= 128 else 2
+    programs = -(-rows // block_rows) * kv_heads
+    resident = multiprocessors * (1 if warps == 8 else 2)
+    most = -(-capacity // (2 * block_columns))  # fewer than two blocks each: not worth a merge
+    splits = max(1, min(resident // programs, most, MOST_SPLITS))
+    return Launch(splits, block_rows, block_columns, warps, stages)
+
+
+def _block_rows(rows: int) -> int:
+    if rows > 64 and not 0 < rows % 128 <= 64:
+        return 128  # half the reads of blocks of 64; but 192 rows are three full blocks of those
+    return max(16, min(64, triton.next_power_of_2(rows)))
+
+
+def tree_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    prefix: Tensor,
+    visible: Tensor,
+    scaling: float,
+    *,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+    launch: Launch | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of T tree nodes over a committed prefix and the rows written behind it.
+
+    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 256; keys, values [Hkv, capacity, D],
+    the whole storage of a layer; only the last dimension of the three must be contiguous.
+    prefix: int64, one element on the device: rows before it are seen by every query.
+    visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
+    Bits are set for written rows only, and every query sees at least one row; what lies in the
+    storage behind the written rows is never used, NaN included.
+    scaling: positive factor of the scores.
+
+    Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm), written to
+    ``out`` and ``lse`` (contiguous) where given.
+    """
+    heads, nodes, dim = q.shape
+    kv_heads, capacity, _ = keys.shape
+    assert nodes <= MOST_NODES
+    assert heads % kv_heads == 0
+    assert dim % 16 == 0
+    assert scaling > 0
+    assert keys.shape == values.shape
+    assert q.dtype == keys.dtype == values.dtype
+    assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
+    assert (visible.dtype, visible.shape[0]) == (torch.int64, nodes)
+    rows = heads // kv_heads * nodes
+    if launch is None:
+        launch = plan(rows, kv_heads, capacity, dim, q.itemsize, _multiprocessors(q.device))
+    if out is None:
+        out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
+    if lse is None:
+        lse = torch.empty((heads, nodes), dtype=torch.float32, device=q.device)
+    assert out.is_contiguous()
+    assert lse.is_contiguous()
+
+    split = launch.splits > 1
+    part_out, part_lse = out, lse
+    if split:
+        # Half precision halves the traffic of the merge, and costs as much as rounding the result
+        # does; the weights of the merge come from ``part_lse`` and must stay float32.
+        part_out = torch.empty((launch.splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
+        part_lse = torch.empty((launch.splits, heads * nodes), dtype=torch.float32, device=q.device)
+    block_dim = triton.next_power_of_2(dim)
+    # Programs that read the same keys come one after another: all but the first read them from L2.
+    grid = (triton.cdiv(rows, launch.block_rows), kv_heads, launch.splits)
+    _attend[grid](
+        q, keys, values, prefix, visible, part_out, part_lse, scaling * LOG2_E,
+        nodes, rows, heads, capacity, visible.shape[1],
+        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
+        values.stride(1), visible.stride(0), visible.stride(1),
+        SPLIT=split, DIM=dim, BLOCK_DIM=block_dim,
+        BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
+        BLOCK_OWN=min(WORD, launch.block_columns),
+        num_warps=launch.warps, num_stages=launch.stages,
+    )  # fmt: skip
+    if split:
+        block_splits = triton.next_power_of_2(launch.splits)
+        _merge[(heads * nodes,)](
+            part_out, part_lse, out, lse, nodes, heads, launch.splits,
+            DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
+            num_warps=max(1, min(8, block_splits * block_dim // 1024)),
+        )  # fmt: skip
+    return out, lse
+
+
+def chunk_scores(
+    query: Tensor,
+    lse: Tensor,
+    keys: Tensor,
+    length: Tensor,
+    scaling: float,
+    chunk: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """What one query attends to, chunk by chunk: ``exp(q·K·scaling − lse)``, averaged.
+
+    query [Hq, D]; lse float32 [Hq], natural logarithm of that query's own softmax; keys
+    [Hkv, capacity, D]; length: int64, one element on the device: the rows that count. The mean is
+    over the heads and over the rows of each chunk of ``chunk`` rows; the last chunk may be short.
+
+    Returns ``out``, float32 [ceil(capacity / chunk)], −inf for chunks beyond the text.
+    """
+    heads, dim = query.shape
+    kv_heads, capacity, _ = keys.shape
+    chunks = triton.cdiv(capacity, chunk)
+    if out is None:
+        out = torch.empty(chunks, dtype=torch.float32, device=query.device)
+    assert heads % kv_heads == 0
+    assert dim % 16 == 0
+    assert query.stride(1) == keys.stride(2) == out.stride(0) == 1
+    assert out.shape == (chunks,)
+    group = heads // kv_heads
+    columns = 64 if query.itemsize == 2 else 16  # what a program holds at once, in registers
+    piece = min(columns, triton.next_power_of_2(chunk))
+    block_chunks = columns // piece
+    _score_chunks[(triton.cdiv(chunks, block_chunks),)](
+        query, lse, keys, length, out, scaling * LOG2_E,
+        heads, group, chunk, chunks,
+        query.stride(0), lse.stride(0), keys.stride(0), keys.stride(1),
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
+        GROUP=max(16, triton.next_power_of_2(group)),
+        PIECE=piece, BLOCK_CHUNKS=block_chunks,
+        num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 4  # Triton's interpreter: enough programs for several splits
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@triton.jit(do_not_specialize=["nodes", "rows", "heads", "capacity", "words"])
+def _attend(
+    q_ptr: tl.tensor,  # [Hq, T, D]
+    k_ptr: tl.tensor,  # [Hkv, capacity, D]
+    v_ptr: tl.tensor,  # [Hkv, capacity, D]
+    prefix_ptr: tl.tensor,  # int64, one element
+    visible_ptr: tl.tensor,  # int64 [T, W]
+    out_ptr: tl.tensor,  # [T, Hq, D], or [splits, Hq·T, D] where SPLIT
+    lse_ptr: tl.tensor,  # [Hq, T], or [splits, Hq·T] in base 2 where SPLIT
+    scale: tl.tensor,  # of the scores, in base 2
+    nodes: tl.tensor,
+    rows: tl.tensor,
+    heads: tl.tensor,
+    capacity: tl.tensor,
+    words: tl.tensor,
+    q_head: tl.tensor,
+    q_node: tl.tensor,
+    k_head: tl.tensor,
+    k_row: tl.tensor,
+    v_head: tl.tensor,
+    v_row: tl.tensor,
+    visible_node: tl.tensor,
+    visible_word: tl.tensor,
+    SPLIT: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_OWN: tl.constexpr,
+) -> None:
+    """One block of packed rows of one key head, over one split of the columns.
+
+    The columns are numbered in blocks: first the full blocks of the prefix, which end where the
+    prefix ends, then the tree's own rows, then what is left of the prefix at its beginning. So
+    bits and blocks of the tree's rows are aligned, and most blocks need no mask at all.
+    """
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    splits = tl.num_programs(2)
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, BLOCK_DIM)
+    is_row = row < rows
+    is_dim = dims < DIM
+    head = kv_head * (rows // nodes) + row // nodes
+    node = row % nodes
+
+    prefix = tl.load(prefix_ptr).to(tl.int32)
+    q = tl.load(
+        q_ptr + head.to(tl.int64)[:, None] * q_head + node[:, None] * q_node + dims[None, :],
+        mask=is_row[:, None] & is_dim[None, :],
+        other=0.0,
+    )
+    k_ptr += kv_head.to(tl.int64) * k_head
+    v_ptr += kv_head.to(tl.int64) * v_head
+
+    rest = prefix % BLOCK_N
+    full = prefix // BLOCK_N
+    own = words * (64 // BLOCK_OWN)
+    blocks = full + own + tl.cdiv(rest, BLOCK_OWN)
+    # Halves of the work differ by one block at most, whatever the length is.
+    begin = (blocks.to(tl.int64) * split // splits).to(tl.int32)
+    end = (blocks.to(tl.int64) * (split + 1) // splits).to(tl.int32)
+
+    acc = tl.zeros([BLOCK_M, BLOCK_DIM], dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    highest = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+
+    offsets = tl.arange(0, BLOCK_N)
+    for block in range(begin, tl.minimum(end, full)):
+        first = (rest + block * BLOCK_N).to(tl.int64)
+        k_block = k_ptr + first * k_row + offsets[:, None] * k_row + dims[None, :]
+        v_block = v_ptr + first * v_row + offsets[:, None] * v_row + dims[None, :]
+        if DIM == BLOCK_DIM:
+            k = tl.load(k_block)
+            v = tl.load(v_block)
+        else:
+            k = tl.load(k_block, mask=is_dim[None, :], other=0.0)
+            v = tl.load(v_block, mask=is_dim[None, :], other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+
+    own_offsets = tl.arange(0, BLOCK_OWN)
+    for block in tl.range(tl.maximum(begin, full) - full, end - full, num_stages=2):
+        is_own = block < own
+        # Bits of this block's columns: shifted out of the tree's words, or those before ``rest``.
+        start = tl.where(is_own, block, block - own) * BLOCK_OWN
+        bits = tl.load(
+            visible_ptr + node * visible_node + (start // 64) * visible_word,
+            mask=row < tl.where(is_own, rows, 0),
+            other=0,
+        )
+        seen = ((bits[:, None] >> (start % 64 + own_offsets)[None, :]) & 1) != 0
+        seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + own_offsets)) & 1) != 0
+        in_rest = start + own_offsets < tl.where(is_own, 0, rest)
+        seen = seen | in_rest[None, :]
+        seen_by_any = seen_by_any | in_rest
+
+        column = tl.where(is_own, prefix, 0) + start + own_offsets
+        inside = (column < capacity)[:, None] & is_dim[None, :]
+        k_block = k_ptr + column.to(tl.int64)[:, None] * k_row + dims[None, :]
+        v_block = v_ptr + column.to(tl.int64)[:, None] * v_row + dims[None, :]
+        k = tl.load(k_block, mask=inside, other=0.0)
+        v = tl.load(v_block, mask=inside, other=0.0)
+        v = tl.where(seen_by_any[:, None], v, 0.0)  # a weight of 0 does not silence a NaN
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        scores = tl.where(seen, scores, float("-inf"))
+        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+
+    # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
+    total = tl.where(total == 0.0, 1.0, total)
+    acc = acc / total[:, None]
+    lse = highest + tl.log2(total)
+    packed = kv_head * rows + row  # head · T + node
+    if SPLIT:
+        part = split.to(tl.int64) * heads * nodes + packed
+        tl.store(lse_ptr + part, lse, mask=is_row)
+        out_row = part
+    else:
+        tl.store(lse_ptr + packed, lse * LN_2, mask=is_row)
+        out_row = node.to(tl.int64) * heads + head
+    tl.store(
+        out_ptr + out_row[:, None] * DIM + dims[None, :],
+        acc.to(out_ptr.dtype.element_ty),
+        mask=is_row[:, None] & is_dim[None, :],
+    )
+
+
+@triton.jit
+def _absorb(
+    scores: tl.tensor,
+    v: tl.tensor,
+    acc: tl.tensor,
+    total: tl.tensor,
+    highest: tl.tensor,
+    scale: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """One block of columns into the running softmax: scores [M, N], v [N, D], acc [M, D].
+
+    ``highest`` [M] is the largest score so far in base 2, ``total`` [M] the sum of weights.
+    """
+    best = tl.maximum(highest, tl.max(scores, 1) * scale)
+    shift = tl.where(best == float("-inf"), 0.0, best)  # nothing seen yet: −inf − −inf is NaN
+    weights = tl.exp2(scores * scale - shift[:, None])
+    decay = tl.exp2(highest - shift)
+    total = total * decay + tl.sum(weights, 1)
+    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
+    return acc, total, best
+
+
+@triton.jit
+def _or(left: tl.tensor, right: tl.tensor) -> tl.tensor:
+    return left | right
+
+
+@triton.jit(do_not_specialize=["nodes", "heads", "splits"])
+def _merge(
+    part_out_ptr: tl.tensor,  # [splits, Hq·T, D]
+    part_lse_ptr: tl.tensor,  # [splits, Hq·T], base 2
+    out_ptr: tl.tensor,  # [T, Hq, D]
+    lse_ptr: tl.tensor,  # [Hq, T]
+    nodes: tl.tensor,
+    heads: tl.tensor,
+    splits: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK_SPLITS: tl.constexpr,
+) -> None:
+    """One row of the result out of its parts, all of them in flight at once."""
+    packed = tl.program_id(0)
+    part = tl.arange(0, BLOCK_SPLITS)
+    dims = tl.arange(0, BLOCK_DIM)
+    is_part = part < splits
+    is_dim = dims < DIM
+    rows = part.to(tl.int64) * heads * nodes + packed
+    parts = tl.load(
+        part_out_ptr + rows[:, None] * DIM + dims[None, :],
+        mask=is_part[:, None] & is_dim[None, :],
+        other=0.0,
+    ).to(tl.float32)
+    lse = tl.load(part_lse_ptr + rows, mask=is_part, other=float("-inf"))
+    highest = tl.max(lse, 0)
+    weights = tl.exp2(lse - highest)
+    total = tl.sum(weights, 0)
+    out = tl.sum(parts * (weights / total)[:, None], 0)
+    row = (packed % nodes).to(tl.int64) * heads + packed // nodes
+    tl.store(out_ptr + row * DIM + dims, out.to(out_ptr.dtype.element_ty), mask=is_dim)
+    tl.store(lse_ptr + packed, (highest + tl.log2(total)) * LN_2)
+
+
+@triton.jit(do_not_specialize=["heads", "group", "chunk", "chunks", "lse_head"])
+def _score_chunks(
+    query_ptr: tl.tensor,  # [Hq, D]
+    lse_ptr: tl.tensor,  # [Hq], natural
+    k_ptr: tl.tensor,  # [Hkv, capacity, D]
+    length_ptr: tl.tensor,  # int64, one element
+    out_ptr: tl.tensor,  # float32 [chunks]
+    scale: tl.tensor,  # of the scores, in base 2
+    heads: tl.tensor,
+    group: tl.tensor,
+    chunk: tl.tensor,
+    chunks: tl.tensor,
+    query_head: tl.tensor,
+    lse_head: tl.tensor,
+    k_head: tl.tensor,
+    k_row: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    GROUP: tl.constexpr,
+    PIECE: tl.constexpr,
+    BLOCK_CHUNKS: tl.constexpr,
+) -> None:
+    """A few chunks, over all heads; PIECE rows of each at a time."""
+    length = tl.load(length_ptr).to(tl.int32)
+    dims = tl.arange(0, BLOCK_DIM)
+    is_dim = dims < DIM
+    member = tl.arange(0, GROUP)
+    is_member = member < group
+    column = tl.arange(0, BLOCK_CHUNKS * PIECE)
+    first_chunk = tl.program_id(0) * BLOCK_CHUNKS
+    in_chunk = column % PIECE
+    start = (first_chunk + column // PIECE) * chunk
+
+    sums = tl.zeros([BLOCK_CHUNKS * PIECE], dtype=tl.float32)
+    # Chunks without text cost nothing: no piece, no head.
+    pieces = tl.where(first_chunk * chunk < length, tl.cdiv(chunk, PIECE), 0)
+    for step in range(0, pieces * (heads // group)):
+        kv_head = step % (heads // group)
+        offset = step // (heads // group) * PIECE + in_chunk
+        is_text = (offset < chunk) & (start + offset < length)
+        head = kv_head * group + member
+        q = tl.load(
+            query_ptr + head.to(tl.int64)[:, None] * query_head + dims[None, :],
+            mask=is_member[:, None] & is_dim[None, :],
+            other=0.0,
+        )
+        k = tl.load(
+            k_ptr
+            + kv_head.to(tl.int64) * k_head
+            + (start + offset).to(tl.int64)[:, None] * k_row
+            + dims[None, :],
+            mask=is_text[:, None] & is_dim[None, :],
+            other=0.0,
+        )
+        lse = tl.load(lse_ptr + head * lse_head, mask=is_member, other=0.0) / LN_2
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        weights = tl.exp2(scores * scale - lse[:, None])
+        weights = tl.where(is_member[:, None] & is_text[None, :], weights, 0.0)
+        sums += tl.sum(weights, 0)
+
+    ids = first_chunk + tl.arange(0, BLOCK_CHUNKS)
+    size = tl.minimum(chunk, length - ids * chunk)
+    rows = tl.maximum(size, 1) * heads
+    score = tl.sum(tl.reshape(sums, [BLOCK_CHUNKS, PIECE]), 1) / rows.to(tl.float32)
+    tl.store(out_ptr + ids, tl.where(size > 0, score, float("-inf")), mask=ids < chunks)

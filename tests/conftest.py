@@ -1,0 +1,10 @@
+"""Set up before any test module is imported."""
+
+import os
+
+import torch
+
+# Triton reads this when it is imported, and transformers imports Triton: without a device its
+# kernels run in the interpreter, whichever tests are run and in whatever order.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
