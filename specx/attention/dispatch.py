@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import AttentionInterface
 
+from specx.attention import fused
 from specx.attention.call import AttentionCall, Recorded
 from specx.attention.hybrid import prefill_attention, tree_attention
 
@@ -29,7 +30,8 @@ def attention(
     """q [1, Hq, T, D]; k, v [1, Hkv, capacity, D], unrepeated -> (out [1, T, Hq, D], None)."""
     lse = None
     if specx_call.phase == "tree":
-        out, lse = tree_attention(query, key, value, scaling, specx_call)
+        attend = fused.tree_attention if fused.serves(query) else tree_attention
+        out, lse = attend(query, key, value, scaling, specx_call)
     else:
         out = prefill_attention(query, key, value, scaling, specx_call)
     layer: int = module.layer_idx

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from specx.attention import fused
+
 
 def attention_row(query: Tensor, keys: Tensor, scaling: float, lse: Tensor) -> Tensor:
     """Softmax attention of one query over a prefix, for each head: ``exp(q·K − lse)``.
@@ -29,6 +31,8 @@ def chunk_scores(
     rows are text. Returns float32 (or wider) [ceil(capacity / chunk)], −inf beyond the text; the
     last chunk of the text may be short (SpecExtend, cross-model retrieval).
     """
+    if fused.serves(keys):
+        return fused.chunk_scores(query, lse, keys, length, scaling, chunk)
     tokens, chunks = int(length), -(-keys.shape[1] // chunk)
     row = attention_row(query, keys[:, :tokens], scaling, lse).mean(0)
     sums = torch.nn.functional.pad(row, (0, -tokens % chunk)).view(-1, chunk).sum(-1)

@@ -1,10 +1,12 @@
 """The engine on a CUDA device: attention against float64, speculative against plain decoding."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from specx.attention import fused
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention, tree_attention
 from specx.attention.reference import reference_attention
@@ -16,6 +18,7 @@ from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
 from specx.profile import Profile, load_profile
 from specx.records import Finished, Method, Step, Tally
+from tests.attention.examples import sets_of
 from tests.tiny import make_checkpoint
 
 pytestmark = [
@@ -50,10 +53,21 @@ def chain_and_star(rows: int) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 4097])
 @pytest.mark.parametrize("rows", [1, 2, 51, 64])
-def test_tree_attention_is_exact(dtype: torch.dtype, prefix: int, rows: int) -> None:
+@pytest.mark.parametrize("backend", [tree_attention, fused.tree_attention])
+def test_tree_attention_is_exact(
+    backend: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    dtype: torch.dtype,
+    prefix: int,
+    rows: int,
+) -> None:
     q, k, v = qkv(dtype, rows, prefix + rows)
-    call = AttentionCall("tree", prefix=prefix, visible=chain_and_star(rows))
-    out, lse = tree_attention(q, k, v, 0.125, call)
+    call = AttentionCall(
+        "tree",
+        past=0,
+        prefix=torch.tensor([prefix], device=CUDA),
+        visible=sets_of(chain_and_star(rows)).to(CUDA),
+    )
+    out, lse = backend(q, k, v, 0.125, call)
     expected, expected_lse = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
     torch.testing.assert_close(lse.double(), expected_lse, atol=TOLERANCE[dtype], rtol=0)
@@ -66,7 +80,7 @@ def test_prefill_attention_is_exact(
     dtype: torch.dtype, window: int | None, prefix: int, rows: int
 ) -> None:
     q, k, v = qkv(dtype, rows, prefix + rows)
-    call = AttentionCall("prefill", prefix=prefix, window=window)
+    call = AttentionCall("prefill", past=prefix, window=window)
     out = prefill_attention(q, k, v, 0.125, call)
     expected, _ = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
