@@ -99,11 +99,11 @@ def scale(
     the mean of its rows, so their logit is the mean logit and never the largest; still, mask them.
 
     d and D being the hidden sizes, the factors sqrt(d/D) and sqrt(D/d) of the norms are exact
-    where D/d is a power of 4; then logits differ by rounding only, in float64 by 1e-17. Elsewhere
-    each norm rounds once more, in float32 even in float64: by 2e-7 of the embedded models' logits.
-    Queries are multiplied by the square root of the ratio of head sizes, exact in the same way.
-    In other formats such a factor rounds the weights themselves. Measured on the embedded models:
-    6e-7 of the logits in float32, 1e-3 in float16, 9e-3 in bfloat16.
+    where D/d is a power of 4, and logits of the embedded target are equal to 1e-18 of their size
+    in float64. Elsewhere each norm rounds once more, and norms compute in float32: 5e-7. Queries
+    are multiplied by the square root of the ratio of head sizes, exact in the same way. In other
+    formats the rounding of the small model itself is larger than what scaling adds: both are off
+    by 1e-6 in float32, 2e-3 in float16 and 2e-2 in bfloat16.
 
     Raises ModelError when the shape does not hold ``small``.
     """

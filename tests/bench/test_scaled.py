@@ -29,8 +29,7 @@ CPU = torch.device("cpu")
 ROWS = 500  # of the large vocabulary
 # Largest relative difference of logits. EXACT: in float64, where the factors of the norms are
 # powers of two. Elsewhere the norms round, which compute in float32: measured were 6e-7 in float64,
-# 2e-6 in float32 and 3e-2 in bfloat16 for the random models here, whose logits have large weights
-# behind them; and 2e-7, 6e-7 and 9e-3 for the embedded ones.
+# 2e-6 in float32 and 3e-2 in bfloat16.
 EXACT = 1e-15
 TOLERANCE = {torch.float64: 2e-6, torch.float32: 5e-6, torch.bfloat16: 6e-2}
 IDS = torch.randint(3, VOCAB, (1, 60), generator=torch.Generator().manual_seed(1))
@@ -136,9 +135,9 @@ def embedded(role: Any) -> LoadedModel:
     ("role", "hidden_size", "heads", "tolerance"),
     [
         ("target", 1024, TARGET_LIKE, EXACT),
-        ("target", 512, TARGET_LIKE, 5e-7),
+        ("target", 512, TARGET_LIKE, 2e-6),
         ("draft", 512, {**DRAFT_LIKE, "num_heads": 16, "num_kv_heads": 8}, EXACT),
-        ("draft", 768, DRAFT_LIKE, 5e-7),
+        ("draft", 768, DRAFT_LIKE, 2e-6),
         ("draft", 512, {**TARGET_LIKE, "head_dim": 64, "num_heads": 32, "tied": True}, EXACT),
     ],
 )
