@@ -72,7 +72,7 @@ def load_model(
     OutOfMemoryError (exit 5) when it does not fit, UsageError (exit 2) for a device that is not
     there; each message is one sentence.
     """
-    device = _usable(device)
+    device = usable(device)
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     with quiet_transformers():
@@ -86,22 +86,31 @@ def load_model(
         check_piecewise(config, source.label)
         source = _fetch_weights(source, config, DTYPES[spec.dtype], device)
         model = _load_weights(source, config, spec.dtype, device)
-        facts = model_facts(model, tokenizer)
-        check_seam(model, facts, source.label, used)
+        loaded = in_memory(model, tokenizer, spec.model)
+        check_seam(model, loaded, source.label, used)
         if role == "draft":
-            check_rotation(model, facts, source.label)
+            check_rotation(model, loaded, source.label)
+    return loaded
+
+
+def in_memory(model: Any, tokenizer: Any, source: str) -> LoadedModel:
+    """A model that is on its device already, with its facts.
+
+    Raises ModelError when it states no window.
+    """
     return LoadedModel(
-        **vars(facts),
+        **vars(model_facts(model, tokenizer)),
         model=model,
         tokenizer=tokenizer,
-        source=spec.model,
+        source=source,
         dtype=model.dtype,
-        device=device,
+        device=model.device,
         weight_bytes=_bytes_of(model),
     )
 
 
-def _usable(device: str | torch.device) -> torch.device:
+def usable(device: str | torch.device) -> torch.device:
+    """The device, after a try. Raises UsageError for one that is not there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA
