@@ -40,8 +40,8 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     as the target's for any tree, however its children were found (SpecExtend keeps this rule for
     OPT-Tree; recursive rejection sampling would be biased for deterministic children).
     """
-    matches = tree.valid & (tree.tokens == choices[tree.parents])
-    matches[0] = True
+    is_root = torch.arange(len(tree.tokens), device=choices.device) == 0
+    matches = is_root | (tree.valid & (tree.tokens == choices[tree.parents]))
     accepted, above = matches, tree.parents
     for _ in range(doublings(tree.levels)):
         accepted, above = accepted & accepted[above], above[above]
