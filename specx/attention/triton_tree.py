@@ -200,7 +200,18 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@triton.jit(do_not_specialize=["nodes", "rows", "heads", "capacity", "words"])
+@triton.jit(
+    do_not_specialize=[
+        "nodes",
+        "rows",
+        "heads",
+        "capacity",
+        "words",
+        "visible_node",
+        "visible_word",
+    ],
+    do_not_specialize_on_alignment=["prefix_ptr", "visible_ptr", "lse_ptr"],
+)
 def _attend(
     q_ptr: tl.tensor,  # [Hq, T, D]
     k_ptr: tl.tensor,  # [Hkv, capacity, D]
@@ -259,7 +270,7 @@ def _attend(
     full = prefix // BLOCK_N
     own = words * (64 // BLOCK_OWN)
     blocks = full + own + tl.cdiv(rest, BLOCK_OWN)
-    # Halves of the work differ by one block at most, whatever the length is.
+    # By the length as it is now, not by the capacity: splits differ by one block at most.
     begin = (blocks.to(tl.int64) * split // splits).to(tl.int32)
     end = (blocks.to(tl.int64) * (split + 1) // splits).to(tl.int32)
 
@@ -354,7 +365,10 @@ def _or(left: tl.tensor, right: tl.tensor) -> tl.tensor:
     return left | right
 
 
-@triton.jit(do_not_specialize=["nodes", "heads", "splits"])
+@triton.jit(
+    do_not_specialize=["nodes", "heads", "splits"],
+    do_not_specialize_on_alignment=["part_lse_ptr", "lse_ptr"],
+)
 def _merge(
     part_out_ptr: tl.tensor,  # [splits, Hq·T, D]
     part_lse_ptr: tl.tensor,  # [splits, Hq·T], base 2
@@ -389,7 +403,10 @@ def _merge(
     tl.store(lse_ptr + packed, (highest + tl.log2(total)) * LN_2)
 
 
-@triton.jit(do_not_specialize=["heads", "group", "chunk", "chunks", "lse_head"])
+@triton.jit(
+    do_not_specialize=["heads", "group", "chunk", "chunks", "lse_head"],
+    do_not_specialize_on_alignment=["lse_ptr", "length_ptr", "out_ptr"],
+)
 def _score_chunks(
     query_ptr: tl.tensor,  # [Hq, D]
     lse_ptr: tl.tensor,  # [Hq], natural
