@@ -4,7 +4,7 @@ transformers hands extra keyword arguments of a model's forward through to the a
 specx passes exactly one, ``specx_call``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -17,15 +17,28 @@ BITS = 64  # rows in one word of a set
 
 
 @dataclass
-class Recorded:
-    """What a layer left behind for retrieval.
+class Watched:
+    """What one layer asks, for retrieval: written in place by each forward pass.
 
-    ``queries`` [Hq, T, D]; ``lse`` [Hq, T], natural log of the sum of exponentials of each query's
-    scaled scores over everything it attended to, or None if it was not computed.
+    ``layer``: which one. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: the last R new tokens, or as many
+    as there are; ``lse`` is the natural log of the sum of exponentials of a query's scaled scores
+    over everything it attended to, and is written for trees only.
     """
 
+    layer: int
     queries: Tensor
-    lse: Tensor | None
+    lse: Tensor
+
+
+@dataclass
+class Rows:
+    """Where a forward pass puts its keys and values.
+
+    ``storage`` [layers, 2, Hkv, capacity, D]; ``places`` int64 [T], one row for each new token.
+    """
+
+    storage: Tensor
+    places: Tensor
 
 
 @dataclass
@@ -42,7 +55,8 @@ class AttentionCall:
     ``visible``: int64 [T, W], bit j of word w of row i says that new token i sees row
     ``prefix + 64 w + j``. Itself is always among them.
     ``window``: in prefill, a token sees at most the last ``window`` tokens, itself included.
-    ``record``: indices of the layers whose queries are kept in ``recorded``.
+    ``rows``: where the new keys and values go, before anything is attended to.
+    ``watched``: the layer whose queries are kept, if any.
     """
 
     phase: Phase
@@ -50,8 +64,8 @@ class AttentionCall:
     prefix: Tensor | None = None
     visible: Tensor | None = None
     window: int | None = None
-    record: frozenset[int] = frozenset()
-    recorded: dict[int, Recorded] = field(default_factory=dict)
+    rows: Rows | None = None
+    watched: Watched | None = None
 
     @cached_property
     def mask(self) -> Tensor:

@@ -6,11 +6,12 @@ their own classes, and the engine steers their attention through one ``Attention
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
 from specx.attention import fused
-from specx.attention.call import AttentionCall, Recorded
+from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention, tree_attention
 
 NAME = "specx"
@@ -27,17 +28,45 @@ def attention(
     specx_call: AttentionCall,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """q [1, Hq, T, D]; k, v [1, Hkv, capacity, D], unrepeated -> (out [1, T, Hq, D], None)."""
-    lse = None
-    if specx_call.phase == "tree":
-        attend = fused.tree_attention if fused.serves(query) else tree_attention
-        out, lse = attend(query, key, value, scaling, specx_call)
-    else:
-        out = prefill_attention(query, key, value, scaling, specx_call)
+    """Put the new keys and values where they belong, and attend.
+
+    q [1, Hq, T, D]; k, v [1, Hkv, T, D], new rows, unrepeated -> (out [1, T, Hq, D], None).
+    """
+    call = specx_call
+    if call.phase == "tree" and fused.serves(query):
+        return fused.attention(module.layer_number, query, key, value, scaling, call), None
     layer: int = module.layer_idx
-    if layer in specx_call.record:
-        specx_call.recorded[layer] = Recorded(query[0], None if lse is None else lse[0])
+    assert call.rows is not None
+    keys, values = call.rows.storage[layer]
+    keys.index_copy_(1, call.rows.places, key[0])
+    values.index_copy_(1, call.rows.places, value[0])
+    lse = None
+    if call.phase == "tree":
+        out, lse = tree_attention(query, keys[None], values[None], scaling, call)
+    else:
+        out = prefill_attention(query, keys[None], values[None], scaling, call)
+    watched = call.watched
+    if watched is not None and watched.layer == layer:
+        rows = min(query.shape[2], watched.queries.shape[1])
+        watched.queries[:, :rows] = query[0, :, -rows:]
+        if lse is not None:
+            watched.lse[:, :rows] = lse[0, :, -rows:]
     return out.transpose(1, 2), None
+
+
+def use_in(model: Any) -> None:
+    """Let a model of transformers attend through ``attention``. Idempotent."""
+    register()
+    model.set_attn_implementation(NAME)
+    number_layers(model)
+
+
+def number_layers(model: Any) -> None:
+    """Give each attention module its number as a tensor, for compiled layers: of an int, torch
+    would compile one variant a layer. A CPU tensor is read without waiting for a GPU."""
+    for module in model.modules():
+        if hasattr(module, "layer_idx"):
+            module.layer_number = torch.tensor(module.layer_idx)
 
 
 def register() -> None:

@@ -1,30 +1,28 @@
-"""Whether the Triton kernels can be used, and how the engine calls them."""
+"""The Triton kernels as the engine calls them, where they can be used."""
 
 import importlib.util
-from functools import cache
+from typing import cast
 
+import torch
 from torch import Tensor
 
 from specx.attention.call import AttentionCall
 
+IS_AVAILABLE = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
-@cache
-def is_available() -> bool:
-    """Triton comes with torch's CUDA builds."""
-    return importlib.util.find_spec("triton") is not None
+if IS_AVAILABLE:
+    from specx.attention import triton_tree
 
 
 def serves(tensor: Tensor) -> bool:
     """Whether the kernels are the way to go for a tensor: on a GPU, with Triton."""
-    return tensor.is_cuda and is_available()
+    return tensor.is_cuda and IS_AVAILABLE
 
 
 def tree_attention(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
 ) -> tuple[Tensor, Tensor]:
     """As ``hybrid.tree_attention``, in one pass, and without the host knowing any length."""
-    from specx.attention import triton_tree
-
     assert call.prefix is not None
     assert call.visible is not None
     out, lse = triton_tree.tree_attention(q[0], k[0], v[0], call.prefix, call.visible, scaling)
@@ -35,6 +33,70 @@ def chunk_scores(
     query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, chunk: int
 ) -> Tensor:
     """As ``scores.chunk_scores``, without the host knowing the length."""
-    from specx.attention import triton_tree
-
     return triton_tree.chunk_scores(query, lse, keys, length, scaling, chunk)
+
+
+def attention(
+    layer: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float, call: AttentionCall
+) -> Tensor:
+    """The attention of a tree in one opaque operator, which torch can compile around.
+
+    layer: int64 [], on the CPU; query [1, Hq, T, D]; key, value [1, Hkv, T, D], new rows.
+    Returns [1, T, Hq, D].
+    """
+    assert call.rows is not None
+    assert call.prefix is not None
+    assert call.visible is not None
+    watched = call.watched
+    out = _attend(
+        layer,
+        query,
+        key,
+        value,
+        call.rows.storage,
+        call.rows.places,
+        call.prefix,
+        call.visible,
+        scaling,
+        -1 if watched is None else watched.layer,
+        None if watched is None else watched.queries,
+        None if watched is None else watched.lse,
+    )
+    return cast(Tensor, out)
+
+
+@torch.library.custom_op("specx::tree_attention", mutates_args=["storage", "queries", "lse"])
+def _attend(
+    layer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    storage: Tensor,
+    places: Tensor,
+    prefix: Tensor,
+    visible: Tensor,
+    scaling: float,
+    watched: int,
+    queries: Tensor | None,
+    lse: Tensor | None,
+) -> Tensor:
+    number = int(layer)
+    keys, values = storage[number]
+    keys.index_copy_(1, places, key[0])
+    values.index_copy_(1, places, value[0])
+    out, sums = triton_tree.tree_attention(query[0], keys, values, prefix, visible, scaling)
+    if number == watched and queries is not None and lse is not None:
+        rows = query.shape[2]
+        queries[:, :rows] = query[0]
+        lse[:, :rows] = sums
+    return out[None]
+
+
+@_attend.register_fake
+def _(
+    layer: Tensor,
+    query: Tensor,
+    *_: object,
+) -> Tensor:
+    _, heads, rows, dim = query.shape
+    return query.new_empty((1, rows, heads, dim))

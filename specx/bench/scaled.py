@@ -312,7 +312,6 @@ def _scaled(
     seed: int,
 ) -> LoadedModel:
     """A small model in its large form, ready for the engine."""
-    dispatch.register()
     model = scale(small.model, shape, rows, dtype=dtype, device=device, seed=seed)
-    model.set_attn_implementation(dispatch.NAME)
+    dispatch.use_in(model)
     return in_memory(model, small.tokenizer, f"scaled mini {shape.name}")

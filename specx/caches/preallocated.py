@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specx.attention.call import Rows
+
 
 @dataclass(frozen=True)
 class CacheShape:
@@ -46,7 +48,6 @@ class PreallocatedCache(Cache):
             device=shape.device,
         )
         self._rows = torch.arange(capacity, device=shape.device)
-        self._places: Tensor | None = None  # where the forward that is under way writes
         super().__init__(layers=[_Layer(self, index) for index in range(shape.layers)])
 
     @property
@@ -58,15 +59,16 @@ class PreallocatedCache(Cache):
         """Keys of one layer, [Hkv, capacity, D], a view; the text is the first ``length`` rows."""
         return self.storage[layer, 0]
 
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [1, Hkv, T, D] behind what is there; views [1, Hkv, capacity, D] of all rows."""
-        rows = keys.shape[2]
-        if self._places is None or len(self._places) != rows:
-            self._places = self.places(rows, after=self.scratch)
-        stored_keys, stored_values = self.storage[layer]
-        stored_keys.index_copy_(1, self._places, keys[0])
-        stored_values.index_copy_(1, self._places, values[0])
-        return stored_keys[None], stored_values[None]
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        """What transformers' attention modules call with new rows. The attention function puts
+        them into the storage (``Rows``): it knows where they go, and when."""
+        return key_states, value_states
+
+    def next_rows(self, count: int) -> Rows:
+        """Where the next ``count`` rows go: behind what is there."""
+        return Rows(self.storage, self.places(count, after=self.scratch))
 
     def places(self, count: int, after: int = 0) -> Tensor:
         """Indices of ``count`` rows that begin ``after`` rows behind the text: int64 [count]."""
@@ -78,7 +80,6 @@ class PreallocatedCache(Cache):
     def wrote(self, rows: int) -> None:
         """All layers have written ``rows`` more rows: they are scratch now."""
         self.scratch += rows
-        self._places = None
 
     def commit(self, rows: int | Tensor) -> None:
         """The first ``rows`` scratch rows become text; the others are dropped."""
@@ -121,7 +122,7 @@ class _Layer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.index, key_states, value_states)
+        return self.cache.update(key_states, value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.get_seq_length() + query_length, 0

@@ -32,6 +32,7 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are scratch in the cache: the caller commits them.
     """
+    call.rows = cache.next_rows(len(tokens))
     extra: dict[str, Any] = {"specx_call": call}
     output = model.model(
         input_ids=tokens[None],
