@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specx.attention.call import AttentionCall
@@ -34,14 +35,17 @@ def forward(
     """
     call.rows = cache.next_rows(len(tokens))
     extra: dict[str, Any] = {"specx_call": call}
-    output = model.model(
-        input_ids=tokens[None],
-        position_ids=positions[None],
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=logits_of,
-        **extra,
-    )
+    # Prefill comes in too many shapes to compile for, and gains little.
+    stance = "force_eager" if call.phase == "prefill" else "default"
+    with torch.compiler.set_stance(stance):
+        output = model.model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=logits_of,
+            **extra,
+        )
     cache.wrote(len(tokens))
     logits: Tensor = output.logits[0]
     return logits

@@ -86,7 +86,7 @@ class ModelDrafter:
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
             own = self._own[len(levels) - 1]
-            visible = own if visible is None else visible[parents.parents] | own
+            visible = own.clone() if visible is None else visible[parents.parents] | own
             logprobs = self._read_level(parents, len(levels), visible)
             levels.append(best_continuations(logprobs, parents.weights, plan.nodes))
             if self._stops_growing and self._added(levels) < plan.threshold:

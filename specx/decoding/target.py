@@ -56,7 +56,7 @@ class Target:
             self.cache.commit(len(tokens))
             yield PrefillProgress("target", start + len(tokens), len(prompt))
         assert logits is not None
-        if self._watched is not None:
+        if self._watched is not None and self._last is not None:
             # Prefill needs no sums of its own; for the one query that matters they are made here.
             self._last.fill_(min(len(tokens), MAX_ROWS) - 1)
             keys = self.cache.keys_of(self._watched.layer)[:, : len(prompt)]

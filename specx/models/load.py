@@ -178,6 +178,7 @@ def _load_weights(source: Source, config: Any, dtype: str, device: torch.device)
             f"{source.label} is quantized with {_quantization(config)}, which transformers does "
             "not know; choose the checkpoint that is not quantized."
         )
+    dispatch.number_layers(model)
     return model.eval().requires_grad_(False)
 
 

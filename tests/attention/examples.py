@@ -83,14 +83,13 @@ def sets_of(visible: Tensor) -> Tensor:
     return sets
 
 
-def tree_call(prefix: int, visible: Tensor, record: frozenset[int] = frozenset()) -> AttentionCall:
+def tree_call(prefix: int, visible: Tensor) -> AttentionCall:
     """The call of a tree whose row i sees ``visible[i]`` behind ``prefix`` committed rows."""
     return AttentionCall(
         "tree",
         past=visible.shape[1] - visible.shape[0],
         prefix=torch.tensor([prefix]),
         visible=sets_of(visible),
-        record=record,
     )
 
 

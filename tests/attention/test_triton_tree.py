@@ -13,16 +13,15 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from specx.attention import triton_tree
-from specx.attention.call import AttentionCall
 from specx.attention.scores import attention_row
 from specx.attention.triton_tree import Launch, chunk_scores, plan, tree_attention
-from specx.caches import policies
 from tests.attention.examples import (
     TREES,
     Inputs,
     make_inputs,
     oracle,
     random_parents,
+    tree_call,
     visible_of,
 )
 
@@ -104,7 +103,7 @@ def check(
     **how: int,
 ) -> None:
     out, lse = run(inputs, prefix, visible, launch, **how)
-    expected, total = oracle(inputs, AttentionCall("tree", prefix=prefix, visible=visible))
+    expected, total = oracle(inputs, tree_call(prefix, visible))
     expected = expected[0].transpose(0, 1)
     error = (out.double() - expected).norm() / expected.norm()
     assert error < (tolerance or TOLERANCE[inputs.q.dtype])  # NaN fails
@@ -232,10 +231,14 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize):
 
 
 def scores_by_definition(inputs: Inputs, row: int, length: int, chunk: int) -> Tensor:
-    """What ``attention_row`` and ``policies.chunk_scores`` make of it in float64."""
+    """What ``attention_row`` makes of it in float64."""
     query, keys = inputs.q[0, :, row].double(), inputs.k[0, :, :length].double()
     attention = attention_row(query, keys, inputs.scaling, _lse_of(inputs, row).double())
-    return policies.chunk_scores(attention.mean(0), chunk)
+    return means_of(attention.mean(0), chunk)
+
+
+def means_of(row: Tensor, chunk: int) -> Tensor:
+    return torch.stack([piece.mean() for piece in row.split(chunk)])
 
 
 def _lse_of(inputs: Inputs, row: int) -> Tensor:
@@ -380,7 +383,7 @@ def test_chunk_scores_of_a_long_text_on_the_device(chunk, dtype):
     lse = (packed @ text.double().transpose(1, 2) * scaling).logsumexp(-1).flatten().float()
     scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, chunk)
     row = attention_row(q[:, 0].double(), text.double(), scaling, lse.double())
-    expected = policies.chunk_scores(row.mean(0), chunk)
+    expected = means_of(row.mean(0), chunk)
     found = scores[: len(expected)].double()
     assert (found - expected).norm() / expected.norm() < 1e-4
     assert scores[len(expected) :].isneginf().all()

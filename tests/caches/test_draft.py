@@ -27,11 +27,11 @@ class Text:
         """Rows of the text behind what is there, at the positions of ``cache``."""
         rows_of_text = slice(self.read, self.read + rows)
         start = cache.committed + cache.scratch
-        for layer in range(2):
-            keys = rope(
-                self.keys[layer, :, rows_of_text], torch.arange(start, start + rows), self.inv_freq
-            )
-            cache.write(layer, keys[None], self.values[layer, None, :, rows_of_text])
+        to = cache.next_rows(rows)
+        positions = torch.arange(start, start + rows)
+        keys = rope(self.keys[:, :, rows_of_text], positions, self.inv_freq)
+        to.storage[:, 0].index_copy_(2, to.places, keys)
+        to.storage[:, 1].index_copy_(2, to.places, self.values[:, :, rows_of_text])
         cache.wrote(rows)
         self.read += rows
 
@@ -135,7 +135,7 @@ def test_keys_of_a_model_chosen_are_those_it_computes_at_compact_positions():
     ids = torch.arange(100, 130)
     cache = DraftCache(shape_of(layers=1), 40, facts.inv_freq, 30)
     keys, values = first_layer(model, ids, torch.arange(30))
-    cache.store.write(0, keys, values)
+    cache.store.storage[0, 0, :, :30], cache.store.storage[0, 1, :, :30] = keys[0], values[0]
     cache.store.wrote(30)
     cache.store.commit(30)
     cache.choose(torch.tensor([2, 5, 7]), CHUNK)

@@ -12,8 +12,8 @@ def put(cache: PreallocatedCache, rows: int, seed: int = 0) -> torch.Tensor:
     """Write random rows into every layer as one forward does: [layers, 2, Hkv, rows, D]."""
     layers, _, heads, _, dim = cache.storage.shape
     new = normal(layers, 2, heads, rows, dim, seed=seed)
-    for layer in range(layers):
-        cache.layers[layer].update(new[layer, :1], new[layer, 1:])
+    to = cache.next_rows(rows)
+    to.storage.index_copy_(3, to.places, new)
     cache.wrote(rows)
     return new
 
@@ -26,20 +26,20 @@ def filled(text: int, scratch: int, capacity: int = 20) -> tuple[PreallocatedCac
     return cache, torch.cat([first, put(cache, scratch, seed=2)], dim=3)
 
 
-def test_write_puts_new_rows_behind_the_others_and_returns_all_of_the_storage():
-    cache, rows = filled(text=4, scratch=3)
-    new = normal(1, 2, 2, 16, seed=3), normal(1, 2, 2, 16, seed=4)
-    keys, values = cache.write(1, *new)
-    assert keys.shape == values.shape == (1, 2, 20, 16)
-    assert torch.equal(keys[0, :, :9], torch.cat([rows[1, 0], new[0][0]], dim=1))
-    assert torch.equal(values[0, :, :9], torch.cat([rows[1, 1], new[1][0]], dim=1))
+def test_the_next_rows_are_behind_the_others():
+    cache, _ = filled(text=4, scratch=3)
+    rows = cache.next_rows(2)
+    assert rows.places.tolist() == [7, 8]
+    assert rows.storage is cache.storage
 
 
-def test_write_copies_nothing_that_is_there():
-    cache, _ = filled(text=4, scratch=0)
-    keys, values = cache.write(0, normal(1, 2, 1, 16), normal(1, 2, 1, 16))
-    for view in (keys, values):
-        assert view.untyped_storage().data_ptr() == cache.storage.untyped_storage().data_ptr()
+def test_transformers_gets_the_new_rows_back():
+    """The attention function stores them, and knows where all the others are."""
+    cache, before = filled(text=4, scratch=0)
+    new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
+    assert cache.update(*new, 1) == new
+    assert cache.layers[1].update(*new) == new
+    assert torch.equal(cache.storage[:, :, :, :4], before)
 
 
 def test_commit_drops_the_scratch_rows_it_does_not_take():
@@ -104,9 +104,9 @@ def test_lengths_stay_where_they_are():
 
 def test_the_last_row_fits_and_one_more_does_not():
     cache, _ = filled(text=4, scratch=3, capacity=8)
-    cache.write(0, normal(1, 2, 1, 16), normal(1, 2, 1, 16))
+    cache.next_rows(1)
     with pytest.raises(AssertionError, match="cache of 8 rows cannot hold 9"):
-        cache.write(0, normal(1, 2, 2, 16), normal(1, 2, 2, 16))
+        cache.next_rows(2)
 
 
 def test_bytes_per_token_are_those_of_the_storage():

@@ -42,7 +42,6 @@ def loaded(
     model that copies. ``attention`` multiplies what attention adds to the hidden states: at 0.5,
     a draft that sees little of the text is right now and then.
     """
-    dispatch.register()
     model, tokenizer = make_model(family, seed, **overrides), make_tokenizer()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -51,7 +50,7 @@ def loaded(
         model.get_output_embeddings().weight *= peak
         for layer in model.get_decoder().layers:
             layer.self_attn.o_proj.weight *= attention
-    model.set_attn_implementation(dispatch.NAME)
+    dispatch.use_in(model)
     return LoadedModel(
         **vars(model_facts(model, tokenizer)),
         model=model.requires_grad_(False),

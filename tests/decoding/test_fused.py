@@ -1,7 +1,5 @@
 """The engine on the Triton kernels, in Triton's interpreter: the same tokens as on plain torch."""
 
-import os
-
 import pytest
 import torch
 
@@ -9,14 +7,13 @@ from specx.attention import fused
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 pytestmark = [
-    pytest.mark.skipif(not fused.is_available(), reason="needs Triton"),
+    pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the real kernels"),
 ]
 
 
 @pytest.mark.parametrize("method", ["plain", "tree", "streaming", "specextend"])
 def test_the_kernels_serve_every_method(method, monkeypatch):
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
     profile = make_profile(cache=cache, tree={"nodes": 12, "depth": 4}, max_new_tokens=14)
     pair = pair_of(loaded(), loaded(seed=5))

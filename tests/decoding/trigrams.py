@@ -32,8 +32,10 @@ class Trigrams:
     ) -> SimpleNamespace:
         ids = input_ids[0]
         rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
-        _, values = past_key_values.layers[0].update(rows, rows)
-        text = values[0, 0, :, 0].long()  # as long as the cache; what is not written is noise
+        assert past_key_values.update(rows, rows, 0) == (rows, rows)
+        values = specx_call.rows.storage[0, 1]
+        values.index_copy_(1, specx_call.rows.places, rows[0])
+        text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
         before = text[self._previous(specx_call, len(ids))]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.table[before, ids][kept][None])
