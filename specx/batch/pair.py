@@ -5,6 +5,7 @@ import torch
 from specx.decoding.methods import Pair, cache_settings
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair
+from specx.models.compiled import compile_layers
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import Method
@@ -30,6 +31,9 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if method != "plain" and profile.draft is None:
         raise UsageError(f"profile {profile.name} has no draft, so only --method plain can run")
     target = _load(profile, device)
+    compiled = profile.compile and device.type == "cuda"
+    if compiled:
+        compile_layers(target.model)
     if method == "plain" or profile.draft is None:
         return Pair(target, allowed_alone(target))
     dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
@@ -38,6 +42,8 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     )
     _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
+    if compiled:
+        compile_layers(draft.model)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 

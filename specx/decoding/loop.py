@@ -27,8 +27,16 @@ T = TypeVar("T")
 AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
 
 
-def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Iterator[Event]:
+def decode(
+    pair: Pair,
+    profile: Profile,
+    method: Method,
+    prompt: Sequence[int],
+    watch: Stopwatch | None = None,
+) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
+
+    ``watch``: a stopwatch of the caller's, to see every part of every step.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
     FellBack at most once among them, and Finished at the end. Nothing outlives the iterator: two
@@ -50,7 +58,7 @@ def decode(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) 
         target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
         sampler=Sampler(profile.generation, device, limit + AHEAD),
-        watch=Stopwatch(device),
+        watch=watch or Stopwatch(device),
         run=runner(device),
         root=torch.zeros(1, dtype=torch.int64, device=device),
         emitted=torch.ones(1, dtype=torch.int64, device=device),

@@ -13,10 +13,12 @@ class Stopwatch:
     """Adds up seconds by part.
 
     On a GPU the device's own clock is read, by events between its work, so that nobody waits.
+    ``samples``: the seconds of each part, one after the other, complete after ``finish``.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.timings = Timings()
+        self.samples: dict[str, list[float]] = {}
         self._cuda = device if device.type == "cuda" else None
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._started = time.perf_counter()
@@ -51,6 +53,7 @@ class Stopwatch:
         return timings
 
     def _add(self, name: str, seconds: float) -> None:
+        self.samples.setdefault(name, []).append(seconds)
         setattr(self.timings, name, getattr(self.timings, name) + seconds)
 
 

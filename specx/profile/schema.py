@@ -321,6 +321,11 @@ class Profile(Section):
         default="parts",
         description="a document longer than the window is summarized in parts, or refused",
     )
+    compile: bool = Field(
+        default=False,
+        description="compile the layers on an NVIDIA GPU: faster steps, after a wait that only a "
+        "long batch makes up for",
+    )
     devices: Devices = Field(
         default_factory=Devices, description="what is different on one kind of device"
     )

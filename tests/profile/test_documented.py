@@ -45,7 +45,7 @@ def _row(name: str, info: FieldInfo, tag: str = "") -> str:
 def _values(info: FieldInfo) -> str:
     parts = [info.annotation, *get_args(info.annotation)]
     words = [f"`{w}`" for part in parts for w in get_args(part) if isinstance(w, str)]
-    types = {int: "whole number", float: "number", str: "text"}
+    types = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
     found = list(dict.fromkeys(words)) + [types[t] for t in parts if t in types] or ["keys"]
     null = ["null"] if NoneType in parts else []
     return ", ".join(found) + _limits(info) + "".join(f" or {word}" for word in null)
@@ -64,6 +64,8 @@ def _default(info: FieldInfo) -> str:
         return "required"
     if info.default_factory is not None:
         return "as below"
+    if isinstance(info.default, bool):
+        return f"`{str(info.default).lower()}`"
     return "null" if info.default is None else f"`{info.default}`" if info.default != "" else "none"
 
 

@@ -1,0 +1,214 @@
+"""Every part of a step beside the time it cannot be faster than, on a scaled pair and a GPU.
+
+``python -m specx.bench.parts --target llama-3.1-8b --lengths 1k,4k,16k --out parts.json``
+prints a table of each length and writes everything that was measured.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.decoding.loop import decode
+from specx.decoding.methods import Pair
+from specx.decoding.stopwatch import Stopwatch
+from specx.documents.digest import Digest
+from specx.documents.generated import generate_report
+from specx.models.compiled import compile_layers
+from specx.profile import Profile, TreeSettings, load_profile
+from specx.records import Finished, Method, Step, Tally
+from specx.reports.environment import environment
+
+SETTLED = 30  # steps at the end of a run that count: the first ones are recorded, not replayed
+
+
+@dataclass
+class Run:
+    """One method at one length; times in ms."""
+
+    method: Method
+    tokens: int
+    acceptance_length: float
+    seconds: float
+    first_token_s: float
+    parts: dict[str, float]
+    output: list[int] = field(repr=False)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+def prompt_of(pair: Pair, tokens: int, sentences: int) -> list[int]:
+    """A digest prompt of about ``tokens`` tokens; longer than the window, it repeats itself."""
+    window = min(tokens, 24000)
+    report = generate_report(6 * window, seed=3)
+    ids = list(Digest(pair.target.tokenizer, sentences).prompts(report, window)[0].token_ids)
+    body, request = ids[:-2], ids[-2:]
+    while len(body) + 2 < tokens and window < tokens:
+        body += body[: tokens - 2 - len(body)]
+    return body + request
+
+
+def run_once(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Run:
+    watch, tally = Stopwatch(pair.target.device), Tally()
+    output: list[int] = []
+    started = time.perf_counter()
+    first = started
+    for event in decode(pair, profile, method, prompt, watch):
+        if isinstance(event, Step):
+            if not output:
+                first = time.perf_counter()
+            output += event.tokens
+            tally.add(event)
+        elif isinstance(event, Finished):
+            timings = event.timings
+    seconds = time.perf_counter() - first
+    parts = {
+        name: 1e3 * statistics.median(samples[-SETTLED:])
+        for name, samples in watch.samples.items()
+        if not name.endswith("prefill")
+    }
+    parts["target_prefill"] = 1e3 * timings.target_prefill
+    parts["draft_prefill"] = 1e3 * timings.draft_prefill
+    return Run(
+        method, len(output) - 1, tally.acceptance_length, seconds, first - started, parts, output
+    )
+
+
+def median_run(runs: list[Run]) -> Run:
+    """The run with the median speed, with the medians of all parts."""
+    by_speed = sorted(runs, key=lambda run: run.tokens_per_second)
+    middle = by_speed[len(runs) // 2]
+    names = middle.parts
+    return replace(
+        middle,
+        parts={name: statistics.median(run.parts[name] for run in runs) for name in names},
+        first_token_s=statistics.median(run.first_token_s for run in runs),
+    )
+
+
+def measure(
+    pair: Pair, profile: Profile, length: int, ceilings: Ceilings, repeats: int
+) -> dict[str, Any]:
+    """Plain and speculative decoding in turn, after one run of each that does not count."""
+    prompt = prompt_of(pair, length, sentences=profile.prompt.sentences)  # type: ignore[union-attr]
+    torch.cuda.reset_peak_memory_stats()
+    methods: tuple[Method, ...] = ("plain", "specextend")
+    runs: dict[str, list[Run]] = {method: [] for method in methods}
+    for turn in range(repeats + 1):
+        for method in methods:
+            run = run_once(pair, profile, method, prompt)
+            if turn:
+                runs[method].append(run)
+    plain, spec = (median_run(runs[method]) for method in methods)
+    floor = floors(pair, profile, len(prompt), ceilings)
+    step = sum(spec.parts[name] for name in ("drafting", "verification", "keep"))
+    step += spec.parts.get("retrieval", 0.0) / profile.draft_cache.every
+    plain_step = sum(plain.parts[name] for name in ("drafting", "verification", "keep"))
+    same = next(
+        (i for i, (a, b) in enumerate(zip(plain.output, spec.output, strict=False)) if a != b), None
+    )
+    return {
+        "prompt": len(prompt),
+        "floor_ms": floor,
+        "plain": asdict(plain) | {"tokens_per_second": plain.tokens_per_second},
+        "specextend": asdict(spec) | {"tokens_per_second": spec.tokens_per_second},
+        "step_ms": step,
+        "plain_step_ms": plain_step,
+        "predicted_speedup": spec.acceptance_length * plain_step / step,
+        "measured_speedup": spec.tokens_per_second / plain.tokens_per_second,
+        "first_difference": same,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "weights_and_cache_gb": sum(
+            model.weight_bytes + cache_bytes(model, len(prompt))
+            for model in (pair.target, pair.draft)
+            if model is not None
+        )
+        / 1e9,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """One length as Markdown."""
+    floor, spec, plain = found["floor_ms"], found["specextend"], found["plain"]
+    lines = ["| part | ms | floor | ratio |", "|---|---|---|---|"]
+    for name in ("verification", "drafting", "retrieval", "keep", "target_prefill"):
+        if name not in spec["parts"]:
+            continue
+        ms, least = spec["parts"][name], floor.get(name)
+        ratio = f"{least:.3f} | {ms / least:.2f}" if least else "|"
+        lines.append(f"| {name} | {ms:.3f} | {ratio} |")
+    least = floor["verification"]
+    ms = plain["parts"]["verification"]
+    lines.append(f"| plain token | {ms:.3f} | {least:.3f} | {ms / least:.2f} |")
+    lines.append(
+        f"\nplain {plain['tokens_per_second']:.1f} tokens/s, specextend "
+        f"{spec['tokens_per_second']:.1f} (τ {spec['acceptance_length']:.2f}): "
+        f"{found['measured_speedup']:.2f} ×, predicted {found['predicted_speedup']:.2f} ×; step "
+        f"{found['step_ms']:.2f} ms; first difference {found['first_difference']}; peak "
+        f"{found['peak_gb']:.1f} GB, weights and cache {found['weights_and_cache_gb']:.1f} GB; "
+        f"first token after {spec['first_token_s']:.2f} s"
+    )
+    return "\n".join(lines)
+
+
+def parse_length(text: str) -> int:
+    """``16k`` is 16,384."""
+    number = text.strip().lower()
+    return int(float(number[:-1]) * 1024) if number.endswith("k") else int(number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", default="llama-3.1-8b")
+    parser.add_argument("--draft", default="68m")
+    parser.add_argument("--lengths", default="1k,4k,16k")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=300, help="output tokens at most")
+    parser.add_argument("--nodes", type=int, default=63)
+    parser.add_argument("--width", type=int, default=None, help="nodes of a level that go on")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    device = torch.device("cuda")
+    pair = scaled_pair(arguments.target, arguments.draft, device)
+    lengths = [parse_length(length) for length in arguments.lengths.split(",")]
+    # The scaled models have no window of their own: beyond the embedded one they run, and forget.
+    pair = replace(pair, target=replace(pair.target, window=max(*lengths, 24576) + 4096))
+    for model in (pair.target, pair.draft):
+        if arguments.compile and model is not None:
+            compile_layers(model.model)
+    profile = scaled_profile(load_profile("mini").on("cuda"), arguments.target)
+    tree = TreeSettings(nodes=arguments.nodes, depth=10, threshold=0.0, width=arguments.width)
+    generation = profile.generation.model_copy(update={"max_new_tokens": arguments.tokens})
+    fallback = profile.fallback.model_copy(update={"below": None})
+    profile = profile.model_copy(
+        update={"tree": tree, "generation": generation, "fallback": fallback}
+    )
+    ceilings = measure_ceilings(device)
+    print(
+        f"{arguments.target} + {arguments.draft} (scaled mini), "
+        f"{ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.matmul / 1e12:.0f} TFLOP/s"
+    )
+    results: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(arguments).items()}}
+    results |= {"environment": environment(), "device": torch.cuda.get_device_name(device)}
+    results |= {"ceilings": asdict(ceilings), "lengths": {}}
+    for length in lengths:
+        found = measure(pair, profile, length, ceilings, arguments.repeats)
+        results["lengths"][str(length)] = found
+        print(f"\n{found['prompt']} tokens\n\n{table(found)}", flush=True)
+        if arguments.out:
+            arguments.out.write_text(json.dumps(results, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

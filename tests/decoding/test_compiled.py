@@ -1,0 +1,40 @@
+"""Compiled layers: the same tokens, and one piece of code for all layers and all documents."""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from specx.attention import fused
+from specx.decoding.methods import Pair
+from specx.models.compiled import compile_layers
+from tests.decoding.pairs import loaded as loaded_once
+from tests.decoding.pairs import make_profile, make_prompt, pair_of, run
+
+pytestmark = [
+    pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu compiles for the device"),
+]
+
+TREE = {"nodes": 6, "depth": 3, "threshold": 0.0}
+CACHE = {"chunk": 4, "top_k": 3, "every": 1, "layer": 1}
+
+
+def fresh_pair() -> Pair:
+    """Models that no other test shares: compiling changes them."""
+    target = loaded_once.__wrapped__(num_hidden_layers=3)
+    return pair_of(target, loaded_once.__wrapped__(seed=5))
+
+
+def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
+    monkeypatch.setattr(fused, "serves", lambda _: True)  # in Triton's interpreter
+    profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=6)
+    prompts = make_prompt(30), make_prompt(47)
+    expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
+    pair = fresh_pair()
+    for model in (pair.target, pair.draft):
+        compile_layers(model.model, backend="aot_eager")
+    torch._dynamo.reset()
+    counters.clear()
+    assert [run(pair, profile, "specextend", prompt).tokens for prompt in prompts] == expected
+    # The draft's chain and its levels, and the target's tree.
+    assert counters["stats"]["unique_graphs"] == 3
