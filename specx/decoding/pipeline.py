@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from specx.records import Step
 
 @dataclass(frozen=True)
 class _Flight:
-    """A launched step. ``seconds`` and ``tokens`` are for later; ``settled`` as in ``Runner``."""
+    """A launched step; ``settled`` as in ``Runner``."""
 
     landing: "_Landing"
     drafted: int
@@ -29,9 +30,10 @@ class Pipeline:
     late; that step is dropped.
     """
 
-    def __init__(self, state: DecodingState) -> None:
+    def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
+        """``ahead``: steps launched before the one that is read next; None: as the device can."""
         self.state = state
-        self._ahead = 1 if state.root.is_cuda else 0
+        self._ahead = int(state.root.is_cuda) if ahead is None else ahead
         self._flying: deque[_Flight] = deque()
 
     def next(self) -> tuple[Step, bool]:
@@ -45,7 +47,8 @@ class Pipeline:
         return [self._land()[0] for _ in range(len(self._flying))]
 
     def _launch(self) -> None:
-        landing = _DeviceLanding(self.state.root.device) if self._ahead else _HostLanding()
+        device = self.state.root.device
+        landing: _Landing = _DeviceLanding(device) if device.type == "cuda" else _HostLanding()
         emission = decoding_step(self.state)
         landing.arrive(emission.packed)
         self._flying.append(_Flight(landing, emission.drafted, self.state.run.settled))
@@ -56,17 +59,15 @@ class Pipeline:
         return Step(tuple(tokens), flight.drafted, len(tokens) - 1, seconds), flight.settled
 
 
-class _Landing:
-    """Brings packed tokens to the host, and knows how long the step took."""
+class _Landing(Protocol):
+    """Brings packed tokens to the host, and knows how many seconds the step took."""
 
-    def arrive(self, packed: Tensor) -> None:
-        raise NotImplementedError
+    def arrive(self, packed: Tensor) -> None: ...
 
-    def read(self) -> tuple[list[int], float]:
-        raise NotImplementedError
+    def read(self) -> tuple[list[int], float]: ...
 
 
-class _HostLanding(_Landing):
+class _HostLanding:
     def __init__(self) -> None:
         self._started = time.perf_counter()
 
@@ -78,7 +79,7 @@ class _HostLanding(_Landing):
         return self._tokens, self._seconds
 
 
-class _DeviceLanding(_Landing):
+class _DeviceLanding:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._started = mark(device)

@@ -133,7 +133,7 @@ class TreeSettings(Section):
     threshold: float = Field(
         default=0.7,
         ge=0,
-        description="expected accepted tokens one more level must add, or growth stops",
+        description="expected accepted tokens one more level must add, or growth stops (CPU only)",
     )
 
     width: int | None = Field(

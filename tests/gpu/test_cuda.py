@@ -12,6 +12,8 @@ from specx.attention.hybrid import prefill_attention, tree_attention
 from specx.attention.reference import reference_attention
 from specx.batch.lossless import logit_gap
 from specx.batch.pair import load_pair
+from specx.decoding import loop
+from specx.decoding.graphs import Eagerly
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
 from specx.documents.digest import Digest
@@ -127,6 +129,35 @@ def test_the_embedded_pair_writes_what_plain_decoding_writes(characters: int) ->
         ours, tally = written(pair, mini(), method, prompt)
         same_or_tied(pair, prompt, plain, ours)
         assert tally.steps <= len(plain)
+
+
+def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy and sampled; the kernels are the same, so every step is."""
+    pair = load_pair(mini(), "specextend", CUDA)
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
+    for temperature in (0.0, 0.8):
+        generation = mini().generation.model_copy(update={"temperature": temperature})
+        profile = mini().model_copy(update={"generation": generation})
+        for method in ("plain", "tree", "streaming", "specextend"):
+            with monkeypatch.context() as eagerly:
+                eagerly.setattr(loop, "runner", lambda _: Eagerly())
+                expected, expected_tally = written(pair, profile, method, prompt)
+            tokens, tally = written(pair, profile, method, prompt)
+            assert tokens == expected
+            assert tally.accepted == expected_tally.accepted
+
+
+def test_compiled_layers_write_the_same_on_documents_of_any_length() -> None:
+    profile = mini().model_copy(update={"compile": True})
+    plain, compiled = (load_pair(p, "specextend", CUDA) for p in (mini(), profile))
+    digest = Digest(plain.target.tokenizer, sentences=8)
+    for characters in (6_000, 12_000):
+        report = generate_report(characters, seed=6)
+        prompt = digest.prompts(report, 24_000)[0].token_ids
+        expected, _ = written(plain, mini(), "plain", prompt)
+        ours, _ = written(compiled, profile, "specextend", prompt)
+        same_or_tied(plain, prompt, expected, ours)
 
 
 def test_cpu_and_gpu_write_the_same() -> None:
