@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.attention import fused
 from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
+from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.target import PREFILL_CHUNK, Target
-from specx.decoding.tree import Level, TokenTree, best_continuations, best_tree, expected_gain
+from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -82,14 +82,14 @@ class ModelDrafter:
     def grow(self, root: Tensor) -> TokenTree:
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
-        levels = [self._continuations(self._read_pending(), weights)]
+        levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
         visible: Tensor | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
             own = self._own[len(levels) - 1]
             visible = own if visible is None else visible[parents.parents] | own
             logits = self._read_level(parents, len(levels), visible)
-            levels.append(self._continuations(logits, parents.weights))
+            levels.append(best_continuations(logits, self._forbidden, parents.weights, plan.nodes))
             if self._stops_growing and self._added(levels) < plan.threshold:
                 break
         self.cache.working.drop_scratch()
@@ -148,16 +148,6 @@ class ModelDrafter:
     def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
         """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
         working = self.cache.working
-        positions = (working.length + depth - 1).expand(len(level.tokens))
+        positions = (working.length + (depth - 1)).expand(len(level.tokens))
         call = AttentionCall("tree", past=working.scratch, prefix=working.length, visible=visible)
         return forward(self.model, level.tokens, positions, working, call)
-
-    def _continuations(self, logits: Tensor, weights: Tensor) -> Level:
-        """The best continuations of paths of ``weights`` [P] with ``logits`` [P, V] after them."""
-        nodes = self.plan.tree.nodes
-        if fused.serves(logits):
-            from specx.decoding import triton_select
-
-            return triton_select.best_continuations(logits, self._forbidden, weights, nodes)
-        logprobs = logits.float().masked_fill(self._forbidden, -torch.inf).log_softmax(-1)
-        return best_continuations(logprobs, weights, nodes)

@@ -1,10 +1,14 @@
-"""The best continuations of a level straight from the draft's logits, as two Triton kernels.
+"""Growing a token tree on a GPU: its continuations and its nodes, picked by Triton kernels.
 
-The vocabulary is cut into groups of 32 ids. A continuation that is among the N best of all lies in
-one of the N groups with the best maxima. So the first kernel reads the logits once, for the sum of
-exponentials and the maximum of each group, and keeps the best groups of each part of a row; the
-second picks the N best groups of these, and the N best ids in them. No copy of the logits is made,
-nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
+``best_continuations`` takes the draft's logits as they are. The vocabulary is cut into groups of
+32 ids. A continuation that is among the N best of all lies in one of the N groups with the best
+maxima. So the first kernel reads the logits once, for the sum of exponentials and the maximum of
+each group, and keeps the best groups of each part of a row; the second picks the N best groups of
+these, and the N best ids in them. No copy of the logits is made.
+
+``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers.
+
+Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
 CUDA graph.
 """
 
@@ -13,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.decoding.tree import MAX_ROWS, Level
+from specx.decoding.tree import MAX_ROWS, Level, TokenTree, doublings
 
-KEPT = tl.constexpr(MAX_ROWS)  # groups kept of each part, at least as many as there are nodes
+KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, nodes
 GROUP = tl.constexpr(32)  # ids
 MOST_PARTS = 128  # of all rows: about one for each multiprocessor
 MOST_OF_ROW = 32
@@ -64,6 +68,25 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
         ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=16,
     )  # fmt: skip
     return level
+
+
+def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
+    """As ``tree.best_tree``, with the sets of ancestors."""
+    nodes, places = len(levels[0].tokens), len(levels) * len(levels[0].tokens)
+    assert nodes < MAX_ROWS
+    assert places < 1 << 15
+    weights = torch.cat([level.weights for level in levels])
+    links = torch.cat([level.tokens for level in levels] + [level.parents for level in levels])
+    chosen = torch.empty(KEPT.value, dtype=torch.int32, device=root.device)
+    rows = torch.empty((4, nodes + 1), dtype=torch.int64, device=root.device)
+    valid = torch.empty(nodes + 1, dtype=torch.bool, device=root.device)
+    tokens, parents, depths, sets = rows.unbind()
+    _pick_nodes[(1,)](
+        root, weights, links, chosen, tokens, parents, depths, sets, valid,
+        nodes, places, doublings(len(levels)),
+        BLOCK=max(KEPT.value, triton.next_power_of_2(places)), num_warps=8,
+    )  # fmt: skip
+    return TokenTree(tokens, parents, depths, valid, len(levels), sets)
 
 
 def _parts(parents: int, groups: int) -> int:
@@ -132,7 +155,7 @@ def _pick(
     lse_ptr: tl.tensor,  # [P, PARTS]
     slot_ptr: tl.tensor,  # int32 [KEPT], scratch
     path_ptr: tl.tensor,  # [KEPT], scratch
-    place_ptr: tl.tensor,  # int32 [KEPT], scratch
+    index_ptr: tl.tensor,  # int32 [KEPT], scratch
     out_token_ptr: tl.tensor,  # int64 [nodes]
     out_parent_ptr: tl.tensor,  # int64 [nodes]
     out_weight_ptr: tl.tensor,  # [nodes]
@@ -168,23 +191,76 @@ def _pick(
     lse = _row_lse(lse_ptr, row, row < parents, PARTS)
     weight = tl.load(weights_ptr + row, mask=row < parents, other=float("-inf"))
     paths = tl.reshape(_path(logits, lse[:, None], weight[:, None]), [KEPT * GROUP])
-    ids = tl.reshape(row[:, None] * vocabulary + ids, [KEPT * GROUP])
+    index = tl.reshape(row[:, None] * vocabulary + ids, [KEPT * GROUP])
     place = _places(_ordered(paths), nodes)
     tl.store(path_ptr + place, paths, mask=place >= 0)
-    tl.store(place_ptr + place, ids, mask=place >= 0)
+    tl.store(index_ptr + place, index, mask=place >= 0)
 
     tl.debug_barrier()
     path = tl.load(path_ptr + node, mask=is_node, other=float("-inf"))
-    place = tl.load(place_ptr + node, mask=is_node, other=0)
-    # Padding is equal to padding: the node decides last.
-    path_of, place_of, node_of = path[:, None], place[:, None], node[:, None]
-    earlier = (place_of < place[None, :]) | ((place_of == place[None, :]) & (node_of < node[None]))
-    ahead = (path_of > path[None, :]) | ((path_of == path[None, :]) & earlier)
-    rank = tl.sum((ahead & is_node[:, None]).to(tl.int32), 0)
-    place = tl.where(path > float("-inf"), place, 0)
+    index = tl.load(index_ptr + node, mask=is_node, other=0)
+    # Indices of padding may be equal.
+    index = tl.where(path > float("-inf"), index, parents * vocabulary + node)
+    rank = _ranks(path, index, is_node)
+    index = tl.where(path > float("-inf"), index, 0)
     tl.store(out_weight_ptr + rank, path, mask=is_node)
-    tl.store(out_parent_ptr + rank, (place // vocabulary).to(tl.int64), mask=is_node)
-    tl.store(out_token_ptr + rank, (place % vocabulary).to(tl.int64), mask=is_node)
+    tl.store(out_parent_ptr + rank, (index // vocabulary).to(tl.int64), mask=is_node)
+    tl.store(out_token_ptr + rank, (index % vocabulary).to(tl.int64), mask=is_node)
+
+
+@triton.jit(do_not_specialize=["nodes", "places", "rounds"])
+def _pick_nodes(
+    root_ptr: tl.tensor,  # int64 [1]
+    weights_ptr: tl.tensor,  # [places], level by level
+    links_ptr: tl.tensor,  # int64 [2 * places]: tokens, then parents
+    chosen_ptr: tl.tensor,  # int32 [KEPT], scratch
+    out_token_ptr: tl.tensor,  # int64 [nodes + 1], and so are the next three
+    out_parent_ptr: tl.tensor,
+    out_depth_ptr: tl.tensor,
+    out_set_ptr: tl.tensor,
+    out_valid_ptr: tl.tensor,  # bool [nodes + 1]
+    nodes: tl.tensor,
+    places: tl.tensor,
+    rounds: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The best nodes of all levels, sorted, with the rows of their parents and ancestors."""
+    index = tl.arange(0, BLOCK)
+    weights = tl.load(weights_ptr + index, mask=index < places, other=float("-inf"))
+    place = _places(_ordered(weights), nodes)
+    tl.store(chosen_ptr + place, index, mask=place >= 0)
+
+    tl.debug_barrier()
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
+    index = tl.load(chosen_ptr + node, mask=is_node, other=0)
+    weight = tl.load(weights_ptr + index, mask=is_node, other=float("-inf"))
+    row = _ranks(weight, index, is_node) + 1
+    valid = weight > float("-inf")
+    token = tl.load(links_ptr + index, mask=is_node & valid, other=0)
+    parent = tl.load(links_ptr + places + index, mask=is_node & valid, other=0).to(tl.int32)
+    # Where the parent lies among all levels; a parent before the first level is the root.
+    above = tl.where(valid, (index // nodes - 1) * nodes + parent, -1)
+    is_above = (index[:, None] == above[None, :]) & is_node[:, None]
+    parent_row = tl.sum(tl.where(is_above, row[:, None], 0), 0)
+    depth = tl.where(valid, index // nodes + 1, 1)
+
+    sets = (tl.full([KEPT], 1, tl.int64) << row.to(tl.int64)) | 1
+    above = tl.where(parent_row > 0, tl.sum(tl.where(is_above, node[:, None], 0), 0), node)
+    for _ in range(rounds):
+        sets = sets | tl.gather(sets, above, 0)
+        above = tl.gather(above, above, 0)
+
+    tl.store(out_token_ptr + row, token, mask=is_node)
+    tl.store(out_parent_ptr + row, parent_row.to(tl.int64), mask=is_node)
+    tl.store(out_depth_ptr + row, depth.to(tl.int64), mask=is_node)
+    tl.store(out_set_ptr + row, sets, mask=is_node)
+    tl.store(out_valid_ptr + row, valid, mask=is_node)
+    tl.store(out_token_ptr, tl.load(root_ptr))
+    tl.store(out_parent_ptr, 0)
+    tl.store(out_depth_ptr, 0)
+    tl.store(out_set_ptr, 1)
+    tl.store(out_valid_ptr, 1)
 
 
 @triton.jit
@@ -217,8 +293,17 @@ def _path(logits: tl.tensor, lse: tl.tensor, weight: tl.tensor) -> tl.tensor:
 @triton.jit
 def _ordered(values: tl.tensor) -> tl.tensor:
     """int32 in the order of the float32 values."""
+    values = tl.where(values == 0.0, 0.0, values)  # −0 equals 0
     bits = values.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """Places in falling order of values [KEPT], and where they are equal, rising of indices."""
+    equal = values[:, None] == values[None, :]
+    ahead = (values[:, None] > values[None, :]) | (equal & (indices[:, None] < indices[None, :]))
+    return tl.sum((ahead & mask[:, None]).to(tl.int32), 0)
 
 
 @triton.jit

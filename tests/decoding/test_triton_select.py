@@ -1,4 +1,4 @@
-"""Continuations picked by the kernels against those of plain torch: in Triton's interpreter, or on
+"""Trees grown by the kernels against those grown by plain torch: in Triton's interpreter, or on
 a CUDA device. numpy, which the interpreter computes with, has no bfloat16.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.decoding import tree
+from specx.decoding import tree, triton_select
 from specx.decoding.tree import Level
 from specx.decoding.triton_select import best_continuations
 
@@ -217,3 +217,53 @@ def test_ties_everywhere(parents, vocabulary, nodes, values, blocked, padded, dt
     weights = torch.tensor([0.0, 0.0, -0.5, -0.5, -7.0])[:parents]
     weights[parents - padded :] = -torch.inf
     assert_best(logits, forbidden, weights.to(DEVICE), nodes)
+
+
+def random_levels(nodes: int, depth: int, values: list[float], seed: int) -> list[Level]:
+    """Levels as they grow: a path never weighs more than its beginning."""
+    generator = torch.Generator().manual_seed(seed)
+    steps, levels = torch.tensor(values), []
+    weights = torch.zeros(1)
+    for _ in range(depth):
+        parents = torch.randint(0, len(weights), (nodes,), generator=generator)
+        drawn = steps[torch.randint(0, len(steps), (nodes,), generator=generator)]
+        weights, order = (weights[parents] + drawn).sort(descending=True)
+        tokens = torch.randint(0, 1000, (nodes,), generator=generator)
+        levels.append(Level(tokens.to(DEVICE), parents[order].to(DEVICE), weights.to(DEVICE)))
+    return levels
+
+
+def assert_same_tree(levels: list[Level]) -> None:
+    root = torch.tensor([7], device=DEVICE)
+    actual, expected = triton_select.best_tree(root, levels), tree.best_tree(root, levels)
+    for name in ("tokens", "parents", "depths", "valid"):
+        assert torch.equal(getattr(actual, name), getattr(expected, name)), name
+    assert actual.levels == expected.levels
+    assert torch.equal(actual.ancestors(), expected.ancestors())
+
+
+@settings(deadline=None, max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    nodes=st.integers(1, 63),
+    depth=st.integers(1, 32),
+    values=st.lists(st.sampled_from([0.0, -0.1, -0.5, -3.0, -math.inf]), min_size=1),
+    seed=st.integers(0, 1000),
+)
+def test_the_best_tree_is_that_of_plain_torch(nodes, depth, values, seed):
+    assert_same_tree(random_levels(nodes, depth, values, seed))
+
+
+@pytest.mark.parametrize("depth", [1, 10, 32])
+def test_the_best_tree_of_a_draft_in_doubt(depth):
+    generator = torch.Generator().manual_seed(depth)
+    steps = (-torch.rand(50, generator=generator)).tolist()
+    assert_same_tree(random_levels(63, depth, steps, depth))
+
+
+def test_a_chain_of_63():
+    assert_same_tree(random_levels(63, 1, [0.0], 0))
+    numbers = torch.arange(63, device=DEVICE)
+    lonely = torch.full((63,), -torch.inf, device=DEVICE).index_fill(0, numbers[:1], 0.0)
+    level = Level(numbers, torch.zeros_like(numbers), lonely)
+    assert_same_tree([level] * 63)
+    assert triton_select.best_tree(numbers[:1], [level] * 63).depths.tolist() == [*range(64)]
