@@ -40,16 +40,16 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     as the target's for any tree, however its children were found (SpecExtend keeps this rule for
     OPT-Tree; recursive rejection sampling would be biased for deterministic children).
     """
-    is_root = torch.arange(len(tree.tokens), device=choices.device) == 0
-    matches = is_root | (tree.valid & (tree.tokens == choices[tree.parents]))
-    accepted, above = matches, tree.parents
+    rows = torch.arange(len(tree.tokens), device=choices.device)
+    matches = tree.valid & (tree.tokens == choices[tree.parents])
+    # Only ways of matches lead up to the root: any other row leads nowhere but to itself.
+    above = torch.where(matches, tree.parents, rows)
     for _ in range(doublings(tree.levels)):
-        accepted, above = accepted & accepted[above], above[above]
-    count = accepted.sum()
+        above = above[above]
+    accepted = above == 0
     # One accepted row a depth: siblings have different tokens. The others go to a spare slot.
     slots = torch.where(accepted, tree.depths, tree.levels + 1)
-    rows = torch.zeros(tree.levels + 2, dtype=torch.int64, device=choices.device)
-    rows = rows.scatter(0, slots, torch.arange(len(slots), device=choices.device))[:-1]
-    last = torch.minimum(torch.arange(len(rows), device=rows.device), count - 1)
-    rows = rows[last]
-    return Path(rows, choices[rows], count)
+    path = torch.zeros(tree.levels + 2, dtype=torch.int64, device=choices.device)
+    # Rows rise along a path, so the greatest so far is the last one where the path has ended.
+    path = path.scatter(0, slots, rows)[:-1].cummax(0).values
+    return Path(path, choices[path], accepted.sum())

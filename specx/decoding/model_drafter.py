@@ -11,8 +11,9 @@ from specx.caches.draft import DraftCache
 from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
+from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.target import PREFILL_CHUNK, Target
-from specx.decoding.tree import Level, TokenTree, best_continuations, best_tree, expected_gain
+from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -81,14 +82,14 @@ class ModelDrafter:
     def grow(self, root: Tensor) -> TokenTree:
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
-        levels = [best_continuations(self._read_pending(), weights, plan.nodes)]
+        levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
         visible: Tensor | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
             own = self._own[len(levels) - 1]
             visible = own.clone() if visible is None else visible[parents.parents] | own
-            logprobs = self._read_level(parents, len(levels), visible)
-            levels.append(best_continuations(logprobs, parents.weights, plan.nodes))
+            logits = self._read_level(parents, len(levels), visible)
+            levels.append(best_continuations(logits, self._forbidden, parents.weights, plan.nodes))
             if self._stops_growing and self._added(levels) < plan.threshold:
                 break
         self.cache.working.drop_scratch()
@@ -125,7 +126,7 @@ class ModelDrafter:
         return expected_gain(levels, nodes) - expected_gain(levels[:-1], nodes)
 
     def _read_pending(self) -> Tensor:
-        """Read the tokens emitted since the last tree; log-probabilities [1, V] after them.
+        """Read the tokens emitted since the last tree; logits [1, V] after them.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
@@ -142,15 +143,11 @@ class ModelDrafter:
             logits_of=self._pending_count - 1,
         )
         self.cache.commit(self._pending_count)
-        return self._logprobs(logits)
+        return logits
 
     def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
-        """Read nodes ``depth`` levels below the root; log-probabilities [N, V] after each."""
+        """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
         working = self.cache.working
-        positions = (working.length + depth - 1).expand(len(level.tokens))
+        positions = (working.length + (depth - 1)).expand(len(level.tokens))
         call = AttentionCall("tree", past=working.scratch, prefix=working.length, visible=visible)
-        return self._logprobs(forward(self.model, level.tokens, positions, working, call))
-
-    def _logprobs(self, logits: Tensor) -> Tensor:
-        logits = logits.float().masked_fill(self._forbidden, -torch.inf)
-        return logits.log_softmax(-1)
+        return forward(self.model, level.tokens, positions, working, call)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 MAX_ROWS = 64  # root and nodes: the ancestors of a node are one 64-bit set
 
@@ -14,7 +15,8 @@ class TokenTree:
 
     ``tokens``, ``parents``, ``depths`` int64 [T]; row 0 is the root, the last token of the text,
     and a parent's row is below its child's. ``valid`` bool [T]: padding rows are false, hang on
-    the root and are never accepted. ``levels``: the most levels the tree can have.
+    the root and are never accepted. ``levels``: the most levels the tree can have. ``sets``: what
+    ``ancestors`` gives, if it is known.
     """
 
     tokens: Tensor
@@ -22,6 +24,7 @@ class TokenTree:
     depths: Tensor
     valid: Tensor
     levels: int
+    sets: Tensor | None = None
 
     @property
     def nodes(self) -> int:
@@ -30,6 +33,8 @@ class TokenTree:
 
     def ancestors(self) -> Tensor:
         """int64 [T]: bit j of entry i says that row j is row i or one of its ancestors."""
+        if self.sets is not None:
+            return self.sets
         rows = torch.arange(len(self.parents), device=self.parents.device)
         sets, above = torch.ones_like(self.parents) << rows, self.parents
         for _ in range(doublings(self.levels)):
@@ -78,9 +83,9 @@ def best_continuations(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
     parents = chosen.indices // best.indices.shape[1]
     missing = nodes - len(tokens)
     return Level(
-        torch.nn.functional.pad(tokens, (0, missing)),
-        torch.nn.functional.pad(parents, (0, missing)),
-        torch.nn.functional.pad(chosen.values, (0, missing), value=-torch.inf),
+        pad(tokens, (0, missing)),
+        pad(parents, (0, missing)),
+        pad(chosen.values, (0, missing), value=-torch.inf),
     )
 
 
@@ -97,23 +102,20 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
     sort that broke ties otherwise would orphan nodes.) Padding weighs −inf, less than any node.
     """
     nodes = len(levels[0].tokens)
-    weights = torch.cat([level.weights for level in levels])
-    order = weights.sort(descending=True, stable=True).indices
-    row_of = torch.empty_like(order)
-    row_of[order] = torch.arange(1, len(order) + 1, device=order.device)
-    chosen = order[:nodes]
-    # Place of each node's parent among all levels; the first level hangs on the root, row 0.
-    places = torch.cat([(i - 1) * nodes + level.parents for i, level in enumerate(levels)])
-    on_first = torch.arange(len(places), device=places.device) < nodes
-    parents = torch.where(on_first, 0, row_of[places.clamp(min=0)])[chosen]
-    valid = weights[chosen] > -torch.inf
-    depths = chosen // nodes + 1
-    tokens = torch.cat([level.tokens for level in levels])[chosen]
-    zero = torch.zeros_like(root)
+    weights, order = torch.cat([level.weights for level in levels]).sort(
+        descending=True, stable=True
+    )
+    links = torch.cat([level.tokens for level in levels] + [level.parents for level in levels])
+    # Rows by place among all levels, behind a level of nothing but the root, row 0.
+    rows = torch.arange(1 - nodes, len(order) + 1, device=order.device).clamp(min=0)
+    row_of = rows.index_copy(0, order + nodes, rows[nodes:])
+    chosen, valid = order[:nodes], weights[:nodes] > -torch.inf
+    tokens, parents = links.view(2, -1)[:, chosen]
+    above = chosen // nodes  # levels above the node's own
     return TokenTree(
-        tokens=torch.cat([root, torch.where(valid, tokens, 0)]),
-        parents=torch.cat([zero, torch.where(valid, parents, 0)]),
-        depths=torch.cat([zero, torch.where(valid, depths, 1)]),
-        valid=torch.cat([torch.ones_like(root, dtype=torch.bool), valid]),
+        tokens=torch.cat([root, tokens * valid]),
+        parents=pad(row_of[above * nodes + parents] * valid, (1, 0)),
+        depths=pad(above * valid + 1, (1, 0)),
+        valid=pad(valid, (1, 0), value=True),
         levels=len(levels),
     )
