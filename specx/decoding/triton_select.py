@@ -90,7 +90,10 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 
 def _parts(parents: int, groups: int) -> int:
-    """How many programs share a row: a power of 2."""
+    """How many programs share a row: a power of 2.
+
+    A part has no fewer groups than are kept of it: it never keeps a group of the next one.
+    """
     most = min(MOST_PARTS // parents, groups // KEPT.value, MOST_OF_ROW)
     return 1 << max(1, most).bit_length() - 1
 
@@ -140,9 +143,7 @@ def _keep_groups(
     maxima = tl.load(maxima_ptr + group, mask=group < part_groups, other=float("-inf"))
     place = _places(_ordered(maxima) >> UNUSED, nodes)
     tl.store(kept_max_ptr + part * KEPT + place, maxima, mask=place >= 0)
-    # A group that only fills up must not lead to ids of the next part.
-    group = tl.where(maxima > float("-inf"), first + group, vocabulary)
-    tl.store(kept_group_ptr + part * KEPT + place, group, mask=place >= 0)
+    tl.store(kept_group_ptr + part * KEPT + place, first + group, mask=place >= 0)
 
 
 @triton.jit(do_not_specialize=["parents", "nodes"])

@@ -95,6 +95,13 @@ def test_borders_of_blocks(vocabulary, parents):
     assert_best(*draw(parents, vocabulary, seed=vocabulary), 63)
 
 
+@pytest.mark.parametrize("parents", [1, 2, 3, 31, 63, 64])
+def test_a_part_keeps_groups_of_its_own(parents):
+    for groups in range(1, 8200):
+        parts = triton_select._parts(parents, groups)
+        assert parts == 1 or -(-groups // parts) >= 64
+
+
 @pytest.mark.parametrize("vocabulary", [4096, 4097, 16_384 + 1, 16_384 + 33])
 def test_parts_that_are_not_full(vocabulary):
     logits, forbidden, weights = draw(1, vocabulary)
@@ -174,7 +181,9 @@ def test_rows_that_are_the_same(dtype):
 def test_where_everything_ties_the_first_win(parents, vocabulary):
     logits, forbidden, _ = draw(parents, vocabulary)
     forbidden[3] = True
-    level = assert_best(torch.ones_like(logits), forbidden, torch.zeros(parents, device=DEVICE), 50)
+    logits = torch.zeros_like(logits)
+    logits[:, : vocabulary // 4] = -0.0
+    level = assert_best(logits, forbidden, torch.zeros(parents, device=DEVICE), 50)
     allowed = [(p, v) for p in range(parents) for v in range(vocabulary) if v != 3]
     found = zip(level.parents.tolist(), level.tokens.tolist(), strict=True)
     assert list(found)[: len(allowed)] == allowed[:50]
