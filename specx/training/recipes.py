@@ -9,7 +9,7 @@ from specx.training.task import Mixture
 
 @dataclass(frozen=True)
 class Phase:
-    """``steps`` optimizer steps of ``tokens`` tokens, all GPUs together, each of a length."""
+    """``steps`` optimizer steps on batches of ``tokens`` tokens; each has one of ``lengths``."""
 
     lengths: tuple[int, ...]
     steps: int
@@ -52,7 +52,7 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         tokenizer,
         theta=1e6,
         hidden_size=256,
-        num_hidden_layers=12,
+        num_hidden_layers=8,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=64,
@@ -61,18 +61,15 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     )
     short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
     long = (*middle, 4096, 8192, 16384, 16384, 24576)
-    phases = tuple(
-        Phase(lengths, steps, tokens=262144)
-        for lengths, steps in (
-            ((512,), 400),
-            ((512, 1024), 700),
-            ((*short, 4096), 800),
-            (middle, 900),
-            (long, 5200),
-            ((*long, 8192, 16384, 24576, 24576), 3000),
-        )
+    phases = (
+        Phase((512,), 600),
+        Phase((512, 1024), 1200),
+        Phase((*short, 4096), 1200),
+        Phase(middle, 1500),
+        Phase(long, 9000),
+        Phase((*long, 8192, 16384, 24576, 24576), 4500),
     )
-    return Recipe(config, phases, judged_layers=8)
+    return Recipe(config, phases, judged_layers=5)
 
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:

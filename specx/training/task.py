@@ -6,7 +6,6 @@ paragraph its marker and its lead sentence, in document order, then ``<end>``. I
 so that nothing of the document can be copied literally.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from torch.utils.data import Dataset
 from specx.documents.control import substitute
 from specx.training.labels import Choice, choose_paragraphs
 from specx.training.pool import Pool
-from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, Text, Texts
 from specx.training.tokenizer import (
     CONTROL,
@@ -41,7 +39,7 @@ TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within 
 # What a token is for, and so how much its prediction counts: the choice of a paragraph is one token
 # in forty, and the words of a document are many and not what the pair is for.
 NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
-WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
+WEIGHTS = {True: (0.0, 0.3, 3.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
 DOCUMENT_SHARE = 0.1  # of the document's tokens are predicted at all: the same gradient, sooner
 
 
@@ -52,11 +50,10 @@ class Mixture:
     sorts: dict[str, float] = field(
         default_factory=lambda: {
             "real": 0.3,
-            "names": 0.1,
-            "echoes": 0.2,
-            "random": 0.05,
+            "names": 0.2,
+            "random": 0.1,
             "alphabet": 0.15,
-            "phrases": 0.05,
+            "phrases": 0.1,
             "variants": 0.15,
         }
     )
@@ -102,9 +99,9 @@ class Piece(NamedTuple):
 class DigestTask(Dataset[Batch]):
     """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
-    L of an item is one of ``lengths``, drawn anew for each step: a model that sees one length at a
-    time forgets to copy at the others. A step has ``tokens`` tokens, at least 4 documents, of which
-    the members of a ``team`` draw one part each. Documents fill between half and all of L.
+    L of an item is one of ``lengths``, drawn anew for each batch: a model that sees one length at a
+    time forgets to copy at the others. B fills ``tokens`` a batch, and is at least 4. Documents
+    fill between half and all of L.
     """
 
     def __init__(
@@ -115,23 +112,19 @@ class DigestTask(Dataset[Batch]):
         steps: range,
         seed: int,
         mixture: Mixture | None = None,
-        team: Team | None = None,
     ) -> None:
         self.pool, self.lengths, self.tokens, self.steps = pool, lengths, tokens, steps
         self.seed = seed
         self.mixture = mixture or Mixture()
-        self.team = team or Team()
         self._texts = Texts(pool)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, index: int) -> Batch:
-        step, team = self.steps[index], self.team
-        # Of one length in the whole team, so that nobody waits.
-        length = int(np.random.default_rng((self.seed, step)).choice(self.lengths))
-        rng = np.random.default_rng((self.seed, step, team.rank))
-        count = math.ceil(max(4, self.tokens // length) / team.size)
+        rng = np.random.default_rng((self.seed, self.steps[index]))
+        length = int(rng.choice(self.lengths))
+        count = max(4, self.tokens // length)
         rows, targets = [], []
         for _ in range(count):
             drawn, choices = self.document(rng, int(length * rng.uniform(0.5, 1)))

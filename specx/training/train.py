@@ -1,9 +1,8 @@
 """Train one half of the embedded pair.
 
 ``python -m specx.training.train target --pool pool.npz --tokenizer DIR --out DIR`` runs the whole
-curriculum on one GPU; under ``torchrun --nproc-per-node N`` N of them share each step. ``--share
-0.001`` runs a few steps of it on any CPU. A run is a function of its seed, its arguments and N;
-``--resume`` continues from the checkpoint in ``--out``.
+curriculum on one GPU in minutes; ``--share 0.001`` runs a few steps of it on any CPU. A run is a
+function of its seed and arguments; ``--resume`` continues from the checkpoint in ``--out``.
 """
 
 import argparse
@@ -23,10 +22,9 @@ from specx.training.objective import Judge, Predictions, figures, predict
 from specx.training.pool import Pool
 from specx.training.recipes import RECIPES, Phase, Recipe
 from specx.training.task import Batch, DigestTask, Mixture
-from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT
 
-JUDGED = 0.3  # weight of the judge's error beside the loss of the tokens
+JUDGED = 0.2  # weight of the judge's error beside the loss of the tokens
 
 
 def mirror_embeddings(weight: Tensor) -> None:
@@ -45,7 +43,6 @@ def mirror_embeddings(weight: Tensor) -> None:
 EVALUATED = {
     "real": Mixture({"real": 1.0}, control=0),
     "names": Mixture({"names": 1.0}, control=0),
-    "echoes": Mixture({"echoes": 1.0}, control=0),
     "alphabet": Mixture({"alphabet": 1.0}, control=0),
     "variants": Mixture({"variants": 1.0}, control=0),
     "control": Mixture({"real": 1.0}, control=1),
@@ -73,17 +70,10 @@ class Trainer:
     """One run of a recipe: model, optimizer, position in the curriculum."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        pool: Pool,
-        out: Path,
-        device: torch.device,
-        seed: int,
-        team: Team | None = None,
+        self, recipe: Recipe, pool: Pool, out: Path, device: torch.device, seed: int
     ) -> None:
-        torch.manual_seed(seed)  # the same weights everywhere in the team
+        torch.manual_seed(seed)
         self.recipe, self.out, self.device, self.seed = recipe, out, device, seed
-        self.team = team or Team()
         self.pool = pool
         self.model = LlamaForCausalLM(recipe.config)
         mirror_embeddings(self.model.model.embed_tokens.weight)
@@ -105,8 +95,6 @@ class Trainer:
 
     def save(self) -> None:
         """Weights in bfloat16 in the hub's layout, and a checkpoint to resume from."""
-        if not self.team.leads:
-            return
         self.out.mkdir(parents=True, exist_ok=True)
         state = {
             "model": self.model.state_dict(),
@@ -160,19 +148,15 @@ class Trainer:
                     **figures(batch, made.guess),
                     tokens_per_second=round(tokens_done / elapsed),
                 )
-            # To ask the others makes everybody wait, so a team does it seldom.
-            asks = self.team.size == 1 or self.step % 100 == 0
-            if asks and self.team.any(time.perf_counter() > deadline, self.device):
+            if time.perf_counter() > deadline:
                 return
-        if not self.team.leads:
-            return
         for length in sorted(set(phase.lengths)):
             self._log(phase, held_out_at=length, **self.evaluate(length))
 
     def _batches(self, phase: Phase, steps: range) -> Iterator[Batch]:
         mixture = self.recipe.mixture
         task = DigestTask(
-            self.pool.training, phase.lengths, phase.tokens, steps, self.seed, mixture, self.team
+            self.pool.training, phase.lengths, phase.tokens, steps, self.seed, mixture
         )
         cuda = self.device.type == "cuda"
         loader = DataLoader(
@@ -184,9 +168,6 @@ class Trainer:
         for batch in loader:
             yield Batch(*batch).to(self.device)
 
-    def _judge_parameters(self) -> list[nn.Parameter]:
-        return list(self.judge.parameters()) if self.judge else []
-
     def _update(self, batch: Batch, total: int) -> Predictions:
         recipe = self.recipe
         progress = self.step / total
@@ -196,7 +177,6 @@ class Trainer:
             made = predict(self.model, batch, self.judge)
         loss = made.loss if made.score_error is None else made.loss + JUDGED * made.score_error
         loss.backward()
-        self.team.average_gradients([*self.model.parameters(), *self._judge_parameters()])
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -220,8 +200,6 @@ class Trainer:
         return found
 
     def _log(self, phase: Phase, **figures: object) -> None:
-        if not self.team.leads:
-            return
         line = json.dumps(
             {"step": self.step, "longest": max(phase.lengths), **figures}, allow_nan=False
         )
@@ -244,17 +222,19 @@ def main() -> None:
     arguments = parser.parse_args()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.tokenizer)
     recipe = RECIPES[arguments.role](tokenizer).shortened(arguments.share)
-    team = Team.join()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    pool = Pool.load(arguments.pool)
-    trainer = Trainer(recipe, pool, arguments.out, device, arguments.seed, team)
+    trainer = Trainer(recipe, Pool.load(arguments.pool), arguments.out, device, arguments.seed)
     if arguments.resume and trainer.checkpoint.exists():
         trainer.resume()
-    if team.leads:
-        about = {"parameters": trainer.model.num_parameters(), "processes": team.size}
-        print(json.dumps(about | {"phases": [asdict(phase) for phase in recipe.phases]}))
+    print(
+        json.dumps(
+            {
+                "parameters": trainer.model.num_parameters(),
+                "phases": [asdict(p) for p in recipe.phases],
+            }
+        )
+    )
     trainer.run(arguments.minutes)
-    team.leave()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,6 @@
 import gzip
 import itertools
 import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +26,6 @@ from specx.training.task import (
     DigestTask,
     Mixture,
 )
-from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Texts
 from specx.training.tokenizer import NUM_MARKERS, VOCABULARY, train_tokenizer
 from specx.training.train import Trainer, mirror_embeddings
@@ -159,26 +154,6 @@ def test_digests_copy_their_paragraphs(
     assert copied > 400
 
 
-def _commonest(leads: list[np.ndarray], n: int) -> float:
-    """Share of the leads that have the n-gram which most of them have."""
-    counts = Counter(
-        gram
-        for tokens in (lead.tolist() for lead in leads)
-        for gram in {tuple(tokens[i : i + n]) for i in range(len(tokens) - n)}
-    )
-    return counts.most_common(1)[0][1] / len(leads)
-
-
-def test_echoes_return_in_other_leads(pool: Pool) -> None:
-    texts = Texts(pool)
-    share = {}
-    for sort in ("real", "echoes"):
-        drawn = [texts.draw(sort, np.random.default_rng(seed), 4000) for seed in range(12)]
-        leads = [[p[:n] for p, n in zip(t.paragraphs, t.leads, strict=True)] for t in drawn]
-        share[sort] = np.mean([_commonest(each, 4) for each in leads])
-    assert share["echoes"] > 1.4 * share["real"]
-
-
 def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> None:
     batch = DigestTask(pool, (4096,), 16384, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
     chosen = batch.tokens[batch.parts == CHOICE] - FIRST_MARKER
@@ -223,20 +198,6 @@ def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
     assert not torch.equal(batch(1, 3)[:, :200], batch(1, 4)[:, :200])
 
 
-def test_a_team_divides_a_step(pool: Pool) -> None:
-    """Documents of one length, as many as one process would draw, and all of them different."""
-
-    def batches(size: int) -> list[torch.Tensor]:
-        return [
-            DigestTask(pool, (256, 512), 8192, range(3), 1, team=Team(rank, size))[2].tokens
-            for rank in range(size)
-        ]
-
-    (alone,), parts = batches(1), batches(4)
-    assert torch.cat(parts).shape == alone.shape
-    assert len(torch.cat(parts).unique(dim=0)) == len(alone)
-
-
 def _recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     recipe = draft_recipe(tokenizer)
     phases = (Phase((128,), 2, tokens=1024), Phase((128, 256), 2, tokens=1024))
@@ -264,21 +225,6 @@ def test_training_learns_saves_and_resumes(
     assert losses[-1] < losses[0]
     saved = LlamaForCausalLM.from_pretrained(tmp_path / "whole" / "model")
     assert saved.config.vocab_size == len(tokenizer)
-
-
-def test_two_processes_train_one_model(folder: Path, tmp_path: Path) -> None:
-    """Both draw their own documents; what is saved is the leader's, and the others have it too."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", str(Path(__file__).parent / "team_of_two.py")]
-    command += [str(folder), str(tmp_path)]
-    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)["model"]
-    assert first["step"] == second["step"] == 4
-    assert first["drawn"] != second["drawn"]
-    for name, value in first["model"].items():
-        assert torch.equal(value, second["model"][name])
-        assert torch.equal(value, saved[name])
 
 
 def test_recipes_are_the_shipped_shapes(tokenizer: PreTrainedTokenizerFast) -> None:
