@@ -16,10 +16,12 @@ from specx.reports.environment import PACKAGES, environment
 
 Report = dict[str, Any]  # sections and values, ready for JSON
 
-UNUSED = ("triton", "flash-attn")  # people look for them, so their absence is no riddle
+UNUSED = ("flash-attn",)  # people look for it, so that specx does without is no riddle
 ATTENTION = {
     "cpu": "torch flash with packed rows",
-    "cuda": "torch flash in float16 and bfloat16, written-out scores in float32",
+    "cuda": "Triton kernels for trees, torch flash for prefill (written-out scores in float32)",
+    "cuda without triton": "torch flash with packed rows (written-out scores in float32); slow "
+    "without Triton",
 }
 GB = 10**9
 
@@ -119,12 +121,13 @@ def _gpu(properties: Any) -> Report:
 
 
 def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
-    """Device, number format and attention path (``specx/attention/kernels.py``)."""
+    """Device, number format and attention path (``specx/attention/dispatch.py``)."""
     device = "cuda" if gpus else "cpu"
+    path = "cuda without triton" if gpus and _version("triton") is None else device
     return {
         "device": device if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
-        "attention": ATTENTION[device] if torch else None,
+        "attention": ATTENTION[path] if torch else None,
     }
 
 
