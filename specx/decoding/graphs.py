@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from specx.attention import fused
+
 T = TypeVar("T")
 
 
@@ -85,5 +87,6 @@ class Graphs:
 
 
 def runner(device: torch.device) -> Runner:
-    """The faster one for the device."""
-    return Graphs() if device.type == "cuda" else Eagerly()
+    """The faster one for the device. Without Triton a step on a GPU asks the host for lengths,
+    and what waits cannot be recorded."""
+    return Graphs() if device.type == "cuda" and fused.IS_AVAILABLE else Eagerly()
