@@ -11,7 +11,7 @@ from specx.attention.call import AttentionCall
 from specx.batch.pair import load_pair
 from specx.bench.scaled import scale, scaled_layer, scaled_pair, scaled_profile
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
-from specx.caches.policies import best_chunks, chunk_scores
+from specx.caches.policies import best_chunks
 from specx.caches.preallocated import PreallocatedCache
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.methods import Pair, with_layer
@@ -317,7 +317,7 @@ def test_logits_after_a_cached_text(role: str) -> None:
         cache = PreallocatedCache(cache_shape(model), len(ids))
         logits = []
         for first, last in ((0, 50), (50, 79), (79, 80)):
-            call = AttentionCall("prefill", prefix=first)
+            call = AttentionCall("prefill", past=first)
             positions = torch.arange(first, last)
             logits.append(forward(model, ids[first:last], positions, cache, call))
             cache.commit(last - first)
@@ -331,16 +331,17 @@ def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
     ids = torch.tensor(prompt()[:600])
     shape = modest_shapes()[0]
     places = layer, scaled_layer(layer, small_pair().target.num_layers, shape)
-    rows = []
+    rows, best = [], []
     for pair, place in zip((small_pair(), modest_pair()), places, strict=True):
         target = Target(pair.target, pair.target_allowed, len(ids), watch=place)
         list(target.prefill(ids))
-        rows.append(target.attention())
+        length = target.cache.length
+        rows.append(target.chunk_scores(1, length))
+        best.append(best_chunks(target.chunk_scores(32, length), length, 32, 8))
     used = small_pair().target.num_heads / shape.num_heads
     # The heads that the small model lacks attend uniformly.
     diluted = used * rows[0] + (1 - used) / len(ids)
     assert torch.allclose(rows[1], diluted, rtol=1e-4, atol=0)
-    best = [best_chunks(chunk_scores(row, 32), 8) for row in rows]
     assert torch.equal(*best)
 
 

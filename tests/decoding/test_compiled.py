@@ -15,19 +15,19 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu compiles for the device"),
 ]
 
-TREE = {"nodes": 6, "depth": 3, "threshold": 0.0}
+TREE = {"nodes": 4, "depth": 2, "threshold": 0.0}
 CACHE = {"chunk": 4, "top_k": 3, "every": 1, "layer": 1}
 
 
 def fresh_pair() -> Pair:
     """Models that no other test shares: compiling changes them."""
-    target = loaded_once.__wrapped__(num_hidden_layers=3)
+    target = loaded_once.__wrapped__(num_hidden_layers=2)
     return pair_of(target, loaded_once.__wrapped__(seed=5))
 
 
 def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
     monkeypatch.setattr(fused, "serves", lambda _: True)  # in Triton's interpreter
-    profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=6)
+    profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=3)
     prompts = make_prompt(30), make_prompt(47)
     expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
     pair = fresh_pair()
