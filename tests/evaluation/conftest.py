@@ -4,6 +4,7 @@ The folder holds ``govreport_4K.jsonl``, ``govreport_8K.jsonl`` and ``govreport_
 documents each. Nothing is trained or tuned on them.
 """
 
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specx.attention.call import Watched
 from specx.batch.pair import load_pair
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
@@ -61,6 +63,16 @@ def pair(mini: Profile) -> Pair:
     return load_pair(mini, "specextend", torch.device("cpu"))
 
 
+def copy_into(ours: Watched | Tensor, theirs: Watched | Tensor) -> None:
+    """What was asked of the watched layer, written where the target keeps it."""
+    if isinstance(ours, Watched) and isinstance(theirs, Watched):
+        assert ours.layer == theirs.layer
+        ours.queries.copy_(theirs.queries)
+        ours.lse.copy_(theirs.lse)
+    elif isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+        ours.copy_(theirs)
+
+
 @pytest.fixture
 def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a prompt once for all methods that decode it one after the other.
@@ -77,7 +89,10 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
             target.cache.storage[:, :, :, :rows] = kept["rows"]
             target.cache.wrote(rows)
             target.cache.commit(rows)
-            target._seen = kept["seen"]
+            watched = target._watched, target._last
+            for ours, theirs in zip(watched, kept["watched"], strict=True):
+                if ours is not None and theirs is not None:
+                    copy_into(ours, theirs)
             yield kept["logits"]
             return
         for item in read(target, prompt):
@@ -85,7 +100,7 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
                 kept.update(
                     prompt=prompt,
                     rows=target.cache.storage[:, :, :, :rows].clone(),
-                    seen=target._seen,
+                    watched=copy.deepcopy((target._watched, target._last)),
                     logits=item,
                 )
             yield item
