@@ -112,7 +112,8 @@ def _events(
         verdict = fallback.judge(step) if fallback and settled else None
         if verdict and not budget.reason:
             for step in steps.drain():
-                yield budget.spend(step)
+                if not budget.reason:
+                    yield budget.spend(step)
             if budget.reason:
                 break
             state.draft_with(NoDrafter())
