@@ -33,7 +33,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     target = _load(profile, device)
     compiled = profile.compile and device.type == "cuda"
     if compiled:
-        compile_layers(target.model)
+        target = compile_layers(target)
     if method == "plain" or profile.draft is None:
         return Pair(target, allowed_alone(target))
     dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
@@ -43,7 +43,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
     if compiled:
-        compile_layers(draft.model)
+        draft = compile_layers(draft)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 

@@ -184,9 +184,9 @@ def main() -> None:
     lengths = [parse_length(length) for length in arguments.lengths.split(",")]
     # The scaled models have no window of their own: beyond the embedded one they run, and forget.
     pair = replace(pair, target=replace(pair.target, window=max(*lengths, 24576) + 4096))
-    for model in (pair.target, pair.draft):
-        if arguments.compile and model is not None:
-            compile_layers(model.model)
+    if arguments.compile and pair.draft is not None:
+        target, draft = compile_layers(pair.target), compile_layers(pair.draft)
+        pair = replace(pair, target=target, draft=draft)
     profile = scaled_profile(load_profile("mini").on("cuda"), arguments.target)
     tree = TreeSettings(nodes=arguments.nodes, depth=10, threshold=0.0, width=arguments.width)
     generation = profile.generation.model_copy(update={"max_new_tokens": arguments.tokens})

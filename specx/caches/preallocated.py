@@ -47,8 +47,6 @@ class PreallocatedCache(Cache):
             dtype=shape.dtype,
             device=shape.device,
         )
-        # Compiled layers serve caches of any capacity.
-        torch._dynamo.mark_dynamic(self.storage, 3)
         self._rows = torch.arange(capacity, device=shape.device)
         super().__init__(layers=[_Layer(self, index) for index in range(shape.layers)])
 

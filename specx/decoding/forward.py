@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specx.attention.call import AttentionCall
 from specx.caches.preallocated import CacheShape, PreallocatedCache
+from specx.models.compiled import around_forward
 from specx.models.load import LoadedModel
 
 
@@ -36,8 +36,7 @@ def forward(
     call.rows = cache.next_rows(len(tokens))
     extra: dict[str, Any] = {"specx_call": call}
     # Prefill comes in too many shapes to compile for, and gains little.
-    stance = "force_eager" if call.phase == "prefill" else "default"
-    with torch.compiler.set_stance(stance):
+    with around_forward(model, cache.storage, eager=call.phase == "prefill"):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],

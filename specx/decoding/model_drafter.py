@@ -83,6 +83,7 @@ class ModelDrafter:
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
         levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
+        gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
@@ -90,8 +91,10 @@ class ModelDrafter:
             visible = own.clone() if visible is None else visible[parents.parents] | own
             logits = self._read_level(parents, len(levels), visible)
             levels.append(best_continuations(logits, self._forbidden, parents.weights, plan.nodes))
-            if self._stops_growing and self._added(levels) < plan.threshold:
-                break
+            if self._stops_growing:
+                before, gain = gain, expected_gain(levels, plan.nodes)
+                if gain - before < plan.threshold:
+                    break
         self.cache.working.drop_scratch()
         return best_tree(root, levels)
 
@@ -119,11 +122,6 @@ class ModelDrafter:
         """Whether a tree may have fewer levels than it could. To know, the host must look into a
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
-
-    def _added(self, levels: list[Level]) -> Tensor:
-        """What the newest level adds to the expected gain."""
-        nodes = self.plan.tree.nodes
-        return expected_gain(levels, nodes) - expected_gain(levels[:-1], nodes)
 
     def _read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.

@@ -46,7 +46,8 @@ class ModelSpec:
 class LoadedModel(ModelFacts):
     """A model ready for the engine, in evaluation mode and without gradients.
 
-    ``source`` is what the user called it; ``weight_bytes`` counts every tensor once.
+    ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``compiled``:
+    its layers are (``compiled.py``).
     """
 
     model: Any
@@ -55,6 +56,7 @@ class LoadedModel(ModelFacts):
     dtype: torch.dtype
     device: torch.device
     weight_bytes: int
+    compiled: bool = False
 
 
 def load_model(

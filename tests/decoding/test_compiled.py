@@ -30,9 +30,9 @@ def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
     profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=3)
     prompts = make_prompt(30), make_prompt(47)
     expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
-    pair = fresh_pair()
-    for model in (pair.target, pair.draft):
-        compile_layers(model.model, backend="aot_eager")
+    models = fresh_pair()
+    target, draft = (compile_layers(m, "aot_eager") for m in (models.target, models.draft))
+    pair = pair_of(target, draft)
     torch._dynamo.reset()
     counters.clear()
     assert [run(pair, profile, "specextend", prompt).tokens for prompt in prompts] == expected
