@@ -29,6 +29,13 @@ class Watched:
     queries: Tensor
     lse: Tensor
 
+    def note(self, query: Tensor, lse: Tensor | None) -> None:
+        """query [Hq, T, D], lse [Hq, T]: of a pass through the layer."""
+        rows = min(query.shape[1], self.queries.shape[1])
+        self.queries[:, :rows] = query[:, -rows:]
+        if lse is not None:
+            self.lse[:, :rows] = lse[:, -rows:]
+
 
 @dataclass
 class Rows:
@@ -39,6 +46,13 @@ class Rows:
 
     storage: Tensor
     places: Tensor
+
+    def put(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store [1, Hkv, T, D] each; all rows of the layer, [Hkv, capacity, D] each."""
+        keys, values = self.storage[layer]
+        keys.index_copy_(1, self.places, key[0])
+        values.index_copy_(1, self.places, value[0])
+        return keys, values
 
 
 @dataclass

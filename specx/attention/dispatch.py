@@ -37,20 +37,14 @@ def attention(
         return fused.attention(module.layer_number, query, key, value, scaling, call), None
     layer: int = module.layer_idx
     assert call.rows is not None
-    keys, values = call.rows.storage[layer]
-    keys.index_copy_(1, call.rows.places, key[0])
-    values.index_copy_(1, call.rows.places, value[0])
+    keys, values = call.rows.put(layer, key, value)
     lse = None
     if call.phase == "tree":
         out, lse = tree_attention(query, keys[None], values[None], scaling, call)
     else:
         out = prefill_attention(query, keys[None], values[None], scaling, call)
-    watched = call.watched
-    if watched is not None and watched.layer == layer:
-        rows = min(query.shape[2], watched.queries.shape[1])
-        watched.queries[:, :rows] = query[0, :, -rows:]
-        if lse is not None:
-            watched.lse[:, :rows] = lse[0, :, -rows:]
+    if call.watched is not None and call.watched.layer == layer:
+        call.watched.note(query[0], None if lse is None else lse[0])
     return out.transpose(1, 2), None
 
 

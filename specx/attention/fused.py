@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall
+from specx.attention.call import AttentionCall, Rows, Watched
 
 IS_AVAILABLE = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
@@ -17,16 +17,6 @@ if IS_AVAILABLE:
 def serves(tensor: Tensor) -> bool:
     """Whether the kernels are the way to go for a tensor: on a GPU, with Triton."""
     return tensor.is_cuda and IS_AVAILABLE
-
-
-def tree_attention(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
-) -> tuple[Tensor, Tensor]:
-    """As ``hybrid.tree_attention``, in one pass, and without the host knowing any length."""
-    assert call.prefix is not None
-    assert call.visible is not None
-    out, lse = triton_tree.tree_attention(q[0], k[0], v[0], call.prefix, call.visible, scaling)
-    return out.transpose(0, 1)[None], lse[None]
 
 
 def chunk_scores(
@@ -81,14 +71,10 @@ def _attend(
     lse: Tensor | None,
 ) -> Tensor:
     number = int(layer)
-    keys, values = storage[number]
-    keys.index_copy_(1, places, key[0])
-    values.index_copy_(1, places, value[0])
+    keys, values = Rows(storage, places).put(number, key, value)
     out, sums = triton_tree.tree_attention(query[0], keys, values, prefix, visible, scaling)
     if number == watched and queries is not None and lse is not None:
-        rows = query.shape[2]
-        queries[:, :rows] = query[0]
-        lse[:, :rows] = sums
+        Watched(number, queries, lse).note(query[0], sums)
     return out[None]
 
 

@@ -1,13 +1,3 @@
-from collections.abc import Iterator
+"""Models of the bench's tests are as small as those of decoding."""
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Models this small are slower on several threads, and far slower on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+from tests.decoding.conftest import _one_thread as _one_thread
