@@ -1,7 +1,8 @@
 """The loop over steps: from a prompt to events, until the text ends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -45,13 +46,25 @@ def decode(
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
     window, and UsageError when the profile cannot run the method.
     """
+    return decode_with(pair, profile, partial(make_drafter, method, profile, pair), prompt, watch)
+
+
+def decode_with(
+    pair: Pair,
+    profile: Profile,
+    make: Callable[[int], Drafter],
+    prompt: Sequence[int],
+    watch: Stopwatch | None = None,
+) -> Iterator[Event]:
+    """``decode`` with a drafter of the caller's: ``make`` gets the most tokens that prompt and
+    output can have together."""
     window = context_window(pair, profile)
     room = window - len(prompt)
     if not prompt or room < 1:
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
     limit = min(profile.output_limit, room)
     longest = len(prompt) + limit
-    drafter = make_drafter(method, profile, pair, longest + AHEAD)
+    drafter = make(longest + AHEAD)
     target = Target(pair.target, pair.target_allowed, longest + AHEAD + MAX_ROWS, drafter.watch)
     device = pair.target.device
     state = DecodingState(
@@ -64,7 +77,7 @@ def decode(
         emitted=torch.ones(1, dtype=torch.int64, device=device),
     )
     budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
-    return _events(state, drafter, list(prompt), budget, _fallback(method, profile))
+    return _events(state, drafter, list(prompt), budget, _fallback(drafter, profile))
 
 
 @torch.inference_mode()
@@ -156,9 +169,9 @@ class _Budget:
         return replace(step, tokens=tokens, accepted=min(step.accepted, len(tokens)))
 
 
-def _fallback(method: Method, profile: Profile) -> Fallback | None:
+def _fallback(drafter: Drafter, profile: Profile) -> Fallback | None:
     below = profile.fallback.below
-    return None if method == "plain" or below is None else Fallback(below)
+    return None if drafter.levels == 0 or below is None else Fallback(below)
 
 
 def _timed(parts: Iterator[T], state: DecodingState, name: str) -> Iterator[T]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter, NoDrafter
+from specx.decoding.memory import CrossModel, Memory, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
@@ -42,9 +43,12 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
 def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPlan:
     """How the draft works under a method. Raises UsageError for a layer the target lacks."""
     cache = cache_settings(method, profile)
-    if cache.policy != "cross-model":
-        return DraftPlan(profile.tree, cache, watch=None)
-    return DraftPlan(profile.tree, cache, watch=watched_layer(cache, target))
+    memory: Memory | None = None
+    if cache.policy == "cross-model":
+        memory = CrossModel(cache, watched_layer(cache, target))
+    elif cache.policy == "streaming":
+        memory = Streaming(cache)
+    return DraftPlan(profile.tree, cache, memory)
 
 
 def watched_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
-from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.growth import best_continuations, best_tree
+from specx.decoding.memory import Memory
 from specx.decoding.target import PREFILL_CHUNK, Target
 from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
@@ -23,13 +23,12 @@ from specx.records import PrefillProgress
 class DraftPlan:
     """How a model drafts: the tree it grows and what it remembers.
 
-    ``watch``: the target's layer that chooses chunks, counted from 0 (cross-model retrieval), or
-    None.
+    ``memory``: chooses the chunks it works on; None where it sees everything.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
-    watch: int | None
+    memory: Memory | None
 
 
 class ModelDrafter:
@@ -40,14 +39,14 @@ class ModelDrafter:
     ) -> None:
         """``max_tokens``: the longest that prompt and output can become together."""
         self.model, self.plan = model, plan
-        self.watch, self.levels = plan.watch, plan.tree.depth
+        self.memory, self.levels = plan.memory, plan.tree.depth
+        self.watch = None if plan.memory is None else plan.memory.watch
         self._forbidden = ~allowed
-        self._is_full = plan.cache.policy == "full"
         chain = self.levels + 1
         scratch = chain + self.levels * plan.tree.continued
-        working = plan.cache.working_tokens
-        if working is not None:  # grows between two retrievals
-            working += plan.cache.every * chain + scratch
+        working = None
+        if plan.memory is not None:  # grows between two retrievals
+            working = plan.cache.chunk * plan.cache.top_k + plan.cache.every * chain + scratch
         assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(
             cache_shape(model),
@@ -103,19 +102,11 @@ class ModelDrafter:
         self._pending_count.copy_(path.count)
 
     def retrieval_due(self, steps: int) -> bool:
-        return not self._is_full and steps > 0 and steps % self.plan.cache.every == 0
+        return self.memory is not None and steps > 0 and steps % self.plan.cache.every == 0
 
     def retrieve(self, target: Target) -> None:
-        if self._is_full:
-            return
-        settings, length = self.plan.cache, self.cache.store.length
-        if settings.policy == "streaming":
-            chunks = streaming_chunks(length, settings.chunk, settings.top_k, settings.sink)
-        else:
-            # The draft has not read the newest tokens yet: they reach it with the next tree.
-            scores = target.chunk_scores(settings.chunk, length)
-            chunks = best_chunks(scores.to(length.device), length, settings.chunk, settings.top_k)
-        self.cache.choose(chunks, settings.chunk)
+        if self.memory is not None:
+            self.cache.choose(self.memory.choose(self.cache, target), self.plan.cache.chunk)
 
     @property
     def _stops_growing(self) -> bool:

@@ -36,7 +36,8 @@ def test_specextend_is_what_the_profile_says():
 )
 def test_only_cross_model_retrieval_watches_a_layer(method, layer, watched):
     profile = make_profile(cache={**CACHE, "layer": layer})
-    assert draft_plan(method, profile, loaded(num_hidden_layers=3)).watch == watched
+    memory = draft_plan(method, profile, loaded(num_hidden_layers=3)).memory
+    assert (memory.watch if memory else None) == watched
 
 
 def test_a_layer_that_the_target_lacks_is_the_users_error():
@@ -47,7 +48,7 @@ def test_a_layer_that_the_target_lacks_is_the_users_error():
 
 def test_a_fixed_layer_replaces_the_profiles():
     profile = with_layer(make_profile(cache={**CACHE, "layer": "auto"}), 1)
-    assert draft_plan("specextend", profile, loaded()).watch == 1
+    assert draft_plan("specextend", profile, loaded()).memory.watch == 1
 
 
 def test_without_a_draft_only_plain_decoding_runs():

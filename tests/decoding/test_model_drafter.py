@@ -7,6 +7,7 @@ import torch
 
 from specx.decoding import model_drafter
 from specx.decoding.accept import Path
+from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import PREFILL_CHUNK, Target
 from specx.decoding.tree import TokenTree
@@ -21,7 +22,13 @@ FULL = {"policy": "full", "window": None}
 
 
 def make_drafter(model, tree, cache, watch=None, ids=range(VOCAB)) -> ModelDrafter:
-    plan = DraftPlan(TreeSettings(**tree), DraftCacheSettings(**cache), watch)
+    settings = DraftCacheSettings(**cache)
+    memories = {
+        "full": lambda: None,
+        "streaming": lambda: Streaming(settings),
+        "cross-model": lambda: CrossModel(settings, watch),
+    }
+    plan = DraftPlan(TreeSettings(**tree), settings, memories[settings.policy]())
     return ModelDrafter(model, allowed(model, ids), plan, max_tokens=200)
 
 
