@@ -55,9 +55,13 @@ def decode_with(
     make: Callable[[int], Drafter],
     prompt: Sequence[int],
     watch: Stopwatch | None = None,
+    read: Tensor | None = None,
 ) -> Iterator[Event]:
     """``decode`` with a drafter of the caller's: ``make`` gets the most tokens that prompt and
-    output can have together."""
+    output can have together.
+
+    ``read``: what ``read_beginning`` returned for this prompt, which is then not read again.
+    """
     window = context_window(pair, profile)
     room = window - len(prompt)
     if not prompt or room < 1:
@@ -66,6 +70,8 @@ def decode_with(
     longest = len(prompt) + limit
     drafter = make(longest + AHEAD)
     target = Target(pair.target, pair.target_allowed, longest + AHEAD + MAX_ROWS, drafter.watch)
+    if read is not None:
+        target.restore(read)
     device = pair.target.device
     state = DecodingState(
         target=target,
@@ -78,6 +84,17 @@ def decode_with(
     )
     budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
     return _events(state, drafter, list(prompt), budget, _fallback(drafter, profile))
+
+
+@torch.inference_mode()
+def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
+    """The target's keys and values [layers, 2, Hkv, L - 1, D] of all of a prompt of L tokens but
+    the last: many methods can start from them."""
+    target = Target(pair.target, pair.target_allowed, len(prompt), watch=None)
+    ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
+    for _ in target.prefill(ids):
+        pass
+    return target.cache.storage[:, :, :, : len(ids)]
 
 
 @torch.inference_mode()

@@ -42,13 +42,14 @@ class Target:
             self._last = torch.zeros(1, dtype=torch.int64, device=device)
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
-        """Read the prompt int64 [L]; progress after each chunk, last the logits [1, V].
+        """Read the prompt int64 [L], as far as it has not been restored; progress after each chunk,
+        last the logits [1, V].
 
         Logits are computed for the last position only.
         """
         chunk = PREFILL_CHUNK[self.model.device.type]
         logits = None
-        for start in range(0, len(prompt), chunk):
+        for start in range(self.cache.committed, len(prompt), chunk):
             tokens = prompt[start : start + chunk]
             positions = torch.arange(start, start + len(tokens), device=tokens.device)
             call = AttentionCall("prefill", past=start, watched=self._watched)
@@ -63,6 +64,14 @@ class Target:
             scores = scaled_scores(self._query(), keys, self._scaling())
             self._watched.lse.index_copy_(1, self._last, scores.logsumexp(-1)[:, None].float())
         yield self._mask(logits)
+
+    def restore(self, rows: Tensor) -> None:
+        """Take the first tokens of the prompt as read: their keys and values
+        [layers, 2, Hkv, L, D]. At least one token must be left for ``prefill``."""
+        count = rows.shape[3]
+        self.cache.storage[:, :, :, :count] = rows
+        self.cache.wrote(count)
+        self.cache.commit(count)
 
     def score(self, tree: TokenTree) -> Tensor:
         """Logits [T, V] after each row of the tree; rows stay scratch until ``keep``."""

@@ -33,7 +33,8 @@ class Document:
     """A document that was read: the only form in which text reaches a prompt.
 
     ``name`` is what the user called it (a path, or ``stdin``). ``warnings`` are sentences
-    for the user about what reading lost or guessed.
+    for the user about what reading lost or guessed. ``reference``: a summary that came with the
+    document, to compare others with (``summary`` in a JSONL line).
     """
 
     name: str
@@ -41,6 +42,7 @@ class Document:
     pages: tuple[Page, ...]
     paragraphs: tuple[Paragraph, ...]
     warnings: tuple[str, ...] = field(default=())
+    reference: str | None = None
 
     @property
     def text(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from specx.documents.discover import read_bytes, require_file
@@ -20,10 +21,11 @@ class LineError(DocumentError):
 
 
 def read_jsonl(path: str) -> list[Document]:
-    """One Document per line: an object with ``text`` and, if the user likes, ``id``.
+    """One Document per line: an object with ``text`` and, if the user likes, ``id`` and
+    ``summary``.
 
-    A document is called ``path#id``, or ``path#line number``. Blank lines are skipped. Raises
-    DocumentError, naming the line, for anything else.
+    A document is called ``path#id``, or ``path#line number``; a summary is its reference. Blank
+    lines are skipped. Raises DocumentError, naming the line, for anything else.
     """
     return require_documents(parse_jsonl(read_bytes(require_file(path)), path))
 
@@ -62,7 +64,9 @@ def _document_or_error(
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
-    return document_from_text(record["text"], called, "jsonl", warnings)
+    document = document_from_text(record["text"], called, "jsonl", warnings)
+    summary = record.get("summary")
+    return replace(document, reference=summary) if isinstance(summary, str) else document
 
 
 def _record(line: str) -> dict[str, Any]:

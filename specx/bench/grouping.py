@@ -1,0 +1,51 @@
+"""Runs put together for tables: groups, medians, ratios to a baseline."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from specx.bench.runs import Run
+
+BASELINE = "plain"
+
+
+def by(runs: Sequence[Run], field: str) -> dict[Any, list[Run]]:
+    """Runs by the value of a field, in the order in which the values first come."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(getattr(run, field), []).append(run)
+    return groups
+
+
+def by_case(runs: Sequence[Run]) -> dict[tuple[str, int, str], list[Run]]:
+    """Runs that had the same prompt."""
+    groups: dict[tuple[str, int, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.case, run.length, run.task), []).append(run)
+    return groups
+
+
+def speed(runs: Sequence[Run]) -> float:
+    """Median tokens per second of decoding."""
+    return median(run.tokens_per_second for run in runs)
+
+
+def speedups(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> list[float]:
+    """For each prompt that both methods ran on, the ratio of their median speeds."""
+    ratios = []
+    for group in by_case(runs).values():
+        methods = by(group, "method")
+        if method in methods and baseline in methods:
+            ratios.append(speed(methods[method]) / speed(methods[baseline]))
+    return ratios
+
+
+def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> str | None:
+    """``11 of 12``: prompts on which a method wrote what the baseline wrote, token for token."""
+    same = total = 0
+    for group in by_case(runs).values():
+        methods = by(group, "method")
+        if method in methods and baseline in methods:
+            total += 1
+            same += methods[method][0].output == methods[baseline][0].output
+    return f"{same} of {total}" if total else None

@@ -1,0 +1,102 @@
+"""One method on one case, once: what was written and what it cost."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from specx.bench.cases import Case
+from specx.decoding.drafter import Drafter
+from specx.decoding.loop import decode_with
+from specx.decoding.methods import Pair
+from specx.decoding.stopwatch import Stopwatch
+from specx.profile import Profile
+from specx.records import Finished, Step, Tally
+
+PREFILLS = ("target_prefill", "draft_prefill")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A raw measurement, as it is in the JSON of a report.
+
+    ``output``: token ids, the first decided by prefill. ``decode_s``: seconds from the first token
+    to the last, so prefill of the target is not in it; ``prefill_s``: by model, as far as it was
+    read in this run. ``acceptance_length``: as defined in ``records.py``. ``parts_ms``: medians of
+    each part of a step. ``facts``: what an experiment measures beside.
+    """
+
+    method: str
+    case: str
+    length: int
+    task: str
+    repeat: int
+    prompt_tokens: int
+    output: tuple[int, ...]
+    decode_s: float
+    prefill_s: dict[str, float] = field(default_factory=dict)
+    acceptance_length: float = 1.0
+    accepted_per_step: float = 0.0
+    acceptance_by_position: dict[str, list[float]] = field(default_factory=dict)
+    steps: int = 0
+    parts_ms: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of decoding, without the token that prefill decides; 0 when there is no other."""
+        return (len(self.output) - 1) / self.decode_s if self.decode_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Models and profile of one measurement. ``read``: the target's keys and values of the prompt,
+    where methods share them (``read_beginning``)."""
+
+    pair: Pair
+    profile: Profile
+    repeat: int = 0
+    read: Tensor | None = None
+
+
+def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
+    """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
+    watch, tally = Stopwatch(setting.pair.target.device), Tally()
+    output: list[int] = []
+    prefill: dict[str, float] = {}
+    first = last = time.perf_counter()
+    events = decode_with(setting.pair, setting.profile, make, case.ids, watch, setting.read)
+    for event in events:
+        last = time.perf_counter()
+        if isinstance(event, Step):
+            if not output:
+                first = last
+            output += event.tokens
+            tally.add(event)
+        elif isinstance(event, Finished):
+            prefill = {part: getattr(event.timings, part) for part in PREFILLS}
+    parts = {
+        part: 1e3 * statistics.median(samples)
+        for part, samples in watch.samples.items()
+        if part not in PREFILLS
+    }
+    return Run(
+        method=name,
+        case=case.name,
+        length=case.length,
+        task=case.task,
+        repeat=setting.repeat,
+        prompt_tokens=len(case.ids),
+        output=tuple(output),
+        # The draft reads the prompt after the first token; that is no decoding.
+        decode_s=max(0.0, last - first - prefill.get("draft_prefill", 0.0)),
+        prefill_s=prefill,
+        acceptance_length=tally.acceptance_length,
+        accepted_per_step=tally.accepted_per_step,
+        acceptance_by_position=tally.acceptance_by_position(),
+        steps=tally.steps,
+        parts_ms=parts,
+    )

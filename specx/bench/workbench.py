@@ -1,0 +1,121 @@
+"""Everything an experiment works with, and the order in which methods are run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from specx.bench.cases import Case, make_cases
+from specx.bench.lengths import label
+from specx.bench.methods import BenchMethod
+from specx.bench.runs import Run, Setting
+from specx.decoding.loop import read_beginning
+from specx.decoding.methods import Pair
+from specx.documents.digest import Digest
+from specx.documents.document import Document
+from specx.documents.instruct import Instruct
+from specx.documents.prompt import PromptKind
+from specx.profile import DigestPrompt, Profile
+
+WARM_UP_TOKENS = 16
+
+
+class Listener(Protocol):
+    """Whoever shows how far a benchmark is."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now."""
+
+    def ran(self, run: Run) -> None:
+        """One more measurement."""
+
+
+class Silent:
+    """Nobody looks."""
+
+    def phase(self, text: str) -> None:
+        pass
+
+    def ran(self, run: Run) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """Models, documents and extent of a benchmark.
+
+    ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
+    of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
+    and ``control``, or ``instruct``.
+    """
+
+    pair: Pair
+    profile: Profile
+    documents: tuple[Document, ...]
+    lengths: tuple[int, ...]
+    methods: tuple[BenchMethod, ...]
+    tasks: tuple[str, ...] = ("digest",)
+    repeats: int = 1
+    most: int = 2
+    listener: Listener = field(default_factory=Silent)
+
+    def kind(self, task: str) -> PromptKind:
+        """How the target is asked to do ``task``."""
+        prompt, tokenizer = self.profile.prompt, self.pair.target.tokenizer
+        if isinstance(prompt, DigestPrompt):
+            return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
+        return Instruct(tokenizer, prompt.instruction)
+
+    def cases(self, length: int, task: str) -> list[Case]:
+        return make_cases(self.kind(task), task, self.documents, length, self.most)
+
+    def all_cases(self) -> list[Case]:
+        """Every task at every length, the short ones first. Raises UsageError where no document
+        is long enough, so ask before anything is measured."""
+        return [
+            case
+            for length in self.lengths
+            for task in self.tasks
+            for case in self.cases(length, task)
+        ]
+
+    def setting(self, case: Case) -> Setting:
+        """The target has read the prompt, once for all methods."""
+        self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
+        return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
+
+    def alternate(
+        self, cases: Sequence[Case], methods: Sequence[BenchMethod] | None = None
+    ) -> Iterator[Run]:
+        """Every method on every case, in turn within each repetition, so that a machine that
+        slows down slows all of them. Before the first case each method runs once, uncounted."""
+        methods = self.methods if methods is None else methods
+        cold = True
+        for case in cases:
+            setting = self.setting(case)
+            if cold:
+                self._warm_up(methods, setting, case)
+                cold = False
+            for repeat in range(self.repeats):
+                for method in methods:
+                    self.listener.phase(f"{method.name}: {case.name}, {label(case.length)} tokens")
+                    run = method.run(replace(setting, repeat=repeat), case)
+                    self.listener.ran(run)
+                    yield run
+
+    def _warm_up(self, methods: Sequence[BenchMethod], setting: Setting, case: Case) -> None:
+        profile = with_output(setting.profile, WARM_UP_TOKENS)
+        for method in methods:
+            self.listener.phase(f"warming up {method.name}")
+            method.run(replace(setting, profile=profile), case)
+
+
+def with_output(profile: Profile, tokens: int) -> Profile:
+    """The profile with at most ``tokens`` tokens of output."""
+    generation = profile.generation.model_copy(update={"max_new_tokens": tokens})
+    return profile.model_copy(update={"generation": generation})
+
+
+def without_fallback(profile: Profile) -> Profile:
+    """The profile that drafts to the end: what is measured is the method, not our caution."""
+    fallback = profile.fallback.model_copy(update={"below": None})
+    return profile.model_copy(update={"fallback": fallback})
