@@ -84,12 +84,16 @@ class Workbench:
         return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
 
     def alternate(
-        self, cases: Sequence[Case], methods: Sequence[BenchMethod] | None = None
+        self,
+        cases: Sequence[Case],
+        methods: Sequence[BenchMethod] | None = None,
+        *,
+        warm_up: bool = True,
     ) -> Iterator[Run]:
         """Every method on every case, in turn within each repetition, so that a machine that
         slows down slows all of them. Before the first case each method runs once, uncounted."""
         methods = self.methods if methods is None else methods
-        cold = True
+        cold = warm_up
         for case in cases:
             setting = self.setting(case)
             if cold:

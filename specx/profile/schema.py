@@ -321,6 +321,10 @@ class Profile(Section):
         default="parts",
         description="a document longer than the window is summarized in parts, or refused",
     )
+    graphs: bool = Field(
+        default=True,
+        description="record the parts of a step as CUDA graphs on an NVIDIA GPU",
+    )
     compile: bool = Field(
         default=False,
         description="compile the layers on an NVIDIA GPU: faster steps, after a wait that only a "
