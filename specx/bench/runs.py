@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -49,6 +49,12 @@ class Run:
     def tokens_per_second(self) -> float:
         """Of decoding, without the token that prefill decides; 0 when there is no other."""
         return (len(self.output) - 1) / self.decode_s if self.decode_s > 0 else 0.0
+
+
+def run_from_raw(raw: Mapping[str, Any]) -> Run:
+    """A run as it is in JSON."""
+    names = [field.name for field in fields(Run)]
+    return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)

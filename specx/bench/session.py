@@ -9,9 +9,10 @@ import torch
 from specx.batch.pair import choose_device, load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
+from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
 from specx.decoding.loop import context_window
@@ -20,8 +21,8 @@ from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.models.compiled import compile_layers
 from specx.profile import DigestPrompt, Profile
+from specx.reports.bench_report import BenchReport, Section
 from specx.reports.environment import environment
-from specx.reports.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,6 @@ class Request:
     seed: int
     device: str
     scale: Scale | None = None
-
-
-@dataclass(frozen=True)
-class Section:
-    """What one experiment found, and the runs behind it."""
-
-    experiment: Experiment
-    findings: Findings
-    runs: tuple[Run, ...]
-
-    def raw(self) -> list[dict[str, Any]]:
-        """The runs, ready for JSON."""
-        return [asdict(run) | {"tokens_per_second": run.tokens_per_second} for run in self.runs]
 
 
 def prepare(request: Request, listener: Listener) -> Workbench:
@@ -132,16 +120,48 @@ def _check_window(bench: Workbench) -> None:
         )
 
 
-def carry_out(bench: Workbench, experiments: Sequence[Experiment], sections: list[Section]) -> None:
+def carry_out(
+    bench: Workbench, experiments: Sequence[Experiment], sections: list[Section]
+) -> list[str]:
     """Run the experiments; each one's section is added to ``sections`` when it ends, also when it
-    is interrupted."""
+    is interrupted. What of several cannot be measured here is left out: a sentence for each."""
+    left_out = []
     for experiment in experiments:
+        bench.listener.section(experiment.title)
         runs: list[Run] = []
         try:
             for run in experiment.measure(bench):
                 runs.append(run)
+        except UsageError as error:
+            if len(experiments) == 1:
+                raise
+            left_out.append(f"{experiment.name} was left out: {error}")
         finally:
-            sections.append(Section(experiment, experiment.conclude(runs), tuple(runs)))
+            if runs:
+                sections.append(_section(experiment, runs))
+    return left_out
+
+
+def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
+    return Section(
+        experiment.name,
+        experiment.title,
+        experiment.about,
+        experiment.conclude(runs),
+        tuple(asdict(run) | {"tokens_per_second": run.tokens_per_second} for run in runs),
+    )
+
+
+def concluded_again(report: BenchReport) -> BenchReport:
+    """The same report, everything in it concluded from its raw runs once more.
+
+    Raises UsageError for an experiment that there is not.
+    """
+    sections = []
+    for section in report.sections:
+        (experiment,) = find_experiments(section.name)
+        sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
+    return replace(report, sections=tuple(sections))
 
 
 def facts(bench: Workbench) -> dict[str, Any]:
@@ -157,3 +177,18 @@ def facts(bench: Workbench) -> dict[str, Any]:
         "target": target.source,
         "draft": draft.source if draft else None,
     }
+
+
+def warnings(bench: Workbench) -> list[str]:
+    """What a reader of the tables has to know."""
+    found = []
+    if bench.pair.target.source.startswith("scaled"):
+        found.append(
+            "The models are the embedded pair inside models of public sizes (scaled mini): what a "
+            "step costs is that of the large models, what is accepted that of the small ones."
+        )
+    longest = max(bench.lengths)
+    trained = bench.pair.target.model.config.max_position_embeddings
+    if longest > trained:  # only a scaled pair is measured there
+        found.append(f"{label(longest)} tokens are more than the {trained} it was trained on.")
+    return found

@@ -22,6 +22,9 @@ WARM_UP_TOKENS = 16
 class Listener(Protocol):
     """Whoever shows how far a benchmark is."""
 
+    def section(self, title: str) -> None:
+        """Another experiment begins."""
+
     def phase(self, text: str) -> None:
         """What is being done now."""
 
@@ -31,6 +34,9 @@ class Listener(Protocol):
 
 class Silent:
     """Nobody looks."""
+
+    def section(self, title: str) -> None:
+        pass
 
     def phase(self, text: str) -> None:
         pass
@@ -57,6 +63,7 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     listener: Listener = field(default_factory=Silent)
+    _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
     def kind(self, task: str) -> PromptKind:
         """How the target is asked to do ``task``."""
@@ -66,7 +73,16 @@ class Workbench:
         return Instruct(tokenizer, prompt.instruction)
 
     def cases(self, length: int, task: str) -> list[Case]:
-        return make_cases(self.kind(task), task, self.documents, length, self.most)
+        """The same every time. Raises UsageError where no document is long enough."""
+        if (length, task) not in self._made:
+            made = make_cases(self.kind(task), task, self.documents, length, self.most)
+            self._made[length, task] = made
+        return self._made[length, task]
+
+    def used(self) -> list[Document]:
+        """The documents that something is measured on."""
+        names = {case.name for case in self.all_cases()}
+        return [document for document in self.documents if document.name in names]
 
     def all_cases(self) -> list[Case]:
         """Every task at every length, the short ones first. Raises UsageError where no document
