@@ -1,7 +1,6 @@
 """``specx bench``: methods side by side on this machine, and the experiments of the paper."""
 
 import datetime
-import json as json_format
 import shlex
 import sys
 from dataclasses import dataclass
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specx.cli.console import make_console
-from specx.documents.digest import Digest
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import read_documents
 from specx.errors import DocumentError, UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
+from specx.reports.bench_files import load_bench, write_bench
 from specx.reports.bench_live import LiveTable
-from specx.reports.bench_report import BenchReport, DocumentFacts, Section, from_dict
-from specx.reports.bench_writers import markdown, write_bench
+from specx.reports.bench_markdown import to_tables
+from specx.reports.bench_report import BenchReport, DocumentFacts, Section
 from specx.reports.json_lines import to_json
 
 if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
     from specx.bench.runs import Run
 
 DEFAULT_FOLDER = Path("specx-bench")
-DEFAULT_METHODS = "plain,prompt-lookup,tree,streaming,specextend,specextend+lookup"
+DEFAULT_METHODS = "plain,tree,streaming,specextend"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 QUICK_TOKENS = 96
 
@@ -157,7 +156,7 @@ class _Output:
         if self.json:
             sys.stdout.write(to_json(report.to_dict()) + "\n")
         else:
-            sys.stdout.write(markdown(report))
+            sys.stdout.write(to_tables(report))
 
 
 def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -> None:
@@ -181,7 +180,7 @@ def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -
         asked.device,
         session.Scale(*asked.scale) if asked.scale else None,
     )
-    sections: list[session.Section] = []
+    sections: list[Section] = []
     started = datetime.datetime.now(datetime.UTC)
     with LiveTable(make_console(quiet=quiet)) as live:
         workbench = session.prepare(request, _Listener(live))
@@ -214,7 +213,7 @@ class _Listener:
 
 def _report(
     workbench: "session.Workbench",
-    sections: "list[session.Section]",
+    sections: list[Section],
     started: datetime.datetime,
     warnings: tuple[str, ...],
     *,
@@ -232,7 +231,7 @@ def _report(
         methods={method.name: method.about for method in workbench.methods},
         warnings=(*session.warnings(workbench), *warnings),
         interrupted=interrupted,
-        sections=tuple(section.written() for section in sections),
+        sections=tuple(sections),
     )
 
 
@@ -267,11 +266,7 @@ def _concluded_again(path: Path) -> BenchReport:
     """The report of a bench.json, its tables and figures made anew from the raw runs."""
     from specx.bench import session
 
-    try:
-        report = from_dict(json_format.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise DocumentError(f"{path} cannot be read as a bench.json: {error}") from error
-    return session.concluded_again(report)
+    return session.concluded_again(load_bench(path))
 
 
 def _print_names() -> None:

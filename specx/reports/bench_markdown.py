@@ -17,6 +17,16 @@ def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:
     return "\n\n".join(_paragraphs(report, raw, figures)) + "\n"
 
 
+def to_tables(report: BenchReport) -> str:
+    """What was found, without figures and without what it was measured on: for a terminal."""
+    found = []
+    for section in report.sections:
+        found += [f"## {plain(section.title)}", *map(plain, section.findings.sentences)]
+        for one in section.findings.tables:
+            found += _table(one)
+    return "\n\n".join(found) + "\n" if found else ""
+
+
 def _paragraphs(report: BenchReport, raw: str, figures: str) -> Iterator[str]:
     yield f"# {plain(report.title)}"
     yield plain(report.date)
@@ -67,7 +77,9 @@ def _table(one: Table) -> Iterator[str]:
     if one.baseline is not None:
         title += f" Ratios are relative to {plain(one.baseline)}."
     yield title
-    numeric = [is_numeric(tuple(row[place] for row in one.rows)) for place in range(len(one.columns))]
+    numeric = [
+        is_numeric(tuple(row[place] for row in one.rows)) for place in range(len(one.columns))
+    ]
     head = tuple(plain(name) for name in one.columns)
     yield "\n".join(table(head, (tuple(map(show, row)) for row in one.rows), numeric))
     if one.note:

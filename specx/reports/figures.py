@@ -255,9 +255,7 @@ def _categories(axes: "Axes", figure: Figure) -> dict[float | str, int]:
     axes.tick_params(axis="x", length=0)
     room = 72 * (WIDTH - 0.8) / len(names)
     if max(map(len, labels)) * LETTER > room:
-        axes.set_xticks(
-            range(len(names)), labels, rotation=35, ha="right", rotation_mode="anchor"
-        )
+        axes.set_xticks(range(len(names)), labels, rotation=35, ha="right", rotation_mode="anchor")
     return {name: place for place, name in enumerate(names)}
 
 
