@@ -67,7 +67,9 @@ def _table(one: Table) -> Iterator[str]:
     if one.baseline is not None:
         title += f" Ratios are relative to {plain(one.baseline)}."
     yield title
-    numeric = [is_numeric(tuple(row[place] for row in one.rows)) for place in range(len(one.columns))]
+    numeric = [
+        is_numeric(tuple(row[place] for row in one.rows)) for place in range(len(one.columns))
+    ]
     head = tuple(plain(name) for name in one.columns)
     yield "\n".join(table(head, (tuple(map(show, row)) for row in one.rows), numeric))
     if one.note:
