@@ -106,8 +106,10 @@ def _log_ticks(x: Sequence[float]) -> list[float]:
     if len(x) <= MOST_TICKS and not close:
         return list(x)
     first, last = math.ceil(math.log2(x[0])), math.floor(math.log2(x[-1]))
+    if first >= last:
+        return [x[0], x[-1]]
     every = 1 + (last - first) // MOST_TICKS
-    return [2.0**power for power in range(first, last + 1, every)] or [x[0], x[-1]]
+    return [2.0**power for power in range(first, last + 1, every)]
 
 
 def _from_zero(axes: "Axes", figure: Figure) -> None:
