@@ -169,7 +169,7 @@ def _table(table: Table) -> str:
     numeric = [is_numeric(tuple(column)) for column in zip(*table.rows, strict=True)]
     numeric = numeric or [False] * len(table.columns)
     head = "".join(
-        f'<th scope="col"{_number_class(is_number)}>{_text(name)}</th>'
+        f'<th scope="col"{_number_class(is_number)}><span>{_text(name)}</span></th>'
         for name, is_number in zip(table.columns, numeric, strict=True)
     )
     rows = "\n".join(_rows(table, numeric))

@@ -5,7 +5,7 @@ from specx.reports.bench_report import BenchReport, DocumentFacts, Section
 from specx.reports.findings import Figure, Findings, Series, Table
 
 LENGTHS = (1024, 4096, 16384)
-METHODS = tuple(f"method-{number}" for number in range(9)) + ("<b>&\"'$x$",)
+METHODS = (*(f"method-{number}" for number in range(9)), "<b>&\"'$x$")
 HOSTILE = "<script>alert('&')</script>"
 
 
@@ -37,7 +37,11 @@ STACKED = Figure(
     "A step",
     "input, tokens",
     "milliseconds",
-    (Series("drafting", LENGTHS, (1.0, 2.0, 3.0)), Series("keep", LENGTHS, (0.5, 0.5, 0.5))),
+    (
+        Series("drafting", LENGTHS, (1.0, 2.0, 3.0)),
+        Series("keep", LENGTHS, (0.5, 0.5, 0.5)),
+        Series("host", LENGTHS, (0.2, 0.3, 0.4)),
+    ),
     kind="stacked",
     log_x=True,
 )

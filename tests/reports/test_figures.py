@@ -123,8 +123,12 @@ def test_bars_carry_their_numbers_and_long_names_are_slanted() -> None:
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
-    drafting, keep = compose(STACKED, looks_of([STACKED])).axes[0].containers
-    assert [bar.get_y() for bar in keep] == [bar.get_height() for bar in drafting] == [1, 2, 3]
+    bars = compose(STACKED, looks_of([STACKED])).axes[0].containers
+    assert [[bar.get_y() for bar in part] for part in bars] == [
+        [0, 0, 0],
+        [1, 2, 3],
+        [1.5, 2.5, 3.5],
+    ]
 
 
 def test_bars_of_a_category_stand_beside_each_other() -> None:

@@ -65,6 +65,7 @@ def test_descriptions() -> None:
     assert describe(STACKED) == (
         "Stacked bars: milliseconds by input, tokens. "
         "drafting: 1.00 at 1K, 2.00 at 4K, 3.00 at 16K. "
-        "keep: 0.500 at 1K, 0.500 at 4K, 0.500 at 16K."
+        "keep: 0.500 at 1K, 0.500 at 4K, 0.500 at 16K. "
+        "host: 0.200 at 1K, 0.300 at 4K, 0.400 at 16K."
     )
     assert "prefill: 1.00 at method-0, 2.00 at method-1," in describe(BARS)
