@@ -22,21 +22,20 @@ def to_json_line(report: Any) -> str:
     return _escape(json.dumps(report, ensure_ascii=False, allow_nan=False))
 
 
-def to_json_folded(report: Any, indent: str = "") -> str:
-    """One object over several lines, where what is short or a list of plain values has one line."""
-    line = to_json_line(report)
-    if not _is_nested(report) and (isinstance(report, list) or len(line) <= FOLDED_WIDTH):
-        return line
+def to_json_folded(value: Any, indent: str = "") -> str:
+    """An object over several lines, of which a list of plain values takes one, however long, and
+    so does a short object of plain values. ``indent``: of the line it begins in."""
+    if not _is_nested(value):
+        line = to_json_line(value)
+        if not isinstance(value, dict) or len(line) <= FOLDED_WIDTH:
+            return line
     deeper = indent + "  "
-    if isinstance(report, dict):
-        items = [
-            f"{to_json_line(name)}: {to_json_folded(item, deeper)}" for name, item in report.items()
-        ]
-    elif isinstance(report, list):
-        items = [to_json_folded(item, deeper) for item in report]
+    if isinstance(value, dict):
+        opening, closing = "{}"
+        items = [f"{to_json_line(key)}: {to_json_folded(value[key], deeper)}" for key in value]
     else:
-        return line
-    opening, closing = "{}" if isinstance(report, dict) else "[]"
+        opening, closing = "[]"
+        items = [to_json_folded(item, deeper) for item in value]
     return f"{opening}\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}{closing}"
 
 

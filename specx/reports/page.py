@@ -6,8 +6,8 @@ from importlib.resources import files
 
 from specx.reports.bench_facts import (
     documents_line,
-    figure_name,
     facts,
+    figure_name,
     looks,
     runs_line,
 )
@@ -87,7 +87,7 @@ def _contents(sections: tuple[Section, ...]) -> Iterator[str]:
 
 def _measured_on(report: BenchReport) -> Iterator[str]:
     yield '<section id="measured-on">\n<h2>What was measured on what</h2>'
-    yield f'<h3>Command</h3>\n<pre class="command"><code>{_text(report.command)}</code></pre>'
+    yield f'<h3>Command</h3>\n<pre class="command"><code>{_words(report.command)}</code></pre>'
     if report.methods:
         yield f"<h3>Methods</h3>\n{_methods(report)}"
     yield "<h3>Hardware and versions</h3>"
@@ -99,21 +99,26 @@ def _measured_on(report: BenchReport) -> Iterator[str]:
     yield "</section>"
 
 
+def _words(command: str) -> str:
+    """A long command is broken between its words, not inside ``--option``."""
+    return " ".join(f"<span>{_text(word)}</span>" for word in command.split(" "))
+
+
 def _methods(report: BenchReport) -> str:
     chosen = looks(report)
     rows = "\n".join(
-        f'<tr><th scope="row">{_text(name)}</th><td>{_swatch(chosen.get(name))}</td>'
+        f'<tr><th scope="row">{_swatch(chosen.get(name))}{_text(name)}</th>'
         f'<td class="prose">{_text(about)}</td></tr>'
         for name, about in report.methods.items()
     )
-    head = '<th scope="col">method</th><th scope="col">in figures</th><th scope="col">what</th>'
+    head = '<th scope="col">method</th><th scope="col">what</th>'
     return _scroll("Methods", f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>")
 
 
 def _swatch(look: Look | None) -> str:
-    """A piece of the line that stands for the method."""
+    """A piece of the line that stands for the method; as much room for one that is not drawn."""
     if look is None:
-        return ""
+        return '<span class="swatch"></span>'
     dash = {"-": "", "--": ' stroke-dasharray="6 3"', ":": ' stroke-dasharray="2 2"'}[look.dash]
     colour = f"var(--series-{LIGHT.series.index(look.colour)})"
     return (
@@ -164,7 +169,7 @@ def _table(table: Table) -> str:
     numeric = [is_numeric(tuple(column)) for column in zip(*table.rows, strict=True)]
     numeric = numeric or [False] * len(table.columns)
     head = "".join(
-        f'<th scope="col"{_number_class(is_number)}>{_text(name)}</th>'
+        f'<th scope="col"{_number_class(is_number)}><span>{_text(name)}</span></th>'
         for name, is_number in zip(table.columns, numeric, strict=True)
     )
     rows = "\n".join(_rows(table, numeric))

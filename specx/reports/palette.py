@@ -77,7 +77,7 @@ class Look:
     hatch: str
 
 
-MARKERS = "osD^vPX*<>ph"
+MARKERS = "osD^vPX<>hp"
 DASHES = ("-", "--", ":")
 HATCHES = ("", "////", "....")
 LOOKS = tuple(
