@@ -61,8 +61,11 @@ def _tree_mask(call: AttentionCall) -> Tensor:
 
 
 def _causal_mask(call: AttentionCall, rows: Tensor) -> Tensor:
-    """bool [rows, past + T] for some of the T new tokens. Of a prompt that is read in pieces, what comes behind a piece is not
-    computed, while reading it at once would compute and mask it: kinder to the baseline, too."""
+    """bool [rows, past + T] for some of the T new tokens.
+
+    Of a prompt that is read in pieces, what comes behind a piece is not computed, while reading it
+    at once would compute and mask it: kinder to the baseline, too.
+    """
     assert call.rows is not None
     column = torch.arange(call.past + len(call.rows.places), device=rows.device)
     row = call.past + rows[:, None]
