@@ -83,9 +83,7 @@ def calls_of(monkeypatch, name):
 
     for phase in calls:
         function = getattr(hybrid, f"{phase}_attention")
-        monkeypatch.setattr(
-            f"specx.attention.dispatch.{phase}_attention", counted(phase, function)
-        )
+        monkeypatch.setattr(f"specx.attention.dispatch.{phase}_attention", counted(phase, function))
     run_method(name, tiny_setting(max_new_tokens=9), tiny_case(30))
     return calls
 
