@@ -25,6 +25,9 @@ COMPILING = 4  # tokens that transformers writes before it is timed, where it co
 class Stock:
     """``generate`` of transformers, with its own attention and cache; it reads the prompt itself.
 
+    Steps are those after the first, which reads the prompt; where it verifies drafts as well, they
+    are not counted, and the time in which the draft reads the prompt is in ``prefill_s``.
+
     ``options``: extra arguments of ``generate`` for a pair and so many tokens of prompt and output.
     ``drafts``: whether the profile's draft is among them. ``compiles``: whether on a GPU
     transformers compiles the model for this number of tokens.

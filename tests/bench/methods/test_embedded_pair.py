@@ -20,9 +20,9 @@ NAMES = (
 
 @cache
 def runs() -> dict[str, Run]:
-    """Twelve tokens of output behind 500 of a generated report, by every method."""
+    """24 tokens of output behind 500 of a generated report, by every method."""
     torch.set_num_threads(1)
-    profile = without_fallback(with_output(load_profile("mini").on("cpu"), 12))
+    profile = without_fallback(with_output(load_profile("mini").on("cpu"), 24))
     pair = load_pair(profile, "specextend", torch.device("cpu"))
     documents = tuple(generated_documents(1, 600, 0))
     methods = tuple(find_methods(NAMES, profile))
@@ -46,3 +46,12 @@ def test_what_reads_the_prompt_itself_says_how_long_it_took():
     took = {name: run.prefill_s["target_prefill"] for name, run in runs().items()}
     assert took["plain"] < took["hf-generate"]
     assert took["specextend"] < took["specextend-hta-flash"]
+
+
+def test_drafts_save_steps_where_the_target_copies():
+    assert runs()["hf-assisted"].prefilled > 5  # drafts are verified while the prompt is read
+    for name in ("hf-assisted", "prompt-lookup", "chain", "specextend"):
+        assert runs()[name].acceptance_length > 1.5, name
+    for name in ("plain", "hf-generate", "hf-static"):
+        assert runs()[name].acceptance_length == 1.0
+        assert runs()[name].steps == 23

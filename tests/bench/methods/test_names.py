@@ -92,6 +92,6 @@ def test_without_a_draft_few_methods_run():
 
 def test_masked_attention_is_not_compiled():
     profile = tiny_setting().profile.model_copy(update={"compile": True})
-    find_methods("tree,specextend", profile)
+    find_methods("tree,specextend,tree-flash", profile)
     with pytest.raises(UsageError, match="set compile: false in profile tiny"):
         find_methods("tree-hta", profile)
