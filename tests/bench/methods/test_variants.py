@@ -8,6 +8,7 @@ import torch
 from specx.attention import hybrid
 from specx.bench.methods import METHODS
 from specx.bench.methods.catalog import VARIANTS, find_method
+from specx.decoding.methods import with_layer
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [
@@ -140,3 +141,18 @@ def test_what_a_name_makes_of_the_profile(name, expected):
 
 def test_every_method_says_what_it_is():
     assert all(method.about and method.name == name for name, method in METHODS.items())
+
+
+def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
+    asked = []
+
+    def measured(profile, pair, kind, listener, window):  # noqa: ARG001
+        asked.append(profile.draft_cache.layer)
+        listener.phase("measuring")
+        return with_layer(profile, 1)
+
+    monkeypatch.setattr("specx.bench.methods.layer.resolve_layer", measured)
+    setting = tiny_setting()
+    drafter = find_method("specextend:layer=auto").drafter(setting)(100)
+    assert asked == ["auto"]
+    assert drafter.watch == 1
