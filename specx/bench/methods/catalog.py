@@ -84,6 +84,7 @@ def _with_settings(variant: Variant, name: MethodName) -> Variant:
 
 def _about(about: str, name: MethodName) -> str:
     changes = [
-        f"{'with' if sign == '+' else 'without'} {component}" for sign, component in name.components
+        f"{'with' if sign == '+' else 'without'} {COMPONENTS[key].about}"
+        for sign, key in name.components
     ]
     return ", ".join([about, *changes, *name.settings])

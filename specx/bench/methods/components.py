@@ -9,8 +9,9 @@ from specx.errors import UsageError
 
 @dataclass(frozen=True)
 class Component:
-    """``found``: whether a variant has it, None where that is up to the profile. ``put``: the
-    variant with it or without it."""
+    """``about``: what it is called in a sentence. ``found``: whether a variant has it, None where
+    that is up to the profile. ``put``: the variant with it or without it.
+    """
 
     about: str
     found: Callable[[Variant], bool | None]
@@ -29,17 +30,17 @@ COMPONENTS = {
     "cmr": _remembering("cross-model", "cross-model retrieval"),
     "streaming": _remembering("streaming", "the first and the latest chunks"),
     "hta": Component(
-        "hybrid tree attention in verification, instead of one mask over everything",
+        "hybrid tree attention",
         lambda variant: variant.hybrid,
         lambda variant, wanted: replace(variant, hybrid=wanted),
     ),
     "flash": Component(
-        "flash attention while the prompt is read, instead of scores written out under a mask",
+        "flash attention in prefill",
         lambda variant: variant.flash,
         lambda variant, wanted: replace(variant, flash=wanted),
     ),
     "window": Component(
-        "the draft reads the prompt in a sliding window",
+        "a sliding window in the draft's prefill",
         lambda variant: variant.windowed,
         lambda variant, wanted: replace(variant, windowed=wanted),
     ),

@@ -156,3 +156,8 @@ def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
     drafter = find_method("specextend:layer=auto").drafter(setting)(100)
     assert asked == ["auto"]
     assert drafter.watch == 1
+
+
+def test_a_variant_says_how_it_differs():
+    about = find_method("tree-hta+cmr:every=3").about
+    assert about.endswith(", without hybrid tree attention, with cross-model retrieval, every=3")
