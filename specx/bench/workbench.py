@@ -4,17 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from specx.bench.cases import Case, make_cases
+from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Run, Setting
 from specx.decoding.loop import read_beginning
 from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.document import Document
-from specx.documents.instruct import Instruct
 from specx.documents.prompt import PromptKind
-from specx.profile import DigestPrompt, Profile
+from specx.profile import Profile
 
 WARM_UP_TOKENS = 16
 
@@ -67,10 +65,7 @@ class Workbench:
 
     def kind(self, task: str) -> PromptKind:
         """How the target is asked to do ``task``."""
-        prompt, tokenizer = self.profile.prompt, self.pair.target.tokenizer
-        if isinstance(prompt, DigestPrompt):
-            return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
-        return Instruct(tokenizer, prompt.instruction)
+        return prompt_kind(self.profile, self.pair.target.tokenizer, task)
 
     def cases(self, length: int, task: str) -> list[Case]:
         """The same every time. Raises UsageError where no document is long enough."""

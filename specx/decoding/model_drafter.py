@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall, single_sets, words_for
+from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
@@ -23,12 +23,14 @@ from specx.records import PrefillProgress
 class DraftPlan:
     """How a model drafts: the tree it grows and what it remembers.
 
-    ``memory``: chooses the chunks it works on; None where it sees everything.
+    ``memory``: chooses the chunks it works on; None where it sees everything. ``watched``: the
+    draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
     memory: Memory | None
+    watched: Watched | None = None
 
 
 class ModelDrafter:
@@ -71,7 +73,12 @@ class ModelDrafter:
         for start in range(0, len(prompt), chunk):
             tokens = prompt[start : start + chunk]
             positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = AttentionCall("prefill", past=start, window=self.plan.cache.window)
+            call = AttentionCall(
+                "prefill",
+                past=start,
+                window=self.plan.cache.window,
+                watched=self.plan.watched,
+            )
             forward(self.model, tokens, positions, store, call, logits_of=1)
             store.commit(len(tokens))
             yield PrefillProgress("draft", start + len(tokens), len(prompt))
@@ -81,7 +88,7 @@ class ModelDrafter:
     def grow(self, root: Tensor) -> TokenTree:
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
-        levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
+        levels = [best_continuations(self.read_pending(), self._forbidden, weights, plan.nodes)]
         gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
         while len(levels) < plan.depth:
@@ -114,7 +121,7 @@ class ModelDrafter:
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def _read_pending(self) -> Tensor:
+    def read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
@@ -122,7 +129,13 @@ class ModelDrafter:
         """
         working = self.cache.working
         rows = torch.arange(len(self._pending), device=self._pending.device)
-        call = AttentionCall("tree", past=0, prefix=working.length, visible=self._chain_visible)
+        call = AttentionCall(
+            "tree",
+            past=0,
+            prefix=working.length,
+            visible=self._chain_visible,
+            watched=self.plan.watched,
+        )
         logits = forward(
             self.model,
             self._pending,
