@@ -7,6 +7,7 @@ from typing import Protocol
 
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting, run_drafter
+from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.profile import Profile
@@ -45,9 +46,11 @@ class Engine:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
 
     def run(self, setting: Setting, case: Case) -> Run:
-        profile = self.change(setting.profile)
-        make = partial(make_drafter, self.method, profile, setting.pair)
-        return run_drafter(self.name, make, setting, case)
+        return run_drafter(self.name, self.drafter(setting), setting, case)
+
+    def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
+        """What makes its drafter, given the most tokens that prompt and output can have."""
+        return partial(make_drafter, self.method, self.change(setting.profile), setting.pair)
 
 
 METHODS: dict[str, BenchMethod] = {

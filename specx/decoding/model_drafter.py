@@ -81,7 +81,7 @@ class ModelDrafter:
     def grow(self, root: Tensor) -> TokenTree:
         plan = self.plan.tree
         weights = torch.zeros(1, device=root.device)
-        levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
+        levels = [best_continuations(self.read_pending(), self._forbidden, weights, plan.nodes)]
         gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
         while len(levels) < plan.depth:
@@ -114,7 +114,7 @@ class ModelDrafter:
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def _read_pending(self) -> Tensor:
+    def read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
