@@ -55,7 +55,7 @@ def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Dra
 
     Raises UsageError when there is none.
     """
-    found = [
+    found: list[DraftingMethod] = [
         method
         for method in methods
         if isinstance(method, DraftingMethod)
