@@ -12,7 +12,7 @@ from specx.documents.prompt import Prompt, PromptKind, encode_text
 from specx.errors import UsageError
 
 DIGITS = 10
-ROOM = 96  # tokens: more than the paragraph of a needle has
+JOINT = 8  # tokens: more than a paragraph adds to a prompt beside its own
 LEAD = "The registration number of the northern archive is {}."
 REST = "It has been kept there since the building was opened to the public."
 
@@ -37,13 +37,15 @@ def hide(kind: PromptKind, tokenizer: Any, case: Case, depth: float) -> Needle:
     The number is random, the same for the same document and depth. Raises UsageError for a
     document that is too short to hide anything in.
     """
-    shorter = beginning(kind, case.document, case.length - ROOM)
+    number = random_number(f"{case.name} {depth}")
+    lead = LEAD.format(number)
+    paragraph = Paragraph(f"{lead} {REST}", page=None)
+    room = len(encode_text(tokenizer, [paragraph.text])[0]) + JOINT
+    shorter = beginning(kind, case.document, case.length - room) if case.length > room else None
     if shorter is None:
         raise UsageError(f"nothing can be hidden in a document of {label(case.length)} tokens")
     kept = first_paragraphs(case.document, shorter.units[-1].paragraph + 1)
-    number = random_number(f"{case.name} {depth}")
-    lead = LEAD.format(number)
-    document, place = insert(kept, Paragraph(f"{lead} {REST}", page=None), depth)
+    document, place = insert(kept, paragraph, depth)
     prompt = kind.prompts(document, case.length)[0]
     sentence = encode_text(tokenizer, [lead])[0]
     quote = (*_opening(kind, prompt, place), *sentence)
