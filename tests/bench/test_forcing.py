@@ -1,12 +1,16 @@
 """Expectations are those of the models on the whole text at once, whatever the engine does."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from specx.bench.forcing import force, model_drafting
 from specx.bench.methods import METHODS
 from specx.bench.runs import Setting
+from specx.decoding.drafter import Drafter
 from specx.decoding.loop import read_beginning
+from specx.decoding.target import Target
 from specx.errors import UsageError
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.tiny import make_model
@@ -39,6 +43,35 @@ def test_a_draft_that_forgets_expects_something_else() -> None:
     expected = list(force(METHODS["streaming"], setting, PROMPT, OUTPUT))
     draft = at_once(seed=1)
     assert (torch.stack([e.draft for e in expected]) - draft).abs().max() > 0.1
+
+
+class Recorded:
+    """Streaming, with the length of what the draft has read at each retrieval."""
+
+    name = "recorded"
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
+        def make(tokens: int) -> Drafter:
+            drafter = METHODS["streaming"].drafter(setting)(tokens)
+            retrieve = drafter.retrieve
+
+            def recorded(target: Target) -> None:
+                self.lengths.append(int(drafter.cache.store.length))
+                retrieve(target)
+
+            drafter.retrieve = recorded
+            return drafter
+
+        return make
+
+
+def test_retrieval_is_due_after_prefill_and_as_the_profile_says() -> None:
+    method, setting = Recorded(), Setting(PAIR, make_profile(cache=ALL_CHUNKS))
+    list(force(method, setting, PROMPT, OUTPUT[:12]))
+    assert method.lengths == [90, 93, 96, 99]
 
 
 def test_the_target_is_right_about_its_own_output() -> None:

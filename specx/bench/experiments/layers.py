@@ -87,12 +87,22 @@ def _with_recall(bench: Workbench, case: Case, runs: Sequence[Run]) -> Iterator[
         bench.listener.phase(f"watching layer {layer}: {case.name}, {label(case.length)} tokens")
         recall = Recall.empty(bench.pair.target.num_heads)
         for look in watcher.looks(layer, cache.chunk):
-            source = copied[look.place + 2] if look.place + 2 < len(copied) else None
+            source = needed(copied, look)
             if source is not None:
                 recall.count(look, source // cache.chunk, cache.top_k)
         chance = cache.top_k / count_chunks(len(case.ids), cache.chunk)
         facts = {"layer": layer, "chance": min(1.0, chance), **vars(recall)}
         yield replace(run, facts=facts)
+
+
+def needed(copied: Sequence[int | None], look: Look) -> int | None:
+    """The place in the prompt that the draft needs when the target last looked so, if there is one.
+
+    Behind the token that looked comes the one that the target chose and has not read yet; what
+    the draft has to guess first comes behind that.
+    """
+    guessed = look.place + 2
+    return copied[guessed] if guessed < len(copied) else None
 
 
 def _translated(output: Sequence[int], first: int) -> list[int]:

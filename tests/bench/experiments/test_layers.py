@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.bench.experiments.layers import EXPERIMENT, Recall, is_chosen
+from specx.bench.experiments.layers import EXPERIMENT, Recall, is_chosen, needed
 from specx.bench.methods import METHODS
 from specx.bench.runs import Setting
 from specx.bench.watching import Look
@@ -41,6 +41,11 @@ def test_a_chunk_counts_where_retrieval_would_take_it() -> None:
     assert vars(recall) == {"copied": 1, "mean": 1, "max": 0, "heads": [0, 1]}
     recall.count(look, 4, top_k=2)
     assert vars(recall) == {"copied": 2, "mean": 2, "max": 1, "heads": [1, 2]}
+
+
+def test_a_draft_guesses_from_the_second_token_on() -> None:
+    looks = [Look(place, torch.zeros(1, 1)) for place in range(4)]
+    assert [needed([7, 8, None, 10], look) for look in looks] == [None, 10, None, None]
 
 
 def test_the_newest_chunk_is_always_chosen() -> None:
