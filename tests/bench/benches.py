@@ -1,6 +1,5 @@
 """Workbenches that are done in a second or two, and runs made up for conclusions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from specx.bench.cases import generated_documents
@@ -33,7 +32,3 @@ def columns_of(table: Any, *names: str) -> list[tuple[Any, ...]]:
     """Some columns of a table, row by row."""
     places = [table.columns.index(name) for name in names]
     return [tuple(row[place] for place in places) for row in table.rows]
-
-
-def facts(runs: Sequence[Run], name: str) -> list[Any]:
-    return [run.facts[name] for run in runs]
