@@ -49,3 +49,8 @@ def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> s
             total += 1
             same += methods[method][0].output == methods[baseline][0].output
     return f"{same} of {total}" if total else None
+
+
+def gathered(runs: Sequence[Run], fact: str) -> list[Any]:
+    """The values of a fact that is a list in each run, of all runs, one after the other."""
+    return [value for run in runs for value in run.facts[fact]]

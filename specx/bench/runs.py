@@ -26,8 +26,8 @@ class Run:
     ``output``: token ids, the first ``prefilled`` of them decided by prefill. ``decode_s``: seconds
     from when those were there to the last token, so prefill of the target is not in it;
     ``prefill_s``: by model, as far as it was read in this run. ``acceptance_length``: as defined in
-    ``records.py``. ``parts_ms``: medians of each part of a step. ``facts``: what an experiment
-    measures beside.
+    ``records.py``. ``parts_ms``: medians of each part of a step; ``total_s``: seconds of each part
+    in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
     """
 
     method: str
@@ -44,6 +44,7 @@ class Run:
     acceptance_by_position: dict[str, list[float]] = field(default_factory=dict)
     steps: int = 0
     parts_ms: dict[str, float] = field(default_factory=dict)
+    total_s: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     prefilled: int = 1
 
@@ -75,6 +76,7 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
     watch, tally = Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
+    total: dict[str, float] = {}
     first = last = time.perf_counter()
     events = decode_with(setting.pair, setting.profile, make, case.ids, watch, setting.read)
     for event in events:
@@ -85,7 +87,8 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
             output += event.tokens
             tally.add(event)
         elif isinstance(event, Finished):
-            prefill = {part: getattr(event.timings, part) for part in PREFILLS}
+            total = vars(event.timings)
+            prefill = {part: total[part] for part in PREFILLS}
     parts = {
         part: 1e3 * statistics.median(samples)
         for part, samples in watch.samples.items()
@@ -107,4 +110,5 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         acceptance_by_position=tally.acceptance_by_position(),
         steps=tally.steps,
         parts_ms=parts,
+        total_s=total,
     )

@@ -1,5 +1,6 @@
 """A benchmark from what was asked for to what was found."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.models.compiled import compile_layers
 from specx.profile import DigestPrompt, Profile
+from specx.records import Timings
 from specx.reports.bench_report import BenchReport, Section
 from specx.reports.environment import environment
 
@@ -36,7 +38,8 @@ class Scale:
 @dataclass(frozen=True)
 class Request:
     """What is to be measured. ``documents``: none means reports made up from ``seed``; ``tokens``:
-    most tokens of an output, None as the profile says."""
+    most tokens of an output, None as the profile says. ``read_s``: seconds that reading the
+    documents took."""
 
     profile: Profile
     documents: tuple[Document, ...]
@@ -49,6 +52,7 @@ class Request:
     seed: int
     device: str
     scale: Scale | None = None
+    read_s: float = 0.0
 
 
 def prepare(request: Request, listener: Listener) -> Workbench:
@@ -65,7 +69,9 @@ def prepare(request: Request, listener: Listener) -> Workbench:
     longest = max(request.lengths)
     documents = request.documents or tuple(generated_documents(request.most, longest, request.seed))
     listener.phase("loading the models")
+    started = time.perf_counter()
     profile, pair = _models(request, profile, device, longest)
+    loaded = time.perf_counter() - started
     bench = Workbench(
         pair,
         profile,
@@ -75,7 +81,8 @@ def prepare(request: Request, listener: Listener) -> Workbench:
         request.tasks,
         request.repeats,
         request.most,
-        listener,
+        before=Timings(read=request.read_s, load=loaded),
+        listener=listener,
     )
     _check_window(bench)
     bench.all_cases()

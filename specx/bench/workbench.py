@@ -13,6 +13,7 @@ from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.documents.prompt import PromptKind
 from specx.profile import Profile
+from specx.records import Timings
 
 WARM_UP_TOKENS = 16
 
@@ -49,7 +50,9 @@ class Workbench:
 
     ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
     of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
-    and ``control``, or ``instruct``.
+    and ``control``, or ``instruct``. ``shared``: the target reads a prompt once for all methods,
+    so that runs have no prefill of their own. ``before``: seconds that went to reading all
+    documents and loading the pair, 0 where nobody took the time.
     """
 
     pair: Pair
@@ -60,6 +63,8 @@ class Workbench:
     tasks: tuple[str, ...] = ("digest",)
     repeats: int = 1
     most: int = 2
+    shared: bool = True
+    before: Timings = field(default_factory=Timings)
     listener: Listener = field(default_factory=Silent)
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
@@ -90,7 +95,9 @@ class Workbench:
         ]
 
     def setting(self, case: Case) -> Setting:
-        """The target has read the prompt, once for all methods."""
+        """The target has read the prompt, if it does so once for all methods."""
+        if not self.shared:
+            return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
         return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
 

@@ -3,6 +3,7 @@
 import datetime
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -166,6 +167,7 @@ def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -
     from specx.bench.lengths import parse_lengths
 
     experiments = find_experiments(asked.experiments)
+    began = time.perf_counter()
     documents = _read(asked.documents)
     request = session.Request(
         profile,
@@ -179,6 +181,7 @@ def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -
         asked.seed,
         asked.device,
         session.Scale(*asked.scale) if asked.scale else None,
+        time.perf_counter() - began if documents else 0.0,
     )
     sections: list[Section] = []
     started = datetime.datetime.now(datetime.UTC)

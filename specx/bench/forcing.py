@@ -1,0 +1,111 @@
+"""A known text through target and draft, token by token: what each expected at every place."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from specx.bench.methods import BenchMethod
+from specx.bench.runs import Setting
+from specx.decoding.accept import Path
+from specx.decoding.drafter import Drafter
+from specx.decoding.loop import AHEAD
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.target import Target
+from specx.decoding.tree import MAX_ROWS, root_only
+from specx.errors import UsageError
+
+
+@runtime_checkable
+class DraftingMethod(Protocol):
+    """A method whose drafter can be driven by hand."""
+
+    @property
+    def name(self) -> str: ...
+
+    def drafter(self, setting: Setting) -> Callable[[int], Drafter]: ...
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What was expected in the place of ``token``, after all the text before it.
+
+    ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
+    elsewhere; V is that of the model with fewer.
+    """
+
+    token: int
+    target: Tensor
+    draft: Tensor
+
+    @property
+    def draft_is_right(self) -> bool:
+        """Whether the draft would have proposed the token first."""
+        return int(self.draft.argmax()) == self.token
+
+    @property
+    def target_is_right(self) -> bool:
+        return int(self.target.argmax()) == self.token
+
+
+def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[DraftingMethod]:
+    """The methods that draft with a model: only these have an expectation.
+
+    Raises UsageError when there is none.
+    """
+    found: list[DraftingMethod] = [
+        method
+        for method in methods
+        if isinstance(method, DraftingMethod)
+        and isinstance(method.drafter(setting)(1), ModelDrafter)
+    ]
+    if not found:
+        raise UsageError(
+            "this experiment asks drafts for probabilities; name a method that drafts with a "
+            "model, such as specextend"
+        )
+    return found
+
+
+@torch.inference_mode()
+def force(
+    method: DraftingMethod, setting: Setting, prompt: Sequence[int], output: Sequence[int]
+) -> Iterator[Expectation]:
+    """Feed ``output`` behind ``prompt`` and tell what target and draft expected in its place.
+
+    It is decoding with a step for every token: the draft reads what was emitted, retrieves when
+    its policy is due, and the target reads one token behind it. Yields from the second token on:
+    the first is decided before there is a draft.
+    """
+    pair, device = setting.pair, setting.pair.target.device
+    assert pair.draft_allowed is not None
+    longest = len(prompt) + len(output) + AHEAD
+    drafter = method.drafter(setting)(longest)
+    assert isinstance(drafter, ModelDrafter)
+    target = Target(pair.target, pair.target_allowed, longest + MAX_ROWS, drafter.watch)
+    if setting.read is not None:
+        target.restore(setting.read)
+    text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
+    for reading in (target.prefill(text), drafter.prefill(text, target)):
+        for _ in reading:
+            pass
+    drafter.commit(Path.of(tokens[:1]))
+    rows = min(pair.target.vocab_size, len(pair.draft_allowed))
+    forbidden = ~(pair.draft_allowed.to(device)[:rows] & pair.target_allowed[:rows])
+    for place in range(1, len(output)):
+        if drafter.retrieval_due(place - 1):
+            drafter.retrieve(target)
+        drafted = drafter.read_pending()[0, :rows].to(device)
+        verified = target.score(root_only(tokens[place - 1 : place]))[0, :rows]
+        yield Expectation(
+            output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden)
+        )
+        path = Path.of(tokens[place : place + 1])
+        target.keep(path)
+        drafter.commit(path)
+
+
+def _logprobs(logits: Tensor, forbidden: Tensor) -> Tensor:
+    return logits.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)

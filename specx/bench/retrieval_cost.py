@@ -1,0 +1,85 @@
+"""What a retrieval costs on caches of a given shape, without the models that would fill them."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specx.attention.scores import chunk_scores
+from specx.bench.shapes import Shape
+from specx.caches.draft import DraftCache
+from specx.caches.policies import best_chunks
+from specx.caches.preallocated import CacheShape
+from specx.decoding.graphs import runner
+from specx.decoding.stopwatch import Stopwatch
+from specx.profile import DraftCacheSettings
+
+WARM_UP = 5
+REPEATS = 15
+
+
+@dataclass(frozen=True)
+class RetrievalCost:
+    """Milliseconds, medians. ``scores_ms``: scoring all chunks and choosing the best of them;
+    ``cache_ms``: filling the working cache of the draft with them."""
+
+    scores_ms: float
+    cache_ms: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where, and in which number format, the caches are."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+
+def retrieval_cost(
+    target: Shape, draft: Shape, settings: DraftCacheSettings, length: int, place: Place
+) -> RetrievalCost:
+    """On random caches of ``length`` tokens, with the operators that decoding uses."""
+    generator = torch.Generator(place.device).manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(
+            *shape, generator=generator, dtype=place.dtype, device=place.device
+        )  # fmt: skip
+
+    # Whatever the number of layers of the target, retrieval reads one of them.
+    keys = random(target.num_kv_heads, length, target.head_dim)
+    query = random(target.num_heads, target.head_dim)
+    lse = torch.zeros(target.num_heads, device=place.device)
+    tokens = torch.tensor([length], device=place.device)
+    scaling = target.head_dim**-0.5
+
+    def choose() -> Tensor:
+        scores = chunk_scores(query, lse, keys, tokens, scaling, settings.chunk)
+        return best_chunks(scores, tokens, settings.chunk, settings.top_k)
+
+    shape = CacheShape(
+        draft.num_layers, draft.num_kv_heads, draft.head_dim, place.dtype, place.device
+    )
+    halves = torch.arange(draft.head_dim // 2, device=place.device)
+    cache = DraftCache(
+        shape, length, 1e4 ** (-2.0 * halves / draft.head_dim), settings.chunk * settings.top_k
+    )
+    cache.store.storage.copy_(random(*cache.store.storage.shape))
+    cache.store.commit(length)
+    chunks = choose()
+    return RetrievalCost(
+        scores_ms=median_ms(choose, place.device),
+        cache_ms=median_ms(lambda: cache.choose(chunks, settings.chunk), place.device),
+    )
+
+
+def median_ms(work: Callable[[], object], device: torch.device) -> float:
+    """Median milliseconds of work that is run as the parts of a step are."""
+    watch, run = Stopwatch(device), runner(device)
+    for _ in range(WARM_UP + REPEATS):
+        with watch.part("retrieval"):
+            run("retrieval", work)
+    watch.finish()
+    return 1e3 * statistics.median(watch.samples["retrieval"][WARM_UP:])

@@ -1,0 +1,83 @@
+"""Parts add up, and each is where it belongs."""
+
+import pytest
+
+from specx.bench.experiments.breakdown import (
+    BEFORE,
+    DECODING,
+    EXPERIMENT,
+    PREFILL,
+    ms_per_token,
+    s_per_document,
+)
+from specx.records import Timings
+from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
+
+TOTAL = vars(
+    Timings(
+        target_prefill=3.0,
+        draft_prefill=0.5,
+        drafting=0.25,
+        verification=0.5,
+        keep=0.05,
+        retrieval=0.1,
+        host=0.4,
+        total=4.8,
+    )
+)
+RUN = made_up(  # 100 tokens in a second
+    "specextend",
+    total_s=TOTAL,
+    parts_ms={"verification": 10.0, "retrieval": 2.0},
+    facts={"tokenize": 0.2},
+)
+
+
+def test_per_token_the_parts_are_all_of_decoding() -> None:
+    parts = ms_per_token(RUN)
+    assert tuple(parts) == DECODING
+    assert parts["verification"] == pytest.approx(5.0)
+    assert parts["host"] == pytest.approx(1.0)  # not what the caches took before
+    assert sum(parts.values()) == pytest.approx(1e3 * RUN.decode_s / 100)
+
+
+def test_per_document_what_is_unknown_is_left_out() -> None:
+    parts = s_per_document(RUN)
+    assert tuple(parts) == ("tokenize", *PREFILL, *DECODING)
+    assert sum(parts.values()) == pytest.approx(0.2 + 4.8)
+
+
+def test_tables_and_bars() -> None:
+    findings = EXPERIMENT.conclude([made_up("plain", total_s=TOTAL, parts_ms={}), RUN])
+    token, document, overhead = findings.tables
+    assert columns_of(token, "method", "sum") == [
+        ("plain", pytest.approx(10.0)),
+        ("specextend", pytest.approx(10.0)),
+    ]
+    assert columns_of(document, "read", "tokenize") == [(None, None), (None, 0.2)]
+    columns = "method", "one retrieval, ms", "share of decoding", "of one verification"
+    assert columns_of(overhead, *columns) == [("specextend", 2.0, 0.1, 0.2)]
+    assert "takes 2.00 ms, and all of them 10.0% of the time" in findings.sentences[-1]
+    assert [figure.kind for figure in findings.figures] == ["stacked", "stacked"]
+    assert {len(series.y) for figure in findings.figures for series in figure.series} == {2}
+
+
+def test_methods_that_time_no_parts_have_none() -> None:
+    assert EXPERIMENT.conclude([made_up("hf-generate")]).tables == ()
+
+
+def test_a_measurement_has_its_own_prefill() -> None:
+    before = Timings(read=0.5, load=2.0)
+    runs = list(EXPERIMENT.measure(tiny_bench(before=before)))
+    decoded = [run for run in runs if run.task != "shapes"]
+    assert [run.method for run in decoded] == ["plain", "specextend"]
+    for run in decoded:
+        assert set(run.facts) == set(BEFORE)
+        assert (run.facts["read"], run.facts["load"]) == (0.5, 2.0)
+        assert run.total_s["target_prefill"] > 0
+        parts = sum(run.total_s[part] for part in (*PREFILL, *DECODING))
+        assert parts == pytest.approx(run.total_s["total"])
+    assert decoded[1].total_s["retrieval"] > 0 == decoded[0].total_s["retrieval"]
+    shapes = EXPERIMENT.conclude(runs).tables[-1]
+    assert [row[0] for row in shapes.rows] == ["llama-3.1-8b", "vicuna-7b", "llama-3.1-70b"]
+    assert all(row[-1] > 0 for row in shapes.rows)

@@ -1,0 +1,104 @@
+"""Expectations are those of the models on the whole text at once, whatever the engine does."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from specx.bench.forcing import force, model_drafting
+from specx.bench.methods import METHODS
+from specx.bench.runs import Setting
+from specx.decoding.drafter import Drafter
+from specx.decoding.loop import read_beginning
+from specx.decoding.target import Target
+from specx.errors import UsageError
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.tiny import make_model
+
+PROMPT, OUTPUT = make_prompt(90), make_prompt(20, seed=1)
+PAIR = pair_of(loaded(), loaded(seed=1))
+ALL_CHUNKS = {"chunk": 16, "top_k": 16, "sink": 1, "every": 3, "layer": 0, "window": None}
+
+
+def at_once(seed: int) -> torch.Tensor:
+    """Log probabilities behind each token of the output but the last, by transformers alone."""
+    with torch.no_grad():
+        logits = make_model("llama", seed)(torch.tensor([[*PROMPT, *OUTPUT]])).logits[0]
+    return logits[len(PROMPT) : -1].log_softmax(-1)
+
+
+@pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
+def test_what_both_models_expect(method: str) -> None:
+    """With room for the whole text every policy lets the draft see everything."""
+    setting = Setting(PAIR, make_profile(cache=ALL_CHUNKS))
+    expected = list(force(METHODS[method], setting, PROMPT, OUTPUT))
+    assert [each.token for each in expected] == OUTPUT[1:]
+    target, draft = at_once(seed=0), at_once(seed=1)
+    torch.testing.assert_close(torch.stack([e.target for e in expected]), target, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.stack([e.draft for e in expected]), draft, atol=1e-4, rtol=0)
+
+
+def test_a_draft_that_forgets_expects_something_else() -> None:
+    setting = Setting(PAIR, make_profile(cache={**ALL_CHUNKS, "top_k": 2}))
+    expected = list(force(METHODS["streaming"], setting, PROMPT, OUTPUT))
+    draft = at_once(seed=1)
+    assert (torch.stack([e.draft for e in expected]) - draft).abs().max() > 0.1
+
+
+class Recorded:
+    """Streaming, with the length of what the draft has read at each retrieval."""
+
+    name = "recorded"
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
+        def make(tokens: int) -> Drafter:
+            drafter = METHODS["streaming"].drafter(setting)(tokens)
+            retrieve = drafter.retrieve
+
+            def recorded(target: Target) -> None:
+                self.lengths.append(int(drafter.cache.store.length))
+                retrieve(target)
+
+            drafter.retrieve = recorded
+            return drafter
+
+        return make
+
+
+def test_retrieval_is_due_after_prefill_and_as_the_profile_says() -> None:
+    method, setting = Recorded(), Setting(PAIR, make_profile(cache=ALL_CHUNKS))
+    list(force(method, setting, PROMPT, OUTPUT[:12]))
+    assert method.lengths == [90, 93, 96, 99]
+
+
+def test_the_target_is_right_about_its_own_output() -> None:
+    profile = make_profile()
+    own = run(PAIR, profile, "plain", PROMPT).tokens
+    read = read_beginning(PAIR, PROMPT)
+    expected = list(force(METHODS["specextend"], Setting(PAIR, profile, read=read), PROMPT, own))
+    assert all(each.target_is_right for each in expected)
+    assert not all(each.draft_is_right for each in expected)
+
+
+def test_forbidden_ids_are_never_expected() -> None:
+    pair = pair_of(loaded(), loaded(seed=1))
+    pair.draft_allowed[200:] = False
+    try:
+        expected = list(force(METHODS["tree"], Setting(pair, make_profile()), PROMPT, [5, 6, 7]))
+    finally:
+        pair.draft_allowed[200:] = True
+    for each in expected:
+        assert each.draft[200:].isneginf().all()
+        assert each.target[200:].isneginf().all()
+        assert each.draft.exp().sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_methods_without_a_model_that_drafts() -> None:
+    setting = Setting(PAIR, make_profile())
+    found = model_drafting([METHODS["plain"], METHODS["streaming"]], setting)
+    assert [method.name for method in found] == ["streaming"]
+    with pytest.raises(UsageError, match="such as specextend"):
+        model_drafting([METHODS["plain"]], setting)
