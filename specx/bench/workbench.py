@@ -45,7 +45,8 @@ class Workbench:
 
     ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
     of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
-    and ``control``, or ``instruct``.
+    and ``control``, or ``instruct``. ``larger``: the same target with a larger draft, where one
+    was given.
     """
 
     pair: Pair
@@ -56,6 +57,7 @@ class Workbench:
     tasks: tuple[str, ...] = ("digest",)
     repeats: int = 1
     most: int = 2
+    larger: Pair | None = None
     listener: Listener = field(default_factory=Silent)
 
     def kind(self, task: str) -> PromptKind:
@@ -84,14 +86,21 @@ class Workbench:
         return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
 
     def alternate(
-        self, cases: Sequence[Case], methods: Sequence[BenchMethod] | None = None
+        self,
+        cases: Sequence[Case],
+        methods: Sequence[BenchMethod] | None = None,
+        *,
+        share_prefill: bool = True,
     ) -> Iterator[Run]:
         """Every method on every case, in turn within each repetition, so that a machine that
-        slows down slows all of them. Before the first case each method runs once, uncounted."""
+        slows down slows all of them. Before the first case each method runs once, uncounted.
+
+        ``share_prefill``: the target reads a prompt once for all methods, not in each run.
+        """
         methods = self.methods if methods is None else methods
         cold = True
         for case in cases:
-            setting = self.setting(case)
+            setting = self.setting(case) if share_prefill else Setting(self.pair, self.profile)
             if cold:
                 self._warm_up(methods, setting, case)
                 cold = False
