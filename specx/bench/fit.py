@@ -77,7 +77,7 @@ class Fit:
 def fit(samples: Sequence[Sample]) -> Fit:
     """Least squares of both formulas over at least one sample.
 
-    Where samples do not tell terms apart (one length, say), the smallest coefficients are taken.
+    What does not vary among the samples (one length, say) gets no weight.
     """
     return Fit(
         _least_squares(samples, acceptance_features, [sample.acceptance for sample in samples]),
@@ -100,8 +100,12 @@ def _least_squares(
     values: Sequence[float],
 ) -> tuple[float, ...]:
     rows = [features(sample.setting, sample.length) for sample in samples]
-    matrix = torch.tensor(rows, dtype=torch.float64)
-    scale = matrix.abs().amax(0).clamp(min=1.0)  # columns differ by 10⁴: keep the rank decidable
-    right = torch.tensor(values, dtype=torch.float64)[:, None]
-    found = torch.linalg.lstsq(matrix / scale, right, driver="gelsd").solution[:, 0] / scale
-    return tuple(found.tolist())
+    matrix = torch.tensor(rows, dtype=torch.float64)[:, 1:]  # the constant comes last, by itself
+    right = torch.tensor(values, dtype=torch.float64)
+    # Around their means, so that what does not vary (one length, say) is left to the constant.
+    middle, level = matrix.mean(0), right.mean()
+    scale = (matrix - middle).abs().amax(0).clamp(min=1e-9)  # the terms differ by 10⁴
+    varied = (matrix - middle) / scale
+    slopes = torch.linalg.lstsq(varied, (right - level)[:, None], driver="gelsd").solution[:, 0]
+    weights = slopes / scale
+    return (float(level - weights @ middle), *weights.tolist())

@@ -38,6 +38,12 @@ def test_one_length_is_enough_for_that_length() -> None:
         assert found.step_s(setting, 4096) == pytest.approx(step_s(setting, 4096))
 
 
+def test_what_does_not_vary_gets_no_weight() -> None:
+    found = fit(samples(4096))
+    assert found.acceptance_terms[-1] == found.cost_terms[-1] == 0.0
+    assert found.step_s(SETTINGS[0], 65536) == found.step_s(SETTINGS[0], 4096)
+
+
 def test_the_fastest_is_recommended() -> None:
     found = fit(samples(1024, 4096)).recommend(SETTINGS, 8192)
     fastest = max(SETTINGS, key=lambda s: acceptance(s, 8192) / step_s(s, 8192))

@@ -166,9 +166,12 @@ def _rows(sweep: Sweep, length: int, fitted: Fit | None) -> Iterator[tuple[Cell,
 
 
 def _recommended(sweep: Sweep, length: int) -> Iterator[tuple[Cell, ...]]:
-    """What the fit recommends, with this length among its samples and without it."""
-    best = sweep.best(length)
-    for name, samples in (("all lengths", sweep.samples), ("others", sweep.without(length))):
+    """What the fit recommends, with this length among its samples and, where two others tell what
+    length does, without it."""
+    best, sources = sweep.best(length), {"all lengths": sweep.samples}
+    if len(sweep.lengths) > 2:
+        sources["others"] = sweep.without(length)
+    for name, samples in sources.items():
         if len(samples) >= FEWEST_SAMPLES:
             found = sweep.at(length)[fit(samples).recommend(list(sweep.at(length)), length)]
             yield (
