@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from specx.documents.detokenize import Detokenizer
@@ -12,8 +12,8 @@ from specx.documents.sentences import split_sentences
 def sentence_numbers(tokenizer: Any, ids: Sequence[int], longest: int) -> list[int]:
     """For each token the number of its sentence, counted from 0.
 
-    An added token (a paragraph's marker, the end of a turn) begins a sentence. What has more than
-    ``longest`` tokens is cut after so many.
+    An added token (a paragraph's marker, the end of a turn) begins a sentence, several in a row
+    begin one. What has more than ``longest`` tokens is cut after so many.
     """
     added = set(tokenizer.added_tokens_decoder)
     numbers: list[int] = []
@@ -25,8 +25,11 @@ def sentence_numbers(tokenizer: Any, ids: Sequence[int], longest: int) -> list[i
 
 
 def _stretches(ids: Sequence[int], added: set[int]) -> Iterator[Sequence[int]]:
-    """The ids, cut in front of every added token."""
-    starts = [place for place, token in enumerate(ids) if place == 0 or token in added]
+    """The ids, cut in front of added tokens."""
+    starts = [0]
+    for place, (before, token) in enumerate(pairwise(ids), start=1):
+        if token in added and before not in added:
+            starts.append(place)
     for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
         yield ids[start:end]
 

@@ -89,9 +89,12 @@ def _drafter(setting: Setting, numbers: Sequence[int], max_tokens: int) -> Draft
 
 def with_output(numbers: Sequence[int], max_tokens: int, chunk: int) -> list[int]:
     """Sentence numbers of prompt and output: what will be written counts as chunks of fixed size,
-    because nobody knows yet where its sentences end."""
-    output = range(max_tokens - len(numbers))
-    return [*numbers, *(numbers[-1] + 1 + place // chunk for place in output)]
+    because nobody knows yet where its sentences end. The first goes on behind the prompt's last
+    sentence, as far as a chunk reaches: the request and the beginning of the answer."""
+    last = numbers[-1]
+    shared = max(0, chunk - numbers.count(last))
+    rest = range(max_tokens - len(numbers) - shared)
+    return [*numbers, *shared * [last], *(last + 1 + place // chunk for place in rest)][:max_tokens]
 
 
 def fixed_settings(cache: DraftCacheSettings, chunk: int) -> dict[str, int]:

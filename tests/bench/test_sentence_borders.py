@@ -28,6 +28,8 @@ def test_a_sentence_begins_with_the_space_in_front_of_it() -> None:
 
 def test_added_tokens_begin_sentences() -> None:
     assert pieces("<p0>No end here<p1>One. Two.") == ["<p0>No end here", "<p1>One.", " Two."]
+    assert pieces("One. Two<p0><p1>") == ["One.", " Two", "<p0><p1>"]
+    assert pieces("<p0><p1>Three.") == ["<p0><p1>Three."]
 
 
 def test_characters_of_several_tokens() -> None:

@@ -53,7 +53,9 @@ def test_nothing_beyond_the_text_is_chosen() -> None:
 
 
 def test_output_counts_as_chunks() -> None:
-    assert with_output([0, 0, 1], 8, 2) == [0, 0, 1, 2, 2, 3, 3, 4]
+    assert with_output([0, 0, 1], 9, 2) == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert with_output([0, 1, 1, 1], 8, 2) == [0, 1, 1, 1, 2, 2, 3, 3]
+    assert with_output([0], 3, 8) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("every", [1, 3])
