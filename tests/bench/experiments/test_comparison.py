@@ -6,11 +6,11 @@ from tests.bench.experiments.benches import made_run, tiny_bench
 
 
 def test_methods_that_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "COMPARED", ("plain", "hf-generate", "tree", "specextend"))
+    monkeypatch.setattr(comparison, "COMPARED", ("plain", "unknown", "tree", "specextend"))
     runs = list(EXPERIMENT.measure(tiny_bench(200)))
     assert [run.method for run in runs] == ["plain", "tree", "specextend"]
     findings = EXPERIMENT.conclude(runs)
-    assert findings.sentences[-1] == "Not run here: hf-generate."
+    assert findings.sentences[-1] == "Not run here: unknown."
     assert [row[-1] for row in findings.tables[0].rows] == 3 * ["1 of 1"]
 
 
