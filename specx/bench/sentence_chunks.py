@@ -56,10 +56,15 @@ class SentenceMemory:
 
 @dataclass(frozen=True)
 class SentenceChunks:
-    """``specextend`` that retrieves sentences, in a working cache of the same size."""
+    """``specextend`` that retrieves sentences, in a working cache of the same size.
 
-    name: str = "sentences"
-    about: str = "specextend with chunks that end where sentences end"
+    ``even``: instead of sentences, as many chunks of their mean size. All else is the same, the
+    request as a chunk of its own too, so that what is left is where the borders are.
+    """
+
+    name: str
+    about: str
+    even: bool = False
 
     def check(self, profile: Profile) -> None:
         if profile.draft is None:
@@ -71,8 +76,17 @@ class SentenceChunks:
         # Twice a chunk: one rambling sentence must not fill the working cache.
         longest = min(2 * cache.chunk, cache.chunk * cache.top_k)
         numbers = sentence_numbers(tokenizer, case.ids, longest)
+        if self.even:
+            numbers = evenly(numbers)
         run = run_drafter(self.name, partial(_drafter, setting, numbers), setting, case)
         return replace(run, facts={"sentences": numbers[-1] + 1})
+
+
+def evenly(numbers: Sequence[int]) -> list[int]:
+    """As many chunks as there are sentences, of equal size but for the last one, which stays."""
+    last = numbers[-1]
+    tokens = len(numbers) - numbers.count(last)
+    return [*(place * last // tokens for place in range(tokens)), *numbers[tokens:]]
 
 
 def _drafter(setting: Setting, numbers: Sequence[int], max_tokens: int) -> Drafter:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specx.bench.sentence_chunks import SentenceChunks, SentenceMemory, with_output
+from specx.bench.sentence_chunks import SentenceChunks, SentenceMemory, evenly, with_output
 from specx.errors import UsageError
 from tests.bench.experiments.benches import tiny_bench, tiny_profile
 
@@ -58,11 +58,16 @@ def test_output_counts_as_chunks() -> None:
     assert with_output([0], 3, 8) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_output_is_that_of_plain_decoding(every: int) -> None:
+def test_even_chunks() -> None:
+    assert evenly([0, 1, 1, 1, 1, 1, 2, 3, 3]) == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert evenly([0, 0]) == [0, 0]
+
+
+@pytest.mark.parametrize(("every", "even"), [(1, False), (3, False), (2, True)])
+def test_output_is_that_of_plain_decoding(every: int, even: bool) -> None:
     profile = tiny_profile(cache={"every": every})
     bench = tiny_bench(300, profile=profile)
-    method = SentenceChunks()
+    method = SentenceChunks("sentences", "", even)
     method.check(profile)
     plain, ours = bench.alternate(bench.cases(300, "digest"), [bench.methods[0], method])
     assert ours.output == plain.output
@@ -72,4 +77,4 @@ def test_output_is_that_of_plain_decoding(every: int) -> None:
 
 def test_without_a_draft() -> None:
     with pytest.raises(UsageError, match="profile tiny has no draft, so it cannot run sentences"):
-        SentenceChunks().check(tiny_profile().model_copy(update={"draft": None}))
+        SentenceChunks("sentences", "").check(tiny_profile().model_copy(update={"draft": None}))

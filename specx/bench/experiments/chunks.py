@@ -17,7 +17,8 @@ from specx.profile import Profile
 from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 FIXED = "specextend"
-SENTENCES = SentenceChunks()
+SENTENCES = SentenceChunks("sentences", "specextend with chunks that end where sentences end")
+EVEN = SentenceChunks("even", "the same with as many chunks of equal size", even=True)
 COLUMNS = (
     "chunks",
     "tokens in a chunk",
@@ -30,8 +31,10 @@ COLUMNS = (
 )
 NOTE = (
     "Working caches of the same size in tokens. Sentences are chosen whole, by their mean "
-    "attention; written text is chunks of fixed size. Medians over documents, acceptance is their "
-    "mean."
+    "attention; written text is chunks of fixed size, and the first goes on behind the request. "
+    "even: the same with chunks of equal size, as many as there are sentences. fixed: chunks of "
+    "the engine, counted from the first token, so that the request may share one with the "
+    "document. Medians over documents, acceptance is their mean."
 )
 
 
@@ -55,7 +58,7 @@ def compared(profile: Profile) -> list[tuple[BenchMethod, int | None]]:
         sizes[changed(FIXED, **fixed_settings(cache, half))] = half
     SENTENCES.check(profile)
     methods = find_each(tuple(sizes), profile)
-    return [*((method, sizes[method.name]) for method in methods), (SENTENCES, None)]
+    return [*((method, sizes[method.name]) for method in methods), (EVEN, None), (SENTENCES, None)]
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
@@ -79,7 +82,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
 def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
     own, found = by(runs, "method")[method], speedups(runs, method, FIXED)
     return (
-        "sentences" if method == SENTENCES.name else "fixed",
+        method if method in (SENTENCES.name, EVEN.name) else "fixed",
         mean(run.facts["chunk_tokens"] for run in own),
         label(length),
         _acceptance(own),
@@ -95,21 +98,17 @@ def _acceptance(runs: Sequence[Run]) -> float:
 
 
 def _sentence(runs: Sequence[Run]) -> str:
-    """How sentences compare with the better of the fixed sizes; nothing without both."""
-    methods = by(runs, "method")
-    fixed = [name for name in methods if name != SENTENCES.name]
-    if not fixed or SENTENCES.name not in methods:
-        return ""
-    best = max(fixed, key=lambda name: _acceptance(methods[name]))
-    accepted = ratios(runs, lambda run: run.acceptance_length, SENTENCES.name, best)
-    faster = speedups(runs, SENTENCES.name, best)
-    if not accepted or not faster:
+    """How sentences compare with even chunks and with the engine's; nothing without all."""
+    accepted = ratios(runs, lambda run: run.acceptance_length, SENTENCES.name, EVEN.name)
+    apart = ratios(runs, lambda run: run.acceptance_length, EVEN.name, FIXED)
+    faster = speedups(runs, SENTENCES.name, EVEN.name)
+    if not (accepted and apart and faster):
         return ""
     verdict = "help" if median(accepted) > 1 else "do not help"
-    size = methods[best][0].facts["chunk_tokens"]
     return (
-        f"borders at sentences {verdict} acceptance ({times(median(accepted))} that of fixed "
-        f"chunks of {size} tokens), at {times(median(faster))} their speed."
+        f"borders at sentences {verdict} acceptance ({times(median(accepted))} that of as many "
+        f"even chunks, at {times(median(faster))} their speed); even chunks with the request "
+        f"apart accept {times(median(apart))} what the chunks of the profile do."
     )
 
 
