@@ -1,6 +1,6 @@
 """Runs put together for tables: groups, medians, ratios to a baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -32,12 +32,27 @@ def speed(runs: Sequence[Run]) -> float:
 
 def speedups(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> list[float]:
     """For each prompt that both methods ran on, the ratio of their median speeds."""
-    ratios = []
+    return ratios(runs, lambda run: run.tokens_per_second, method, baseline)
+
+
+def ratios(
+    runs: Sequence[Run], figure: Callable[[Run], float], method: str, baseline: str
+) -> list[float]:
+    """For each prompt that both methods ran on, the ratio of their medians of ``figure``; none
+    where the baseline's is 0."""
+    found = []
     for group in by_case(runs).values():
         methods = by(group, "method")
         if method in methods and baseline in methods:
-            ratios.append(speed(methods[method]) / speed(methods[baseline]))
-    return ratios
+            below = median(figure(run) for run in methods[baseline])
+            if below > 0:
+                found.append(median(figure(run) for run in methods[method]) / below)
+    return found
+
+
+def by_length(runs: Sequence[Run]) -> list[tuple[int, list[Run]]]:
+    """Runs by asked length, the short ones first."""
+    return sorted(by(runs, "length").items())
 
 
 def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> str | None:

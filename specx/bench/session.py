@@ -11,6 +11,7 @@ from specx.batch.pair import choose_device, load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
+from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run, run_from_raw
@@ -38,8 +39,9 @@ class Scale:
 @dataclass(frozen=True)
 class Request:
     """What is to be measured. ``documents``: none means reports made up from ``seed``; ``tokens``:
-    most tokens of an output, None as the profile says. ``read_s``: seconds that reading the
-    documents took."""
+    most tokens of an output, None as the profile says. ``larger_draft``: a second draft, to compare
+    with (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds
+    that reading the documents took."""
 
     profile: Profile
     documents: tuple[Document, ...]
@@ -52,6 +54,7 @@ class Request:
     seed: int
     device: str
     scale: Scale | None = None
+    larger_draft: str | None = None
     read_s: float = 0.0
 
 
@@ -81,6 +84,7 @@ def prepare(request: Request, listener: Listener) -> Workbench:
         request.tasks,
         request.repeats,
         request.most,
+        larger=_larger(request, pair),
         before=Timings(read=request.read_s, load=loaded),
         listener=listener,
     )
@@ -105,6 +109,15 @@ def _models(
     if profile.compile and pair.draft is not None:
         pair = replace(pair, target=compile_layers(pair.target), draft=compile_layers(pair.draft))
     return scaled_profile(profile, request.scale.target), pair
+
+
+def _larger(request: Request, pair: Pair) -> Pair | None:
+    """The pair with the larger draft, if there is one."""
+    model = request.larger_draft
+    if model is None and request.scale is None and request.profile.draft is not None:
+        ours = request.profile.draft.model == "embedded:draft"
+        model = "embedded:draft-large" if ours else None
+    return None if model is None else with_draft(pair, model)
 
 
 def _check_tasks(request: Request) -> None:

@@ -51,8 +51,9 @@ class Workbench:
     ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
     of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
     and ``control``, or ``instruct``. ``shared``: the target reads a prompt once for all methods,
-    so that runs have no prefill of their own. ``before``: seconds that went to reading all
-    documents and loading the pair, 0 where nobody took the time.
+    so that runs have no prefill of their own. ``larger``: the same target with a larger draft, if
+    there is one. ``before``: seconds that went to reading all documents and loading the pair, 0
+    where nobody took the time.
     """
 
     pair: Pair
@@ -64,6 +65,7 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     shared: bool = True
+    larger: Pair | None = None
     before: Timings = field(default_factory=Timings)
     listener: Listener = field(default_factory=Silent)
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)

@@ -73,6 +73,10 @@ def bench(
         typer.Option(help="Write the embedded pair into a model of this size (llama-3.1-8b)."),
     ] = None,
     scale_draft: Annotated[str, typer.Option(help="The size of its draft.")] = "68m",
+    larger_draft: Annotated[
+        str | None,
+        typer.Option(help="A second draft, for the experiment of that name: folder or hub id."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help=f"Folder of the page ({DEFAULT_FOLDER})."),
@@ -115,6 +119,7 @@ def bench(
             seed,
             device,
             (scale, scale_draft) if scale else None,
+            larger_draft,
         )
         _measure(asked, settings, output, quiet=quiet)
 
@@ -134,6 +139,7 @@ class _Asked:
     seed: int
     device: str
     scale: tuple[str, str] | None
+    larger_draft: str | None
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,7 @@ def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -
         asked.seed,
         asked.device,
         session.Scale(*asked.scale) if asked.scale else None,
+        asked.larger_draft,
         time.perf_counter() - began if documents else 0.0,
     )
     sections: list[Section] = []

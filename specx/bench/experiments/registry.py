@@ -1,22 +1,57 @@
-"""The experiments by name, in the order in which ``all`` runs them."""
+"""The experiments by name, in the order of ``docs/results.md``, in which ``all`` runs them."""
 
-from specx.bench.experiments import divergence, speedup
+from specx.bench.experiments import (
+    ablation,
+    breakdown,
+    chunks,
+    comparison,
+    divergence,
+    hybrid,
+    larger_draft,
+    layers,
+    needle,
+    prediction,
+    quality,
+    speedup,
+    sweep,
+    tokens,
+    working_cache,
+)
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
+from specx.profile.wording import did_you_mean
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (speedup.EXPERIMENT, divergence.EXPERIMENT)
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (
+        speedup,
+        ablation,
+        sweep,
+        needle,
+        tokens,
+        breakdown,
+        layers,
+        prediction,
+        quality,
+        chunks,
+        larger_draft,
+        working_cache,
+        hybrid,
+        comparison,
+        divergence,
+    )
 }
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """``speedup,needle`` -> the experiments; ``all``: every one. Raises UsageError for a name
-    that is none."""
+    """``sweep,hybrid`` -> the experiments, in that order; ``all``: every one. Raises UsageError
+    for other names."""
     if names.strip() == "all":
         return list(EXPERIMENTS.values())
     found = []
     for name in dict.fromkeys(part.strip() for part in names.split(",")):
         if name not in EXPERIMENTS:
-            raise UsageError(f"{name!r} is no experiment; there are {', '.join(EXPERIMENTS)}")
+            hint = did_you_mean(name, EXPERIMENTS)
+            raise UsageError(f"{name!r} is no experiment{hint} (specx bench --list names them)")
         found.append(EXPERIMENTS[name])
     return found

@@ -1,0 +1,39 @@
+"""Workbenches of tiny random pairs, and runs made by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+from specx.bench.methods import find_methods
+from specx.bench.runs import Run
+from specx.bench.workbench import Workbench
+from specx.documents.document import Document, Paragraph
+from specx.profile import Profile
+from tests.decoding.pairs import loaded, make_profile, pair_of
+
+
+def short_paragraphs(count: int = 40) -> Document:
+    """The tests' tokenizer makes 200 tokens of a paragraph of a generated report."""
+    texts = [f"In year {n} a ship came. Nobody saw {3 * n} of them." for n in range(count)]
+    return Document("report", "text", (), tuple(Paragraph(text, None) for text in texts))
+
+
+def tiny_profile(**changes: Any) -> Profile:
+    cache = {"chunk": 8, "top_k": 4, "every": 2, "window": 64}
+    return make_profile(cache={**cache, **changes.pop("cache", {})}, max_new_tokens=12, **changes)
+
+
+def tiny_bench(*lengths: int, profile: Profile | None = None) -> Workbench:
+    profile = profile or tiny_profile()
+    return Workbench(
+        pair_of(loaded(peak=5.0), loaded(peak=5.0, noise=0.02)),
+        profile,
+        (short_paragraphs(),),
+        lengths,
+        tuple(find_methods("plain,specextend", profile)),
+    )
+
+
+def made_run(method: str, length: int = 1024, **facts: Any) -> Run:
+    """A run of 101 tokens in a second, on one document. ``facts``: what is different, by field."""
+    run = Run(method, "report", length, "digest", 0, length, tuple(range(101)), 1.0, steps=50)
+    return replace(run, **facts)

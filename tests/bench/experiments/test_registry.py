@@ -1,0 +1,27 @@
+import pytest
+
+from specx.bench.experiments.registry import EXPERIMENTS, find_experiments
+from specx.errors import UsageError
+
+
+def test_names() -> None:
+    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "sweep"]
+    assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
+    found = find_experiments("hybrid, sweep,hybrid")
+    assert [experiment.name for experiment in found] == ["hybrid", "sweep"]
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(UsageError, match="'speed' is no experiment; did you mean 'speedup'"):
+        find_experiments("speed")
+
+
+def test_all_of_them() -> None:
+    assert find_experiments("all") == list(EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_nothing_measured_is_nothing_found(name: str) -> None:
+    findings = EXPERIMENTS[name].conclude([])
+    assert not any(table.rows for table in findings.tables)
+    assert not any(series.x for figure in findings.figures for series in figure.series)

@@ -1,0 +1,57 @@
+import pytest
+
+from specx.bench.experiments import working_cache
+from specx.bench.experiments.working_cache import EXPERIMENT, usable_sizes
+from specx.bench.runs import Run
+from specx.profile import load_profile
+from tests.bench.experiments.benches import made_run, tiny_bench
+
+
+def sized(tokens: int, drafting_ms: float, acceptance: float, decode_s: float = 1.0) -> Run:
+    return made_run(
+        f"size {tokens}",
+        acceptance_length=acceptance,
+        decode_s=decode_s,
+        parts_ms={"drafting": drafting_ms},
+        facts={"working_tokens": tokens, "levels": 10},
+    )
+
+
+def test_sizes_that_the_draft_was_trained_for() -> None:
+    assert usable_sizes(load_profile("mini")) == [128, 256, 512, 1024]
+
+
+def test_levels_are_all_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_cache, "SIZES", (16, 32))
+    bench = tiny_bench(200)
+    runs = list(EXPERIMENT.measure(bench))
+    assert [run.facts for run in runs] == [
+        {"working_tokens": 16, "levels": 3},
+        {"working_tokens": 32, "levels": 3},
+    ]
+    assert [run.method for run in runs] == [
+        "specextend:top_k=2,threshold=0",
+        "specextend:top_k=4,threshold=0",
+    ]
+
+
+def test_time_of_a_level_and_acceptance() -> None:
+    runs = [sized(512, 20.0, 3.0), sized(128, 10.0, 2.0), sized(1024, 40.0, 2.5, decode_s=0.5)]
+    findings = EXPERIMENT.conclude(runs)
+    assert findings.tables[0].rows == (
+        ("1K", 128, 1.0, 1.0, 2.0, 100.0),
+        ("1K", 512, 2.0, 2.0, 3.0, 100.0),
+        ("1K", 1024, 4.0, 4.0, 2.5, 200.0),
+    )
+    assert findings.sentences == (
+        "Digest: at 1K, a level takes 1 ms on 128 tokens and 4 ms on 1024 (4 ×); acceptance is "
+        "highest at 512 tokens (3), and decoding is fastest at 1024.",
+    )
+    time, acceptance = findings.figures
+    assert time.series[0].y == (1.0, 2.0, 4.0)
+    assert acceptance.series[0].y == (2.0, 3.0, 2.5)
+
+
+def test_one_size_says_nothing() -> None:
+    assert EXPERIMENT.conclude([sized(512, 20.0, 3.0)]).sentences == ()
+    assert EXPERIMENT.conclude([]).tables == ()
