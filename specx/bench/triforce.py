@@ -27,7 +27,7 @@ from specx.errors import UsageError
 from specx.profile import Profile, TreeSettings
 from specx.records import PrefillProgress
 
-PROPOSED = 2  # tokens that the small draft proposes at once
+PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors' own code
 EVERY = 16  # steps between two retrievals
 
 
@@ -41,6 +41,7 @@ class TriForce:
         self.levels = self.wanted + PROPOSED  # the last round may write more than is wanted
         self._small = small_draft(pair, profile, max_tokens)
         device = pair.target.device
+        self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
         self._mark = torch.zeros(2, dtype=torch.int64, device=device)
         self._places = torch.arange(self.levels + 1, device=device)
 
@@ -95,15 +96,13 @@ class TriForce:
         return path
 
     def _enough(self, count: Tensor, rounds: int) -> bool:
-        """Whether to stop after so many rounds. A GPU does not wait for the count: it stops when
-        it would be enough if all proposals were right."""
-        if count.is_cuda:
-            return rounds * (PROPOSED + 1) >= self.wanted
-        return int(count) >= self.wanted
+        """Whether to stop after so many rounds. Who does not look stops where it is enough if all
+        proposals were right."""
+        return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
 
     def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
         """The first ``count`` of the tokens that were written, one behind the other."""
-        levels = self.levels if count.is_cuda else int(count)
+        levels = int(count) if self.looks else self.levels
         depths = self._places[: levels + 1]
         valid = depths <= count
         return TokenTree(
