@@ -39,7 +39,8 @@ def test_the_text_is_the_targets_own(family, proposed):
 
 @pytest.mark.parametrize("chunk", [1, 4, 32])
 @pytest.mark.parametrize("top_k", [1, 2, 50])
-def test_excerpts_of_every_size(chunk, top_k, proposed):
+@pytest.mark.usefixtures("proposed")
+def test_excerpts_of_every_size(chunk, top_k):
     cache = {"chunk": chunk, "top_k": top_k, "sink": 0}
     run_triforce(likely_pair(), small_profile(cache), make_prompt(70))
 
@@ -78,7 +79,8 @@ def test_the_whole_text_is_always_drafted_right(proposed):
     assert {step.drafted for step in result.steps} == {rounds * (proposed + 1)}
 
 
-def test_a_small_draft_that_is_always_wrong_costs_rounds_alone(proposed):
+@pytest.mark.usefixtures("proposed")
+def test_a_small_draft_that_is_always_wrong_costs_rounds_alone():
     profile, prompt = small_profile(), make_prompt(60)
     pair = likely_pair()
     expected = run_triforce(pair, profile, prompt)
@@ -95,13 +97,15 @@ def test_drafts_that_are_always_wrong():
     assert result.accepted == [0] * 11
 
 
-def test_what_was_not_accepted_is_forgotten(proposed):
+@pytest.mark.usefixtures("proposed")
+def test_what_was_not_accepted_is_forgotten():
     """The small draft is the target, sees everything and is led astray: when the text is written,
     it remembers of it what the target remembers."""
     model, profile = loaded(**SURE), make_profile(cache=EVERYTHING, max_new_tokens=40)
     pair, prompt = pair_of(model, model), make_prompt(60)
     tokens = run(pair, profile, "plain", prompt).tokens
     drafter = TriForce(forbidding(pair, tokens[5::4]), profile, 400)
+
     def commit(path: Path) -> None:
         TriForce.commit(drafter, path)
         ours, theirs = drafter._small.cache.store, drafter._excerpt.source
