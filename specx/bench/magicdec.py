@@ -45,8 +45,8 @@ class MagicDec:
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         """Nothing is read: the target has read it."""
         settings, most = self.settings, self.levels + 1
-        grown = settings.every * most + 1 + self._grower.scratch
-        capacity = settings.chunk * settings.top_k + grown
+        # A root and its chain of drafts are not longer than what they may become.
+        capacity = settings.chunk * settings.top_k + settings.every * most
         self._excerpt = Excerpt(target.cache, cache_shape(self.model), capacity, most)
         self.retrieve(target)
         return iter(())

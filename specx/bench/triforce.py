@@ -49,7 +49,7 @@ class TriForce:
         yield from self._small.prefill(prompt, target)
         self._mark.copy_(self._small.cache.mark())
         settings, most = self.settings, self.levels + 1
-        capacity = settings.chunk * settings.top_k + EVERY * most + most
+        capacity = settings.chunk * settings.top_k + EVERY * most  # drafts are never longer
         self._excerpt = Excerpt(target.cache, cache_shape(target.model), capacity, most)
         self._middle = Target(target.model, self.pair.target_allowed, 0, watch=None)
         self._middle.cache = self._excerpt

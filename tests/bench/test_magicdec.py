@@ -67,6 +67,15 @@ def test_drafts_that_see_everything_are_always_right():
     assert result.accepted == [3] * 7
 
 
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_the_fullest_caches_hold_what_is_written(every):
+    """All is accepted, since nothing depends on what is seen, and no room is left unused."""
+    model = loaded(**{**SURE, "peak": 100.0, "attention": 0.0})
+    cache = {"chunk": 4, "top_k": 2, "every": every}
+    profile = make_profile(tree={"nodes": 8, "depth": 8}, cache=cache, max_new_tokens=100)
+    assert magicdec(pair_of(model), profile, make_prompt(33)).accepted == [8] * 11
+
+
 def test_drafts_that_are_always_wrong():
     pair, profile = pair_of(loaded(**SURE)), small_profile(max_new_tokens=12)
     tokens = run(pair, profile, "plain", make_prompt(60)).tokens

@@ -79,6 +79,16 @@ def test_the_whole_text_is_always_drafted_right(proposed):
     assert {step.drafted for step in result.steps} == {rounds * (proposed + 1)}
 
 
+def test_the_fullest_caches_hold_what_is_written(monkeypatch):
+    """All is accepted, since nothing depends on what is seen, and no room is left unused."""
+    monkeypatch.setattr(triforce, "EVERY", 2)
+    model = loaded(**{**SURE, "attention": 0.0})
+    cache = {"chunk": 4, "top_k": 2, "window": None}
+    profile = make_profile(tree={"nodes": 16, "depth": 16}, cache=cache, max_new_tokens=100)
+    result = run_triforce(pair_of(model, model), profile, make_prompt(33))
+    assert result.accepted[:4] == [16] * 4
+
+
 @pytest.mark.usefixtures("proposed")
 def test_a_small_draft_that_is_always_wrong_costs_rounds_alone():
     profile, prompt = small_profile(), make_prompt(60)
