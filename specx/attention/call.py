@@ -71,6 +71,8 @@ class AttentionCall:
     ``window``: in prefill, a token sees at most the last ``window`` tokens, itself included.
     ``rows``: where the new keys and values go, before anything is attended to.
     ``watched``: the layer whose queries are kept, if any.
+    ``masked``: one attention under one mask over everything (``masked.py``), instead of hybrid
+    attention: what the latter is measured against.
     """
 
     phase: Phase
@@ -80,12 +82,24 @@ class AttentionCall:
     window: int | None = None
     rows: Rows | None = None
     watched: Watched | None = None
+    masked: bool = False
 
     @cached_property
     def mask(self) -> Tensor:
         """``visible`` written out: bool [T, past + T]. Made once for all layers."""
         assert self.visible is not None
         return unpack_sets(self.visible, self.past + len(self.visible))
+
+    @cached_property
+    def mask_over_storage(self) -> Tensor:
+        """What each new token of a tree sees of all rows of the storage: bool [T, capacity]. Made
+        once for all layers."""
+        assert self.prefix is not None
+        assert self.rows is not None
+        own = self.mask
+        columns = torch.arange(self.rows.storage.shape[3], device=own.device)
+        seen = (columns < self.prefix).repeat(len(own), 1)
+        return seen.index_copy(1, self.prefix + columns[: own.shape[1]], own)
 
 
 def unpack_sets(sets: Tensor, rows: int) -> Tensor:

@@ -13,6 +13,7 @@ from transformers import AttentionInterface
 from specx.attention import fused
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention, tree_attention
+from specx.attention.masked import masked_attention, masked_lse
 
 NAME = "specx"
 
@@ -33,17 +34,22 @@ def attention(
     q [1, Hq, T, D]; k, v [1, Hkv, T, D], new rows, unrepeated -> (out [1, T, Hq, D], None).
     """
     call = specx_call
-    if call.phase == "tree" and fused.serves(query):
+    if call.phase == "tree" and not call.masked and fused.serves(query):
         return fused.attention(module.layer_number, query, key, value, scaling, call), None
     layer: int = module.layer_idx
     assert call.rows is not None
     keys, values = call.rows.put(layer, key, value)
+    watched = call.watched is not None and call.watched.layer == layer
     lse = None
-    if call.phase == "tree":
+    if call.masked:
+        out = masked_attention(query, keys[None], values[None], scaling, call)
+        if watched and call.phase == "tree":
+            lse = masked_lse(query, keys[None], scaling, call)
+    elif call.phase == "tree":
         out, lse = tree_attention(query, keys[None], values[None], scaling, call)
     else:
         out = prefill_attention(query, keys[None], values[None], scaling, call)
-    if call.watched is not None and call.watched.layer == layer:
+    if watched and call.watched is not None:
         call.watched.note(query[0], None if lse is None else lse[0])
     return out.transpose(1, 2), None
 

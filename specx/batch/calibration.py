@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from specx.batch.cache_folder import cache_folder
-from specx.batch.listener import Listener
+from specx.batch.listener import Phases
 from specx.decoding.calibrate import best_layer, score_layers
 from specx.decoding.methods import Pair, with_layer
 from specx.documents.generated import generate_report
@@ -21,7 +21,7 @@ PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose fr
 
 
 def resolve_layer(
-    profile: Profile, pair: Pair, kind: PromptKind, listener: Listener, window: int
+    profile: Profile, pair: Pair, kind: PromptKind, listener: Phases, window: int
 ) -> Profile:
     """The profile with ``draft_cache.layer: auto`` replaced by the layer measured best.
 

@@ -6,14 +6,18 @@ from specx.records import Event
 from specx.reports.report import Report
 
 
-class Listener(Protocol):
+class Phases(Protocol):
+    """Hears what is being done."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins that no event announces."""
+
+
+class Listener(Phases, Protocol):
     """Hears how the documents come along. ``specx.reports.live.LiveLine`` is one."""
 
     def start(self, name: str, *, limit: int | None = None) -> None:
         """A document begins; ``limit``: the most tokens that each part may get."""
-
-    def phase(self, name: str) -> None:
-        """A phase begins that no event announces."""
 
     def part(self, part: int, parts: int) -> None:
         """Part ``part`` of ``parts`` begins, counted from 1."""

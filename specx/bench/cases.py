@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specx.bench.lengths import label
+from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
+from specx.documents.instruct import Instruct
 from specx.documents.prompt import Prompt, PromptKind
 from specx.errors import UsageError
+from specx.profile import DigestPrompt, Profile
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
 CHARACTERS = 7  # a token has fewer on average, so a generated report is long enough
@@ -35,6 +39,14 @@ class Case:
 def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
     """Made-up reports of more than ``tokens`` tokens each, the same for the same seed."""
     return [generate_report(CHARACTERS * tokens, seed + number) for number in range(count)]
+
+
+def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
+    """How the target of a profile is asked to do ``task``."""
+    prompt = profile.prompt
+    if isinstance(prompt, DigestPrompt):
+        return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
+    return Instruct(tokenizer, prompt.instruction)
 
 
 def make_cases(

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from specx.attention.call import AttentionCall
-from specx.bench.baseline import Baseline
 from specx.caches.excerpt import Excerpt
 from specx.caches.policies import streaming_chunks
 from specx.decoding.accept import Path
@@ -22,7 +21,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.profile import Profile
-from specx.records import PrefillProgress
+from specx.records import Method, PrefillProgress
 
 
 class MagicDec:
@@ -74,13 +73,11 @@ class MagicDec:
         return logits
 
 
-def make_drafter(pair: Pair, profile: Profile, max_tokens: int) -> MagicDec:  # noqa: ARG001
+def build(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> MagicDec:  # noqa: ARG001
     return MagicDec(pair, profile)
 
 
-METHOD = Baseline(
-    "magicdec",
-    "MagicDec: the target drafts, seeing the first and the latest tokens",
-    make_drafter,
-    needs_draft=False,
-)
+def on_latest_chunks(profile: Profile) -> Profile:
+    """The profile without a layer to choose chunks by: there is nothing to calibrate."""
+    cache = profile.draft_cache.model_copy(update={"policy": "streaming"})
+    return profile.model_copy(update={"draft_cache": cache})

@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -23,10 +23,11 @@ PREFILLS = ("target_prefill", "draft_prefill")
 class Run:
     """A raw measurement, as it is in the JSON of a report.
 
-    ``output``: token ids, the first decided by prefill. ``decode_s``: seconds from the first token
-    to the last, so prefill of the target is not in it; ``prefill_s``: by model, as far as it was
-    read in this run. ``acceptance_length``: as defined in ``records.py``. ``parts_ms``: medians of
-    each part of a step. ``facts``: what an experiment measures beside.
+    ``output``: token ids, the first ``prefilled`` of them decided by prefill. ``decode_s``: seconds
+    from when those were there to the last token, so prefill of the target is not in it;
+    ``prefill_s``: by model, as far as it was read in this run. ``acceptance_length``: as defined in
+    ``records.py``. ``parts_ms``: medians of each part of a step. ``facts``: what an experiment
+    measures beside.
     """
 
     method: str
@@ -44,11 +45,18 @@ class Run:
     steps: int = 0
     parts_ms: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    prefilled: int = 1
 
     @property
     def tokens_per_second(self) -> float:
-        """Of decoding, without the token that prefill decides; 0 when there is no other."""
-        return (len(self.output) - 1) / self.decode_s if self.decode_s > 0 else 0.0
+        """Of decoding, without the tokens that prefill decides; 0 when there is no other."""
+        return (len(self.output) - self.prefilled) / self.decode_s if self.decode_s > 0 else 0.0
+
+
+def run_from_raw(raw: Mapping[str, Any]) -> Run:
+    """A run as it is in JSON."""
+    names = [field.name for field in fields(Run)]
+    return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.bench.baseline import Baseline
 from specx.caches.excerpt import Excerpt
 from specx.caches.policies import best_chunks
 from specx.decoding.accept import Path, accept
@@ -25,7 +24,7 @@ from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.errors import UsageError
 from specx.profile import Profile, TreeSettings
-from specx.records import PrefillProgress
+from specx.records import Method, PrefillProgress
 
 PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors' own code
 EVERY = 16  # steps between two retrievals
@@ -128,9 +127,5 @@ def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
     return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
 
 
-METHOD = Baseline(
-    "triforce",
-    "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
-    TriForce,
-    needs_draft=True,
-)
+def build(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> TriForce:  # noqa: ARG001
+    return TriForce(pair, profile, max_tokens)

@@ -4,23 +4,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from specx.bench.cases import Case, make_cases
+from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Run, Setting
 from specx.decoding.loop import read_beginning
 from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.document import Document
-from specx.documents.instruct import Instruct
 from specx.documents.prompt import PromptKind
-from specx.profile import DigestPrompt, Profile
+from specx.profile import Profile
 
 WARM_UP_TOKENS = 16
 
 
 class Listener(Protocol):
     """Whoever shows how far a benchmark is."""
+
+    def section(self, title: str) -> None:
+        """Another experiment begins."""
 
     def phase(self, text: str) -> None:
         """What is being done now."""
@@ -31,6 +32,9 @@ class Listener(Protocol):
 
 class Silent:
     """Nobody looks."""
+
+    def section(self, title: str) -> None:
+        pass
 
     def phase(self, text: str) -> None:
         pass
@@ -57,16 +61,23 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     listener: Listener = field(default_factory=Silent)
+    _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
     def kind(self, task: str) -> PromptKind:
         """How the target is asked to do ``task``."""
-        prompt, tokenizer = self.profile.prompt, self.pair.target.tokenizer
-        if isinstance(prompt, DigestPrompt):
-            return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
-        return Instruct(tokenizer, prompt.instruction)
+        return prompt_kind(self.profile, self.pair.target.tokenizer, task)
 
     def cases(self, length: int, task: str) -> list[Case]:
-        return make_cases(self.kind(task), task, self.documents, length, self.most)
+        """The same every time. Raises UsageError where no document is long enough."""
+        if (length, task) not in self._made:
+            made = make_cases(self.kind(task), task, self.documents, length, self.most)
+            self._made[length, task] = made
+        return self._made[length, task]
+
+    def used(self) -> list[Document]:
+        """The documents that something is measured on."""
+        names = {case.name for case in self.all_cases()}
+        return [document for document in self.documents if document.name in names]
 
     def all_cases(self) -> list[Case]:
         """Every task at every length, the short ones first. Raises UsageError where no document
@@ -84,12 +95,16 @@ class Workbench:
         return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
 
     def alternate(
-        self, cases: Sequence[Case], methods: Sequence[BenchMethod] | None = None
+        self,
+        cases: Sequence[Case],
+        methods: Sequence[BenchMethod] | None = None,
+        *,
+        warm_up: bool = True,
     ) -> Iterator[Run]:
         """Every method on every case, in turn within each repetition, so that a machine that
         slows down slows all of them. Before the first case each method runs once, uncounted."""
         methods = self.methods if methods is None else methods
-        cold = True
+        cold = warm_up
         for case in cases:
             setting = self.setting(case)
             if cold:

@@ -55,6 +55,9 @@ COMMANDS = {
     "summarize": LazyCommand(
         "specx.cli.summarize", "summarize", "Summarize documents, one summary each."
     ),
+    "bench": LazyCommand(
+        "specx.cli.bench", "bench", "Measure methods side by side on this machine."
+    ),
     "profiles": LazyCommand("specx.cli.profiles", "app", "List, show, check and copy profiles."),
     "doctor": LazyCommand(
         "specx.cli.doctor", "doctor", "Show what this machine has and what specx will use."

@@ -34,6 +34,7 @@ def forward(
     The new rows are scratch in the cache: the caller commits them.
     """
     call.rows = cache.next_rows(len(tokens))
+    call.masked = call.phase in model.masked
     extra: dict[str, Any] = {"specx_call": call}
     # Prefill comes in too many shapes to compile for, and gains little.
     with around_forward(model, cache.storage, eager=call.phase == "prefill"):

@@ -86,7 +86,8 @@ class Graphs:
         self._parts, self._eager = {}, True
 
 
-def runner(device: torch.device) -> Runner:
-    """The faster one for the device. Without Triton a step on a GPU asks the host for lengths,
-    and what waits cannot be recorded."""
-    return Graphs() if device.type == "cuda" and fused.IS_AVAILABLE else Eagerly()
+def runner(device: torch.device, *, graphs: bool = True) -> Runner:
+    """The faster one for the device, unless ``graphs`` are not wanted. Without Triton a step on a
+    GPU asks the host for lengths, and what waits cannot be recorded."""
+    recorded = graphs and device.type == "cuda" and fused.IS_AVAILABLE
+    return Graphs() if recorded else Eagerly()

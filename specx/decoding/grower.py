@@ -13,17 +13,21 @@ from specx.profile import TreeSettings
 
 
 class TreeGrower:
-    """Grows trees of one shape. ``scratch``: rows that it needs behind the text of a cache."""
+    """Grows trees of one shape.
+
+    ``scratch``: rows that it needs behind the text of a cache. ``forbidden``: bool [V]. ``own``:
+    for each level but the last, the sets (``AttentionCall``) in which each node is alone.
+    """
 
     def __init__(self, model: LoadedModel, allowed: Tensor, tree: TreeSettings) -> None:
         """``allowed``: bool [V], ids that may be proposed."""
         self.model, self.tree = model, tree
         self.scratch = tree.depth * tree.continued
-        self._forbidden = ~allowed
+        self.forbidden = ~allowed
         width = tree.continued
         words = words_for((tree.depth - 1) * width)
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
-        self._own = [
+        self.own = [
             single_sets(level * width, width, words, model.device)
             for level in range(tree.depth - 1)
         ]
@@ -35,15 +39,15 @@ class TreeGrower:
         """
         plan = self.tree
         weights = torch.zeros(1, device=root.device)
-        levels = [best_continuations(logits, self._forbidden, weights, plan.nodes)]
+        levels = [best_continuations(logits, self.forbidden, weights, plan.nodes)]
         gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
-            own = self._own[len(levels) - 1]
+            own = self.own[len(levels) - 1]
             visible = own.clone() if visible is None else visible[parents.parents] | own
-            logits = self._read(parents, len(levels), visible, cache)
-            levels.append(best_continuations(logits, self._forbidden, parents.weights, plan.nodes))
+            logits = self.read(parents, len(levels), visible, cache)
+            levels.append(best_continuations(logits, self.forbidden, parents.weights, plan.nodes))
             if self._stops_growing:
                 before, gain = gain, expected_gain(levels, plan.nodes)
                 if gain - before < plan.threshold:
@@ -57,7 +61,7 @@ class TreeGrower:
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def _read(self, level: Level, depth: int, visible: Tensor, cache: PreallocatedCache) -> Tensor:
+    def read(self, level: Level, depth: int, visible: Tensor, cache: PreallocatedCache) -> Tensor:
         """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
         positions = (cache.next_position + (depth - 1)).expand(len(level.tokens))
         call = AttentionCall("tree", past=cache.scratch, prefix=cache.length, visible=visible)

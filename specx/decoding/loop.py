@@ -78,7 +78,7 @@ def decode_with(
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
         sampler=Sampler(profile.generation, device, limit + AHEAD),
         watch=watch or Stopwatch(device),
-        run=runner(device),
+        run=runner(device, graphs=profile.graphs),
         root=torch.zeros(1, dtype=torch.int64, device=device),
         emitted=torch.ones(1, dtype=torch.int64, device=device),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall, single_sets, words_for
+from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
@@ -23,13 +23,15 @@ from specx.records import PrefillProgress
 class DraftPlan:
     """How a model drafts: the tree it grows and what it remembers.
 
-    ``memory``: chooses the chunks it works on; None where it sees everything. ``chain``: the most
-    tokens that are committed at once; None: what a tree of its own can lead to.
+    ``memory``: chooses the chunks it works on; None where it sees everything. ``watched``: the
+    draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
+    ``chain``: the most tokens that are committed at once; None: what a tree of its own leads to.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
     memory: Memory | None
+    watched: Watched | None = None
     chain: int | None = None
 
 
@@ -43,9 +45,9 @@ class ModelDrafter:
         self.model, self.plan = model, plan
         self.memory, self.levels = plan.memory, plan.tree.depth
         self.watch = None if plan.memory is None else plan.memory.watch
-        self._grower = TreeGrower(model, allowed, plan.tree)
+        self.grower = TreeGrower(model, allowed, plan.tree)
         chain = plan.chain or self.levels + 1
-        scratch = chain + self._grower.scratch
+        scratch = chain + self.grower.scratch
         working = None
         if plan.memory is not None:  # grows between two retrievals
             working = plan.cache.chunk * plan.cache.top_k + plan.cache.every * chain + scratch
@@ -68,7 +70,12 @@ class ModelDrafter:
         for start in range(0, len(prompt), chunk):
             tokens = prompt[start : start + chunk]
             positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = AttentionCall("prefill", past=start, window=self.plan.cache.window)
+            call = AttentionCall(
+                "prefill",
+                past=start,
+                window=self.plan.cache.window,
+                watched=self.plan.watched,
+            )
             forward(self.model, tokens, positions, store, call, logits_of=1)
             store.commit(len(tokens))
             yield PrefillProgress("draft", start + len(tokens), len(prompt))
@@ -76,7 +83,7 @@ class ModelDrafter:
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        return self._grower.grow(root, self._read_pending(), self.cache.working)
+        return self.grower.grow(root, self.read_pending(), self.cache.working)
 
     def commit(self, path: Path) -> None:
         self._pending[: len(path.tokens)] = path.tokens
@@ -89,7 +96,7 @@ class ModelDrafter:
         if self.memory is not None:
             self.cache.choose(self.memory.choose(self.cache, target), self.plan.cache.chunk)
 
-    def _read_pending(self) -> Tensor:
+    def read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
@@ -97,7 +104,13 @@ class ModelDrafter:
         """
         working = self.cache.working
         rows = torch.arange(len(self._pending), device=self._pending.device)
-        call = AttentionCall("tree", past=0, prefix=working.length, visible=self._chain_visible)
+        call = AttentionCall(
+            "tree",
+            past=0,
+            prefix=working.length,
+            visible=self._chain_visible,
+            watched=self.plan.watched,
+        )
         logits = forward(
             self.model,
             self._pending,

@@ -28,6 +28,8 @@ class Target:
     ) -> None:
         self.model = model
         self.cache = PreallocatedCache(cache_shape(model), capacity)
+        if "tree" in model.masked:  # there, what nobody has written has a weight of 0, NaN or not
+            self.cache.storage.zero_()
         self.watch = watch
         self._forbidden = ~allowed
         self._last: Tensor | None = None  # row of the watched queries that asked last, int64 [1]

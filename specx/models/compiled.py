@@ -38,3 +38,20 @@ def around_forward(model: LoadedModel, storage: Tensor, *, eager: bool) -> Itera
     torch._dynamo.mark_dynamic(storage, 3)  # one piece of code serves caches of any capacity
     with torch.compiler.set_stance("force_eager" if eager else "default"):
         yield
+
+
+@contextmanager
+def uncompiled(loaded: LoadedModel) -> Iterator[None]:
+    """The layers as they were before ``compile_layers``, until the block ends.
+
+    Not ``force_eager``: transformers may compile the model in its own way inside.
+    """
+    layers = loaded.model.get_decoder().layers if loaded.compiled else []
+    calls = [layer._compiled_call_impl for layer in layers]
+    try:
+        for layer in layers:
+            layer._compiled_call_impl = None
+        yield
+    finally:
+        for layer, call in zip(layers, calls, strict=True):
+            layer._compiled_call_impl = call

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specx.attention import dispatch
+from specx.attention.call import Phase
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.facts import ModelFacts, model_facts
@@ -47,7 +48,8 @@ class LoadedModel(ModelFacts):
     """A model ready for the engine, in evaluation mode and without gradients.
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``compiled``:
-    its layers are (``compiled.py``).
+    its layers are (``compiled.py``); ``masked``: phases in which it attends under one mask over
+    everything, for measuring what hybrid and flash attention save.
     """
 
     model: Any
@@ -57,6 +59,7 @@ class LoadedModel(ModelFacts):
     device: torch.device
     weight_bytes: int
     compiled: bool = False
+    masked: frozenset[Phase] = frozenset()
 
 
 def load_model(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specx.errors import ModelError
 from specx.models import hub
-from specx.profile import EMBEDDED
+from specx.profile import EMBEDDED, EMBEDDED_DRAFTS
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -53,7 +53,7 @@ def locate(model: str, revision: str | None, role: str) -> Source:
 
 def _embedded_folder(model: str, label: str) -> Path:
     name = model.removeprefix(EMBEDDED)
-    if name not in ("target", "draft"):
+    if name not in ("target", *EMBEDDED_DRAFTS):
         raise ModelError(f"{label} is unknown; use embedded:target or embedded:draft.")
     folder = Path(str(resources.files("specx.models"))) / "embedded" / name
     if not (folder / "config.json").is_file():

@@ -18,6 +18,7 @@ from specx.profile.load import (
 )
 from specx.profile.schema import (
     EMBEDDED,
+    EMBEDDED_DRAFTS,
     FEWEST_SENTENCES,
     MOST_SENTENCES,
     Device,
@@ -40,6 +41,7 @@ from specx.profile.schema import (
 
 __all__ = [
     "EMBEDDED",
+    "EMBEDDED_DRAFTS",
     "FEWEST_SENTENCES",
     "MOST_SENTENCES",
     "SUFFIXES",

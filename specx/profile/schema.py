@@ -19,6 +19,7 @@ DigestTask = Literal["digest", "control"]
 Device = Literal["cpu", "cuda"]
 
 EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
+EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
@@ -92,7 +93,7 @@ class TargetSettings(Section):
     @field_validator("model")
     @classmethod
     def _embedded_target(cls, model: str) -> str:
-        return _known_embedded(model, "embedded:target")
+        return _known_embedded(model, "target")
 
 
 class DraftSettings(Section):
@@ -118,7 +119,7 @@ class DraftSettings(Section):
     @field_validator("model")
     @classmethod
     def _embedded_draft(cls, model: str) -> str:
-        return _known_embedded(model, "embedded:draft")
+        return _known_embedded(model, *EMBEDDED_DRAFTS)
 
 
 class TreeSettings(Section):
@@ -321,6 +322,10 @@ class Profile(Section):
         default="parts",
         description="a document longer than the window is summarized in parts, or refused",
     )
+    graphs: bool = Field(
+        default=True,
+        description="record the parts of a step as CUDA graphs on an NVIDIA GPU",
+    )
     compile: bool = Field(
         default=False,
         description="compile the layers on an NVIDIA GPU: faster steps, after a wait that only a "
@@ -418,8 +423,9 @@ def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
     return model.model_copy(update={"dtype": own.dtype}) if own.dtype else model
 
 
-def _known_embedded(model: str, expected: str) -> str:
-    if model.startswith(EMBEDDED) and model != expected:
+def _known_embedded(model: str, *names: str) -> str:
+    if model.startswith(EMBEDDED) and model.removeprefix(EMBEDDED) not in names:
+        expected = f"{EMBEDDED}{names[0]}"
         raise ValueError(f"is {shown(model)}; the only embedded model here is {expected!r}")
     return model
 

@@ -1,8 +1,11 @@
-"""Objects as JSON: indented when there is one, a line each when there are many."""
+"""Objects as JSON: indented when there is one, a line each when there are many, folded when one
+holds long lists of numbers."""
 
 import json
 import re
 from typing import Any
+
+FOLDED_WIDTH = 80  # characters of an object that stays in one line
 
 # Half characters (names of files that are no UTF-8) cannot be written as UTF-8, and some readers
 # take the other three for the end of a line. JSON has a notation for them.
@@ -14,9 +17,31 @@ def to_json(report: dict[str, Any]) -> str:
     return _escape(json.dumps(report, ensure_ascii=False, allow_nan=False, indent=2))
 
 
-def to_json_line(report: dict[str, Any]) -> str:
+def to_json_line(report: Any) -> str:
     """One object in one line, for ``--jsonl``; no newline at the end."""
     return _escape(json.dumps(report, ensure_ascii=False, allow_nan=False))
+
+
+def to_json_folded(value: Any, indent: str = "") -> str:
+    """An object over several lines, of which a list of plain values takes one, however long, and
+    so does a short object of plain values. ``indent``: of the line it begins in."""
+    if not _is_nested(value):
+        line = to_json_line(value)
+        if not isinstance(value, dict) or len(line) <= FOLDED_WIDTH:
+            return line
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        opening, closing = "{}"
+        items = [f"{to_json_line(key)}: {to_json_folded(value[key], deeper)}" for key in value]
+    else:
+        opening, closing = "[]"
+        items = [to_json_folded(item, deeper) for item in value]
+    return f"{opening}\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}{closing}"
+
+
+def _is_nested(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(item, dict | list) and item for item in items)
 
 
 def _escape(text: str) -> str:

@@ -1,28 +1,25 @@
 """The report as a Markdown page for people."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from specx.reports.markdown_notation import Row, bullets, plain, table
 from specx.reports.report import Citation, Report
 
 GB = 10**9
-
-_SPECIAL = re.compile(r"([\\`*_<>\[\]|#&])")
-Row = tuple[str, ...]
 
 
 def to_markdown(report: Report) -> str:
     """Title, summary, citations, figures, latency, environment, warnings; without empty parts."""
     sections = [
-        f"# Summary of {_plain(report.input.name)}",
+        f"# Summary of {plain(report.input.name)}",
         report.summary.strip() or "(no text)",
         *_section("Citations", _citations(report.citations)),
-        *_section("Figures", _table(("figure", "value"), _figures(report))),
+        *_section("Figures", table(("figure", "value"), _figures(report))),
         *_section("Acceptance by position", _acceptance(report)),
         *_section("Latency", _latency(report)),
-        *_section("Environment", _list(_environment(report.environment))),
-        *_section("Warnings", _list(report.warnings)),
+        *_section("Environment", bullets(_environment(report.environment))),
+        *_section("Warnings", bullets(report.warnings)),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -37,7 +34,7 @@ def _citations(citations: Iterable[Citation]) -> Iterator[str]:
         place = f"paragraph {citation.paragraph}"
         if citation.page is not None:
             place = f"page {citation.page}, {place}"
-        yield f"{number}. “{_plain(citation.sentence)}” ({place})"
+        yield f"{number}. “{plain(citation.sentence)}” ({place})"
 
 
 def _figures(report: Report) -> Iterator[Row]:
@@ -72,7 +69,7 @@ def _acceptance(report: Report) -> Iterator[str]:
     pairs = zip(rates["unconditional"], rates["conditional"], strict=True)
     rows = [(str(i), f"{one:.1%}", f"{other:.1%}") for i, (one, other) in enumerate(pairs, 1)]
     if rows:
-        yield from _table(("position i", "unconditional", "conditional"), rows)
+        yield from table(("position i", "unconditional", "conditional"), rows)
         yield ""
         yield "Unconditional: share of the drafting steps that accepted at least i drafts."
         yield "Conditional: share among the steps that accepted at least i − 1."
@@ -84,7 +81,7 @@ def _latency(report: Report) -> Iterator[str]:
         (part.replace("_", " "), f"{seconds:.3f}", f"{seconds / total:.1%}" if total else "")
         for part, seconds in vars(report.timings).items()
     ]
-    return _table(("part", "seconds", "share of total"), rows)
+    return table(("part", "seconds", "share of total"), rows)
 
 
 def _environment(values: dict[str, Any], group: str = "") -> Iterator[str]:
@@ -94,30 +91,6 @@ def _environment(values: dict[str, Any], group: str = "") -> Iterator[str]:
             yield from _environment(value, f"{label}: ")
         else:
             yield f"{label}: {'unknown' if value is None else value}"
-
-
-# ---------------------------------------------------------------- notation
-
-
-def _table(head: Row, rows: Iterable[Row]) -> Iterator[str]:
-    """The first column holds names, the others numbers or short text."""
-    yield _row(head)
-    yield "|---|" + "---:|" * (len(head) - 1)
-    for row in rows:
-        yield _row(tuple(_plain(cell) for cell in row))
-
-
-def _row(cells: Row) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _list(items: Iterable[str]) -> Iterator[str]:
-    return (f"- {_plain(item)}" for item in items)
-
-
-def _plain(text: str) -> str:
-    """Text in one line that Markdown shows as it is."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def _count(number: int, noun: str) -> str:

@@ -44,7 +44,11 @@ def write_text_atomic(path: Path, text: str) -> None:
     A file that was there keeps its permissions, and a link its place. Raises UsageError when the
     file cannot be written.
     """
-    content = text.encode("utf-8", "backslashreplace")  # file names may hold half characters
+    write_bytes_atomic(path, text.encode("utf-8", "backslashreplace"))  # half characters: in names
+
+
+def write_bytes_atomic(path: Path, content: bytes) -> None:
+    """Write a file of any kind as ``write_text_atomic`` does."""
     try:
         target = Path(os.path.realpath(path))
         _replace(target, content)

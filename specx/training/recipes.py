@@ -74,19 +74,20 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     """1.7 M parameters, never more than 1,024 tokens: the draft knows nothing of long input."""
-    config = _llama(
-        tokenizer,
-        theta=1e4,
-        hidden_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        intermediate_size=384,
-        max_position_embeddings=1024,
-    )
-    phases = (Phase((512,), 4000), Phase((512, 1024, 1024), 4000))
-    return Recipe(config, phases)
+    shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 32}
+    return _draft(tokenizer, **shape, num_key_value_heads=4, intermediate_size=384)
 
 
-RECIPES = {"target": target_recipe, "draft": draft_recipe}
+def large_draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """A draft twice as large, 3.5 M parameters, with the same curriculum: to see whether size does
+    what retrieval does. Only ``specx bench`` uses it."""
+    shape = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 3, "head_dim": 64}
+    return _draft(tokenizer, **shape, num_key_value_heads=3, intermediate_size=576)
+
+
+def _draft(tokenizer: PreTrainedTokenizerFast, **shape: int) -> Recipe:
+    config = _llama(tokenizer, theta=1e4, max_position_embeddings=1024, **shape)
+    return Recipe(config, (Phase((512,), 4000), Phase((512, 1024, 1024), 4000)))
+
+
+RECIPES = {"target": target_recipe, "draft": draft_recipe, "draft-large": large_draft_recipe}

@@ -1,12 +1,11 @@
 """MagicDec: the target's own drafts from an excerpt of its own cache."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from specx.attention import fused
-from specx.bench.magicdec import METHOD, MagicDec
+from specx.bench.magicdec import MagicDec
+from specx.bench.methods import METHODS
 from specx.decoding.accept import Path
 from specx.decoding.target import PREFILL_CHUNK, Target
 from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
@@ -17,8 +16,8 @@ from tests.tiny import make_model
 
 
 def magicdec(pair, profile, prompt, drafting=None):
-    make = partial(METHOD.make, drafting or pair, profile)
-    return check(make, pair, profile, prompt)
+    drafter = MagicDec(drafting or pair, profile)
+    return check(lambda _: drafter, pair, profile, prompt)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
@@ -139,4 +138,4 @@ def test_on_the_kernels(monkeypatch):
 
 
 def test_no_draft_is_needed():
-    METHOD.check(make_profile().model_copy(update={"draft": None}))
+    METHODS["magicdec"].check(make_profile().model_copy(update={"draft": None}))

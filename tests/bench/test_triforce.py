@@ -8,7 +8,8 @@ import torch
 
 from specx.attention import fused
 from specx.bench import triforce
-from specx.bench.triforce import METHOD, TriForce
+from specx.bench.methods import METHODS
+from specx.bench.triforce import TriForce
 from specx.caches.policies import best_chunks
 from specx.decoding.accept import Path
 from specx.decoding.loop import decode_with
@@ -20,7 +21,7 @@ from tests.decoding.test_lossless import SURE
 
 
 def run_triforce(pair, profile, prompt, drafting=None):
-    return check(partial(METHOD.make, drafting or pair, profile), pair, profile, prompt)
+    return check(partial(TriForce, drafting or pair, profile), pair, profile, prompt)
 
 
 @pytest.fixture(params=[1, 3])
@@ -173,6 +174,6 @@ def test_on_the_kernels(monkeypatch):
 def test_a_profile_without_a_draft_is_refused():
     profile = make_profile().model_copy(update={"draft": None})
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
-        METHOD.check(profile)
+        METHODS["triforce"].check(profile)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
         TriForce(pair_of(loaded()), profile, 100)

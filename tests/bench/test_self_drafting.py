@@ -1,4 +1,4 @@
-"""The baselines on the embedded pair, run as ``specx bench`` runs a method."""
+"""MagicDec and TriForce on the embedded pair, run as ``specx bench`` runs a method."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specx.batch.pair import load_pair
-from specx.bench import magicdec, triforce
+from specx.bench import triforce
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
@@ -19,7 +19,7 @@ def runs() -> dict[str, Run]:
     """Every method on a generated report of 600 tokens."""
     profile = without_fallback(with_output(load_profile("mini").on("cpu"), 40))
     pair = load_pair(profile, "specextend", torch.device("cpu"))
-    methods = (*find_methods("plain,streaming", profile), magicdec.METHOD, triforce.METHOD)
+    methods = tuple(find_methods("plain,magicdec,triforce", profile))
     documents = tuple(generated_documents(1, 600, seed=0))
     bench = Workbench(pair, profile, documents, (600,), methods)
     return {run.method: run for run in bench.alternate(bench.cases(600, "digest"))}

@@ -1,0 +1,139 @@
+"""Where speculative output leaves plain decoding's, and how near the two tokens were.
+
+In exact arithmetic the two are the same. In floating point a pass over 64 rows and one over a
+single row round differently, so a tie can flip; then the gap between the logits of the two tokens
+must be of the size of that difference, or something is wrong.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specx.bench.cases import Case
+from specx.bench.experiments.experiment import Experiment
+from specx.bench.grouping import by, by_case
+from specx.bench.lengths import label
+from specx.bench.methods import find_methods
+from specx.bench.runs import Run, Setting
+from specx.bench.workbench import Workbench
+from specx.decoding.target import Target
+from specx.decoding.tree import MAX_ROWS, TokenTree, root_only
+from specx.reports.findings import Cell, Findings, Table
+
+METHODS = ("plain", "specextend")
+ALLOWED = 2.0  # a flip needs both logits to move towards each other
+
+
+def measure(bench: Workbench) -> Iterator[Run]:
+    plain, other = find_methods(",".join(METHODS), bench.profile)
+    once = replace(bench, repeats=1)
+    for case in bench.all_cases():
+        first: Run | None = None
+        for run in once.alternate([case], [plain, other], warm_up=False):
+            if first is None:
+                first = run
+                yield run
+            else:
+                yield replace(run, facts=compare(bench.setting(case), case, first, run))
+
+
+def compare(setting: Setting, case: Case, plain: Run, other: Run) -> dict[str, float | int | None]:
+    """``at``: the first output token that differs, or None; the ``gap`` between the logits of the
+    two tokens there, and the largest ``difference`` between logits of a pass over one row and one
+    over 64 rows at that place."""
+    at = first_difference(plain.output, other.output)
+    if at is None:
+        return {"at": None}
+    if min(len(plain.output), len(other.output)) <= at:  # one of them goes on where the other ends
+        return {"at": at, "gap": None, "difference": None}
+    single, many = logits_at(setting, [*case.ids, *plain.output[:at]])
+    ours, theirs = plain.output[at], other.output[at]
+    usable = single.isfinite() & many.isfinite()
+    return {
+        "at": at,
+        "gap": float((single[ours] - single[theirs]).abs()),
+        "difference": float((single - many)[usable].abs().max()),
+    }
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first place at which two outputs are not the same; None where they are equal."""
+    for place, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return place
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+@torch.inference_mode()
+def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """float32 logits [V] behind ``text``: from a pass over its last token alone, and from one over
+    a tree of 64 rows."""
+    pair = setting.pair
+    target = Target(pair.target, pair.target_allowed, len(text) + 2 * MAX_ROWS, watch=None)
+    if setting.read is not None:
+        target.restore(setting.read)
+    ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
+    for _ in target.prefill(ids[:-1]):
+        pass
+    alone = target.score(root_only(ids[-1:]))[0].float()
+    target.cache.drop_scratch()
+    return alone, target.score(_chain(ids[-1:]))[0].float()
+
+
+def _chain(root: Tensor) -> TokenTree:
+    """A chain of 64 rows that begins with ``root``; what follows it does not matter to it."""
+    rows = torch.arange(MAX_ROWS, device=root.device)
+    return TokenTree(
+        root.expand(MAX_ROWS).contiguous(),
+        (rows - 1).clamp(min=0),
+        rows,
+        torch.ones_like(rows, dtype=torch.bool),
+        levels=MAX_ROWS - 1,
+    )
+
+
+def conclude(runs: Sequence[Run]) -> Findings:
+    pairs = [
+        (methods[METHODS[0]][0], methods[METHODS[1]][0])
+        for group in by_case(runs).values()
+        if all(method in (methods := by(group, "method")) for method in METHODS)
+    ]
+    if not pairs:
+        return Findings()
+    apart = [run for _, run in pairs if run.facts.get("at") is not None]
+    explained = [run for run in apart if _is_tie(run)]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            run.case,
+            label(run.length),
+            run.facts["at"],
+            run.facts["gap"],
+            run.facts["difference"],
+            "yes" if _is_tie(run) else "no",
+        )
+        for run in apart
+    ]
+    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
+    sentences = (
+        f"{len(pairs) - len(apart)} of {len(pairs)} outputs of {METHODS[1]} are those of plain "
+        f"decoding, token for token. Of the {len(apart)} others, {len(explained)} part at a tie: "
+        f"the logits of the two tokens are at most {ALLOWED:g} times as far apart as the logits "
+        "of a pass over one row and one over 64 rows differ at that place.",
+    )
+    return Findings((Table("Where outputs part", columns, tuple(rows)),), (), sentences)
+
+
+def _is_tie(run: Run) -> bool:
+    gap, difference = run.facts["gap"], run.facts["difference"]
+    return gap is not None and gap <= ALLOWED * difference
+
+
+EXPERIMENT = Experiment(
+    "divergence",
+    "Where speculative output leaves plain decoding's",
+    "the first token that differs, and the gap between the two logits there",
+    measure,
+    conclude,
+)

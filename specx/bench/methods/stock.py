@@ -1,0 +1,179 @@
+"""Decoding as transformers itself does it."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
+
+from specx.bench.cases import Case
+from specx.bench.runs import Run, Setting
+from specx.decoding.loop import context_window
+from specx.decoding.methods import Pair
+from specx.errors import DocumentError, UsageError
+from specx.models.stock import stock
+from specx.profile import GenerationSettings, Profile
+
+COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
+
+
+@dataclass(frozen=True)
+class Stock:
+    """``generate`` of transformers, with its own attention and cache; it reads the prompt itself.
+
+    Steps are those after the first, which reads the prompt; where it verifies drafts as well, they
+    are not counted, and the time in which the draft reads the prompt is in ``prefill_s``.
+
+    ``options``: extra arguments of ``generate`` for a pair and so many tokens of prompt and output.
+    ``drafts``: whether the profile's draft is among them. ``compiles``: whether on a GPU
+    transformers compiles the model for this number of tokens.
+    """
+
+    name: str
+    about: str
+    options: Callable[[Pair, int], dict[str, Any]] = lambda pair, tokens: {}  # noqa: ARG005
+    drafts: bool = False
+    compiles: bool = False
+
+    def check(self, profile: Profile) -> None:
+        if self.drafts and profile.draft is None:
+            raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
+
+    def run(self, setting: Setting, case: Case) -> Run:
+        """Raises DocumentError when the prompt leaves no room for output, and UsageError when the
+        vocabularies differ in size, which transformers does not support."""
+        pair, window = setting.pair, context_window(setting.pair, setting.profile)
+        limit = min(setting.profile.output_limit, window - len(case.ids))
+        if limit < 1:
+            raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
+        if self.drafts and pair.draft and pair.draft.vocab_size != pair.target.vocab_size:
+            raise UsageError(
+                f"{self.name} needs a draft whose lm head is as large as the target's; "
+                f"{pair.draft.source} has {pair.draft.vocab_size} rows instead of "
+                f"{pair.target.vocab_size}"
+            )
+        if self.compiles and pair.target.device.type == "cuda":
+            self._generate(setting, case, limit, COMPILING)
+        clock = self._generate(setting, case, limit, limit)
+        steps = len(clock.tokens) - 1
+        decoded = sum(len(tokens) for tokens in clock.tokens[1:])
+        return Run(
+            method=self.name,
+            case=case.name,
+            length=case.length,
+            task=case.task,
+            repeat=setting.repeat,
+            prompt_tokens=len(case.ids),
+            output=tuple(token for tokens in clock.tokens for token in tokens),
+            decode_s=clock.seconds[-1] - clock.seconds[0],
+            prefill_s={"target_prefill": clock.seconds[0]},
+            acceptance_length=decoded / steps if steps else 1.0,
+            accepted_per_step=decoded / steps - 1 if steps else 0.0,
+            steps=steps,
+            prefilled=len(clock.tokens[0]),
+        )
+
+    def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":
+        """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
+        pair, settings = setting.pair, setting.profile.generation
+        device = pair.target.device
+        ids = torch.tensor([case.ids], device=device)
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+            torch.manual_seed(settings.seed)
+            model = stack.enter_context(stock(pair.target))
+            if self.drafts and pair.draft:
+                stack.enter_context(stock(pair.draft))
+            clock = Clock()
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=limit,
+                eos_token_id=sorted(pair.target.eos_token_ids) or None,
+                pad_token_id=0,  # there is nothing to pad
+                logits_processor=LogitsProcessorList([OnlyAllowed(pair)]),
+                streamer=clock,
+                **_sampling(settings),
+                **self.options(pair, len(case.ids) + room),
+            )
+        return clock
+
+
+def _sampling(settings: GenerationSettings) -> dict[str, Any]:
+    if settings.temperature == 0:
+        return {"do_sample": False}
+    return {
+        "do_sample": True,
+        "temperature": settings.temperature,
+        "top_k": settings.top_k,
+        "top_p": settings.top_p,
+    }
+
+
+class OnlyAllowed(LogitsProcessor):
+    """Ids outside the tokenizer never win, as in our engine. The draft's logits pass here, too."""
+
+    def __init__(self, pair: Pair) -> None:
+        masks = [pair.target_allowed] + ([] if pair.draft is None else [pair.draft_allowed])
+        self._forbidden = {len(mask): ~mask for mask in reversed(masks) if mask is not None}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        return scores.masked_fill(self._forbidden[scores.shape[-1]], -torch.inf)
+
+
+class Clock:
+    """A streamer of transformers that notes when tokens come.
+
+    ``tokens``: those of each step, the first decided by prefill; ``seconds``: when, since the
+    beginning.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[list[int]] = []
+        self.seconds: list[float] = []
+        self._started: float | None = None
+
+    def put(self, value: Tensor) -> None:
+        """The prompt at first, then the tokens of each step, which are on the host by then."""
+        now = time.perf_counter()
+        if self._started is None:
+            self._started = now
+        else:
+            self.tokens.append(value.flatten().tolist())
+            self.seconds.append(now - self._started)
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+
+def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
+    """A cache of fixed size, for which transformers compiles the model on a GPU."""
+    return {"past_key_values": StaticCache(config=pair.target.model.config, max_cache_len=tokens)}
+
+
+def assistant(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
+    """Assisted generation by the pair's draft."""
+    assert pair.draft is not None
+    return {"assistant_model": pair.draft.model}
+
+
+def lookup(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
+    """Drafts copied from the prompt, behind the last tokens if they occur there."""
+    return {"prompt_lookup_num_tokens": 10}
+
+
+STOCK = (
+    Stock("hf-generate", "transformers' generate with its dynamic cache"),
+    Stock(
+        "hf-static",
+        "transformers' generate with a static cache, compiled on a GPU",
+        static_cache,
+        compiles=True,
+    ),
+    Stock("hf-assisted", "transformers' assisted generation by the draft", assistant, drafts=True),
+    Stock("prompt-lookup", "transformers' prompt lookup, 10 tokens at a time", lookup),
+)

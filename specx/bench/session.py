@@ -1,0 +1,194 @@
+"""A benchmark from what was asked for to what was found."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from specx.batch.pair import choose_device, load_pair
+from specx.bench.cases import generated_documents
+from specx.bench.experiments.experiment import Experiment
+from specx.bench.experiments.registry import find_experiments
+from specx.bench.lengths import label
+from specx.bench.methods import find_methods
+from specx.bench.runs import Run, run_from_raw
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
+from specx.decoding.loop import context_window
+from specx.decoding.methods import Pair
+from specx.documents.document import Document
+from specx.errors import UsageError
+from specx.models.compiled import compile_layers
+from specx.profile import DigestPrompt, Profile
+from specx.reports.bench_report import BenchReport, Section
+from specx.reports.environment import environment
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
+
+    target: str
+    draft: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured. ``documents``: none means reports made up from ``seed``; ``tokens``:
+    most tokens of an output, None as the profile says."""
+
+    profile: Profile
+    documents: tuple[Document, ...]
+    lengths: tuple[int, ...]
+    methods: str
+    tasks: tuple[str, ...]
+    repeats: int
+    most: int
+    tokens: int | None
+    seed: int
+    device: str
+    scale: Scale | None = None
+
+
+def prepare(request: Request, listener: Listener) -> Workbench:
+    """Load the models, and see that everything asked for can be measured.
+
+    Raises UsageError for what cannot, before anything is measured.
+    """
+    find_methods(request.methods, request.profile)  # wrong ones are told before models load
+    _check_tasks(request)
+    device = choose_device(request.device)
+    profile = without_fallback(request.profile.on("cuda" if device.type == "cuda" else "cpu"))
+    if request.tokens is not None:
+        profile = with_output(profile, request.tokens)
+    longest = max(request.lengths)
+    documents = request.documents or tuple(generated_documents(request.most, longest, request.seed))
+    listener.phase("loading the models")
+    profile, pair = _models(request, profile, device, longest)
+    bench = Workbench(
+        pair,
+        profile,
+        documents,
+        request.lengths,
+        tuple(find_methods(request.methods, profile)),
+        request.tasks,
+        request.repeats,
+        request.most,
+        listener,
+    )
+    _check_window(bench)
+    bench.all_cases()
+    return bench
+
+
+def _models(
+    request: Request, profile: Profile, device: torch.device, longest: int
+) -> tuple[Profile, Pair]:
+    if request.scale is None:
+        return profile, load_pair(
+            profile, "plain" if profile.draft is None else "specextend", device
+        )
+    if not profile.target.model.startswith("embedded:"):
+        raise UsageError("--scale enlarges the embedded pair; leave --profile out")
+    pair = scaled_pair(request.scale.target, request.scale.draft, device)
+    # A scaled model has no window of its own: beyond the embedded one it runs, and forgets.
+    window = max(pair.target.window, longest + profile.output_limit)
+    pair = replace(pair, target=replace(pair.target, window=window))
+    if profile.compile and pair.draft is not None:
+        pair = replace(pair, target=compile_layers(pair.target), draft=compile_layers(pair.draft))
+    return scaled_profile(profile, request.scale.target), pair
+
+
+def _check_tasks(request: Request) -> None:
+    digest = isinstance(request.profile.prompt, DigestPrompt)
+    if digest == ("instruct" in request.tasks):
+        kind = "digest" if digest else "instruct"
+        raise UsageError(
+            f"the prompt of the profile {request.profile.name} is of the kind {kind}, so it cannot "
+            f"do the task {' or '.join(request.tasks)}"
+        )
+
+
+def _check_window(bench: Workbench) -> None:
+    window, limit = context_window(bench.pair, bench.profile), bench.profile.output_limit
+    longest = max(bench.lengths)
+    if longest + limit > window:
+        raise UsageError(
+            f"{label(longest)} tokens and an output of {limit} do not fit into the window of "
+            f"{window} tokens; ask for less with --length or --tokens"
+        )
+
+
+def carry_out(
+    bench: Workbench, experiments: Sequence[Experiment], sections: list[Section]
+) -> list[str]:
+    """Run the experiments; each one's section is added to ``sections`` when it ends, also when it
+    is interrupted. What of several cannot be measured here is left out: a sentence for each."""
+    left_out = []
+    for experiment in experiments:
+        bench.listener.section(experiment.title)
+        runs: list[Run] = []
+        try:
+            for run in experiment.measure(bench):
+                runs.append(run)
+        except UsageError as error:
+            if len(experiments) == 1:
+                raise
+            left_out.append(f"{experiment.name} was left out: {error}")
+        finally:
+            if runs:
+                sections.append(_section(experiment, runs))
+    return left_out
+
+
+def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
+    return Section(
+        experiment.name,
+        experiment.title,
+        experiment.about,
+        experiment.conclude(runs),
+        tuple(asdict(run) | {"tokens_per_second": run.tokens_per_second} for run in runs),
+    )
+
+
+def concluded_again(report: BenchReport) -> BenchReport:
+    """The same report, everything in it concluded from its raw runs once more.
+
+    Raises UsageError for an experiment that there is not.
+    """
+    sections = []
+    for section in report.sections:
+        (experiment,) = find_experiments(section.name)
+        sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
+    return replace(report, sections=tuple(sections))
+
+
+def facts(bench: Workbench) -> dict[str, Any]:
+    """Versions and hardware that the figures hold for."""
+    target, draft = bench.pair.target, bench.pair.draft
+    device = target.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return {
+        **environment(),
+        "device": name,
+        "threads": torch.get_num_threads(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "target": target.source,
+        "draft": draft.source if draft else None,
+    }
+
+
+def warnings(bench: Workbench) -> list[str]:
+    """What a reader of the tables has to know."""
+    found = []
+    if bench.pair.target.source.startswith("scaled"):
+        found.append(
+            "The models are the embedded pair inside models of public sizes (scaled mini): what a "
+            "step costs is that of the large models, what is accepted that of the small ones."
+        )
+    longest = max(bench.lengths)
+    trained = bench.pair.target.model.config.max_position_embeddings
+    if longest > trained:  # only a scaled pair is measured there
+        found.append(f"{label(longest)} tokens are more than the {trained} it was trained on.")
+    return found

@@ -1,0 +1,279 @@
+"""``specx bench``: methods side by side on this machine, and the experiments of the paper."""
+
+import datetime
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from specx.cli.console import make_console
+from specx.documents.discover import discover
+from specx.documents.document import Document
+from specx.documents.read import read_documents
+from specx.errors import DocumentError, UsageError
+from specx.profile import DigestPrompt, Profile, load_profile
+from specx.reports.bench_files import load_bench, write_bench
+from specx.reports.bench_live import LiveTable
+from specx.reports.bench_markdown import to_tables
+from specx.reports.bench_report import BenchReport, DocumentFacts, Section
+from specx.reports.json_lines import to_json
+
+if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
+    from specx.bench import session
+    from specx.bench.runs import Run
+
+DEFAULT_FOLDER = Path("specx-bench")
+DEFAULT_METHODS = "plain,tree,streaming,specextend"
+DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
+QUICK_TOKENS = 96
+
+Task = Literal["digest", "control", "both"]
+
+
+def bench(
+    documents: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files or folders; without them reports are made up."),
+    ] = None,
+    length: Annotated[
+        str | None,
+        typer.Option(help=f"Tokens of input, such as {DEFAULT_LENGTHS} (which it is)."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help=f"What is compared; {DEFAULT_METHODS} if not given.")
+    ] = None,
+    experiment: Annotated[
+        str, typer.Option(help="Names of experiments, or all; --list names them.")
+    ] = "speedup",
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
+    ] = "mini",
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Measurements of each method on each document (3).")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Most documents at each length (2).")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=2, help="Most tokens of an output; else the profile's.")
+    ] = None,
+    task: Annotated[
+        Task, typer.Option(help="What a digest model is asked for: docs/embedded-pair.md.")
+    ] = "digest",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the reports that are made up.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One document, once, shorter: two minutes.")
+    ] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="Write the embedded pair into a model of this size (llama-3.1-8b)."),
+    ] = None,
+    scale_draft: Annotated[str, typer.Option(help="The size of its draft.")] = "68m",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help=f"Folder of the page ({DEFAULT_FOLDER})."),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print everything as one object; no folder without --out."),
+    ] = False,
+    again: Annotated[
+        Path | None, typer.Option("--from", help="Make the page again from its bench.json.")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List methods and experiments, and stop.")
+    ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
+    ] = "auto",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
+    ] = False,
+) -> None:
+    """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
+    output = _Output(out, json)
+    if list_:
+        _print_names()
+    elif again is not None:
+        output.write(_concluded_again(again))
+    else:
+        output.check()
+        settings = load_profile(profile)
+        asked = _Asked(
+            experiment,
+            documents or [],
+            length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS),
+            methods or _methods_of(settings),
+            repeat or (1 if quick else 3),
+            count or (1 if quick else 2),
+            tokens or (QUICK_TOKENS if quick else None),
+            _tasks(settings, task),
+            seed,
+            device,
+            (scale, scale_draft) if scale else None,
+        )
+        _measure(asked, settings, output, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the options ask for. ``scale``: names of the shapes of target and draft."""
+
+    experiments: str
+    documents: list[str]
+    lengths: str
+    methods: str
+    repeats: int
+    most: int
+    tokens: int | None
+    tasks: tuple[str, ...]
+    seed: int
+    device: str
+    scale: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where a report goes."""
+
+    folder: Path | None
+    json: bool
+
+    def check(self) -> None:
+        """Raise UsageError before hours of work for a folder that is a file."""
+        if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"--out {self.folder} is a file; name a folder")
+
+    def write(self, report: BenchReport) -> None:
+        folder = self.folder or (None if self.json else DEFAULT_FOLDER)
+        if folder is not None:
+            write_bench(report, folder)
+            page = folder / "bench.html"
+            make_console().print(f"specx: the page is {page}", soft_wrap=True)
+        if self.json:
+            sys.stdout.write(to_json(report.to_dict()) + "\n")
+        else:
+            sys.stdout.write(to_tables(report))
+
+
+def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -> None:
+    """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
+    from specx.bench import session
+    from specx.bench.experiments.registry import find_experiments
+    from specx.bench.lengths import parse_lengths
+
+    experiments = find_experiments(asked.experiments)
+    documents = _read(asked.documents)
+    request = session.Request(
+        profile,
+        tuple(documents),
+        parse_lengths(asked.lengths),
+        asked.methods,
+        asked.tasks,
+        asked.repeats,
+        asked.most,
+        asked.tokens,
+        asked.seed,
+        asked.device,
+        session.Scale(*asked.scale) if asked.scale else None,
+    )
+    sections: list[Section] = []
+    started = datetime.datetime.now(datetime.UTC)
+    with LiveTable(make_console(quiet=quiet)) as live:
+        workbench = session.prepare(request, _Listener(live))
+        try:
+            warnings = session.carry_out(workbench, experiments, sections)
+        except KeyboardInterrupt:
+            output.write(_report(workbench, sections, started, (), interrupted=True))
+            raise
+    output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
+
+
+class _Listener:
+    """Shows measurements in the live table."""
+
+    def __init__(self, live: LiveTable) -> None:
+        self._live = live
+
+    def phase(self, text: str) -> None:
+        self._live.phase(text)
+
+    def section(self, title: str) -> None:
+        self._live.section(title)
+
+    def ran(self, run: "Run") -> None:
+        from specx.bench.lengths import label
+
+        speed, acceptance = run.tokens_per_second, run.acceptance_length
+        self._live.measured(run.method, label(run.length), run.task, speed, acceptance)
+
+
+def _report(
+    workbench: "session.Workbench",
+    sections: list[Section],
+    started: datetime.datetime,
+    warnings: tuple[str, ...],
+    *,
+    interrupted: bool,
+) -> BenchReport:
+    from specx.bench import session
+
+    return BenchReport(
+        title=f"specx bench: {workbench.profile.name}",
+        date=started.isoformat(timespec="seconds"),
+        command=shlex.join(["specx", *sys.argv[1:]]),
+        environment=session.facts(workbench),
+        settings=workbench.profile.model_dump(mode="json"),
+        documents=tuple(DocumentFacts(d.name, d.characters) for d in workbench.used()),
+        methods={method.name: method.about for method in workbench.methods},
+        warnings=(*session.warnings(workbench), *warnings),
+        interrupted=interrupted,
+        sections=tuple(sections),
+    )
+
+
+def _read(names: list[str]) -> list[Document]:
+    """All documents that ``names`` mean. Raises DocumentError for the first that is none."""
+    found: list[Document] = []
+    for source in discover(names) if names else ():
+        for document in read_documents(source.path):
+            if isinstance(document, DocumentError):
+                raise document
+            found.append(document)
+    return found
+
+
+def _methods_of(profile: Profile) -> str:
+    """What is compared unless it is said: without a draft, what needs none."""
+    return DEFAULT_METHODS if profile.draft is not None else "plain,prompt-lookup"
+
+
+def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
+    if isinstance(profile.prompt, DigestPrompt):
+        return ("digest", "control") if task == "both" else (task,)
+    if task != "digest":
+        raise UsageError(
+            f"--task is for digest models, and the prompt of the profile {profile.name} is of the "
+            "kind instruct"
+        )
+    return ("instruct",)
+
+
+def _concluded_again(path: Path) -> BenchReport:
+    """The report of a bench.json, its tables and figures made anew from the raw runs."""
+    from specx.bench import session
+
+    return session.concluded_again(load_bench(path))
+
+
+def _print_names() -> None:
+    from specx.bench.experiments.registry import EXPERIMENTS
+    from specx.bench.methods import METHODS
+
+    for title, named in (("methods", METHODS), ("experiments", EXPERIMENTS)):
+        typer.echo(title)
+        for name, each in named.items():
+            typer.echo(f"  {name:<20} {each.about}")

@@ -1,0 +1,37 @@
+"""Markdown for text of which nobody knows what is in it."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+_SPECIAL = re.compile(r"([\\`*_<>\[\]|#&])")
+Row = tuple[str, ...]
+
+
+def table(head: Row, rows: Iterable[Row], numeric: Sequence[bool] = ()) -> Iterator[str]:
+    """``numeric``: columns that are aligned to the right; all but the first unless they are given.
+    The head is Markdown already."""
+    numeric = numeric or [number > 0 for number in range(len(head))]
+    yield _row(head)
+    yield f"|{'|'.join('---:' if right else '---' for right in numeric)}|"
+    for row in rows:
+        yield _row(tuple(plain(cell) for cell in row))
+
+
+def bullets(items: Iterable[str]) -> Iterator[str]:
+    return (f"- {plain(item)}" for item in items)
+
+
+def plain(text: str) -> str:
+    """Text in one line that Markdown shows as it is."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def code_block(text: str) -> str:
+    """With a fence longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _row(cells: Row) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+from specx.bench.experiments.divergence import compare, conclude, first_difference, measure
+from tests.bench.benches import made_up, workbench
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "at"),
+    [([], [], None), ([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 2], 1)],
+)
+def test_the_first_difference(a, b, at):
+    assert first_difference(a, b) == at
+
+
+def test_in_float32_nothing_parts():
+    findings = conclude(list(measure(workbench((300,), "plain"))))
+    assert findings.sentences[0].startswith("1 of 1 outputs")
+    assert findings.tables[0].rows == ()
+
+
+def test_the_gap_is_that_of_the_targets_logits():
+    bench = workbench((300,), "plain")
+    (case,) = bench.cases(300, "digest")
+    (plain,) = bench.alternate([case], warm_up=False)
+    at, token = 5, 4000
+    other = made_up("specextend", 1, output=(*plain.output[:at], token, *plain.output[at + 1 :]))
+    facts = compare(bench.setting(case), case, plain, other)
+    text = torch.tensor([[*case.ids, *plain.output[:at]]])
+    model = bench.pair.target.model
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            logits = model(input_ids=text, use_cache=False).logits[0, -1]
+    finally:
+        model.set_attn_implementation("specx")
+    assert facts["at"] == at
+    assert facts["gap"] == pytest.approx(float(logits[plain.output[at]] - logits[token]), abs=1e-3)
+    assert 0 <= facts["difference"] < 1e-3
+    assert logits.argmax() == plain.output[at]
+
+
+def test_an_output_that_ends_early_has_no_gap():
+    bench = workbench((300,), "plain")
+    (case,) = bench.cases(300, "digest")
+    (plain,) = bench.alternate([case], warm_up=False)
+    facts = compare(bench.setting(case), case, plain, made_up("x", 1, output=plain.output[:3]))
+    assert facts == {"at": 3, "gap": None, "difference": None}
+
+
+def test_what_counts_as_a_tie():
+    def apart(case: str, gap: float | None, difference: float | None):
+        facts = {"at": 7, "gap": gap, "difference": difference}
+        return [made_up("plain", 1, case=case), made_up("specextend", 1, case=case, facts=facts)]
+
+    runs = [*apart("a", 0.02, 0.01), *apart("b", 0.021, 0.01), *apart("c", None, None)]
+    findings = conclude(runs)
+    assert [row[-1] for row in findings.tables[0].rows] == ["yes", "no", "no"]
+    assert "0 of 3 outputs" in findings.sentences[0]
+    assert "Of the 3 others, 1 part at a tie" in findings.sentences[0]

@@ -1,0 +1,57 @@
+"""On the pair that ships with specx: the same output, and drafting that differs as it should."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from specx.batch.pair import load_pair
+from specx.bench.cases import generated_documents
+from specx.bench.methods import find_methods
+from specx.bench.runs import Run
+from specx.bench.workbench import Workbench, with_output, without_fallback
+from specx.profile import load_profile
+
+NAMES = (
+    "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,tree-hta-flash,specextend,"
+    "specextend-hta-flash,window,random,own-attention,lexical,specextend:at-prefill=off"
+)
+
+
+@cache
+def runs() -> dict[str, Run]:
+    """24 tokens of output behind 500 of a generated report, by every method."""
+    torch.set_num_threads(1)
+    profile = without_fallback(with_output(load_profile("mini").on("cpu"), 24))
+    pair = load_pair(profile, "specextend", torch.device("cpu"))
+    documents = tuple(generated_documents(1, 600, 0))
+    methods = tuple(find_methods(NAMES, profile))
+    bench = Workbench(pair, profile, documents, (500,), methods)
+    (case,) = bench.cases(500, "digest")
+    setting = bench.setting(case)
+    return {method.name: method.run(setting, case) for method in methods}
+
+
+@pytest.mark.parametrize("name", NAMES.split(","))
+def test_the_output_is_that_of_plain_decoding(name):
+    assert runs()[name].output == runs()["plain"].output
+
+
+def test_components_of_attention_do_not_change_what_is_accepted():
+    ours, masked = runs()["specextend"], runs()["specextend-hta-flash"]
+    assert ours.acceptance_by_position == masked.acceptance_by_position
+
+
+def test_what_reads_the_prompt_itself_says_how_long_it_took():
+    took = {name: run.prefill_s["target_prefill"] for name, run in runs().items()}
+    assert took["plain"] < took["hf-generate"]
+    assert took["specextend"] < took["specextend-hta-flash"]
+
+
+def test_drafts_save_steps_where_the_target_copies():
+    assert runs()["hf-assisted"].prefilled > 5  # drafts are verified while the prompt is read
+    for name in ("hf-assisted", "prompt-lookup", "chain", "specextend"):
+        assert runs()[name].acceptance_length > 1.5, name
+    for name in ("plain", "hf-generate", "hf-static"):
+        assert runs()[name].acceptance_length == 1.0
+        assert runs()[name].steps == 23

@@ -1,0 +1,152 @@
+"""transformers' own decoding writes what ours writes, and leaves the models as they were."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specx.attention import dispatch
+from specx.bench.methods.stock import Clock
+from specx.errors import DocumentError, UsageError
+from specx.models.compiled import compile_layers
+from specx.models.stock import stock
+from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
+from tests.decoding.pairs import allowed, loaded, pair_of
+from tests.tiny import VOCAB
+
+STOCK = ["hf-generate", "hf-static", "hf-assisted", "prompt-lookup"]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("prompt", [1, 70])
+@pytest.mark.parametrize("name", STOCK)
+def test_the_output_is_that_of_plain_decoding(name, prompt, family):
+    setting, case = tiny_setting(family, max_new_tokens=40), tiny_case(prompt)
+    run = run_method(name, setting, case)
+    assert run.output == run_method("plain", setting, case).output
+    assert run.method == name
+    assert 0 < run.decode_s < 60
+    assert run.prefill_s["target_prefill"] > 0
+    assert len(run.output) - run.prefilled == pytest.approx(run.steps * run.acceptance_length)
+    assert (run.acceptance_length > 1) == (run.steps < len(run.output) - 1)
+
+
+def test_a_draft_that_is_right_saves_steps():
+    setting = tiny_setting(max_new_tokens=40)
+    pair = replace(setting.pair, draft=loaded(**SURE))
+    run = run_method("hf-assisted", replace(setting, pair=pair), tiny_case(70))
+    assert run.acceptance_length > 5
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_it_ends_where_the_text_ends(name):
+    setting, case = tiny_setting(max_new_tokens=40), tiny_case(70)
+    whole = run_method("plain", setting, case).output
+    ends = frozenset({whole[10]})
+    assert whole.index(whole[10]) == 10
+    target = replace(setting.pair.target, eos_token_ids=ends)
+    setting = replace(setting, pair=replace(setting.pair, target=target))
+    assert run_method("plain", setting, case).output == whole[:11]
+    assert run_method(name, setting, case).output == whole[:11]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", STOCK)
+def test_ids_outside_the_tokenizer_are_never_written(name, temperature):
+    models = []
+    for settings in (SURE, LIKE_IT):
+        model = loaded.__wrapped__(**settings, vocab_size=VOCAB + 16)
+        with torch.no_grad():
+            rows = model.model.get_output_embeddings().weight
+            rows[VOCAB:] = -8 * rows[:16]
+            rows[VOCAB + 8 :] *= -1
+        models.append(model)
+    setting = tiny_setting(max_new_tokens=30, temperature=temperature)
+    setting = replace(setting, pair=pair_of(*models))
+    assert max(run_method(name, setting, tiny_case(30)).output) < VOCAB
+    everything = allowed(models[0], range(VOCAB + 16))
+    pair = replace(setting.pair, target_allowed=everything, draft_allowed=everything)
+    free = run_method(name, replace(setting, pair=pair), tiny_case(30))
+    assert max(free.output) >= VOCAB  # they would win
+
+
+def test_sampling_is_that_of_the_profile():
+    def outputs(**generation):
+        setting = tiny_setting(max_new_tokens=30, **generation)
+        return [run_method("hf-generate", setting, tiny_case(30)).output for _ in range(2)]
+
+    first, second = outputs(temperature=2.0, seed=1)
+    assert first == second
+    assert outputs(temperature=2.0, seed=2)[0] != first
+    assert outputs(temperature=2.0, top_k=1)[0] == outputs()[0]
+    assert outputs(temperature=2.0, top_p=1e-6)[0] == outputs()[0]
+
+
+def test_models_are_left_as_they_were():
+    setting, case = tiny_setting(max_new_tokens=5), tiny_case(30)
+    before = run_method("specextend", setting, case)
+    models = [setting.pair.target.model, setting.pair.draft.model]
+    settings = [model.generation_config for model in models]
+    run_method("hf-assisted", setting, case)
+    assert [model.config._attn_implementation for model in models] == [dispatch.NAME] * 2
+    assert all(
+        model.generation_config is kept for model, kept in zip(models, settings, strict=True)
+    )
+    assert run_method("specextend", setting, case).output == before.output
+
+
+def test_they_are_restored_after_an_error():
+    target = tiny_setting().pair.target
+
+    def fail() -> None:
+        with stock(target) as model:
+            assert model.config._attn_implementation == "sdpa"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert target.model.config._attn_implementation == dispatch.NAME
+
+
+def test_settings_of_a_checkpoint_do_not_change_what_is_compared():
+    setting, case = tiny_setting(max_new_tokens=30), tiny_case(30)
+    model = loaded.__wrapped__(**SURE)
+    model.model.generation_config.repetition_penalty = 5.0
+    changed = replace(setting, pair=replace(setting.pair, target=model))
+    assert run_method("hf-generate", changed, case).output == (
+        run_method("hf-generate", setting, case).output
+    )
+
+
+def test_compiled_layers_run_uncompiled_and_are_compiled_again():
+    target = compile_layers(loaded.__wrapped__(**SURE), backend="eager")
+    layers = target.model.get_decoder().layers
+    calls = [layer._compiled_call_impl for layer in layers]
+    assert None not in calls
+    with stock(target):
+        assert [layer._compiled_call_impl for layer in layers] == [None] * len(layers)
+    assert [layer._compiled_call_impl for layer in layers] == calls
+
+
+def test_a_prompt_that_fills_the_window_is_refused():
+    setting = tiny_setting(window=30)
+    with pytest.raises(DocumentError, match="the prompt has 30 tokens and the window is 30"):
+        run_method("hf-generate", setting, tiny_case(30))
+    assert len(run_method("hf-generate", setting, tiny_case(28)).output) == 2
+
+
+def test_vocabularies_of_different_sizes_are_refused():
+    setting = tiny_setting()
+    draft = loaded(**LIKE_IT, vocab_size=VOCAB + 16)
+    pair = replace(setting.pair, draft=draft, draft_allowed=allowed(draft))
+    with pytest.raises(UsageError, match="has 400 rows instead of 384"):
+        run_method("hf-assisted", replace(setting, pair=pair), tiny_case(30))
+
+
+def test_a_clock_tells_prompt_and_steps_apart():
+    clock = Clock()
+    for tokens in ([[1, 2, 3]], [4], [[5, 6]]):
+        clock.put(torch.tensor(tokens))
+    clock.end()
+    assert clock.tokens == [[4], [5, 6]]
+    assert 0 <= clock.seconds[0] <= clock.seconds[1]

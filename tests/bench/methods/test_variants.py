@@ -1,0 +1,163 @@
+"""Every method of our engine writes what plain decoding writes, and drafts as its name says."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specx.attention import hybrid
+from specx.bench.methods import METHODS
+from specx.bench.methods.catalog import VARIANTS, find_method
+from specx.decoding.methods import with_layer
+from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
+
+VARIED = [
+    *VARIANTS,
+    "specextend-cmr",
+    "specextend-hta",
+    "specextend-flash",
+    "specextend-window",
+    "specextend+window",
+    "specextend:at-prefill=off",
+    "specextend:layer=0,every=1,chunk=2,top_k=5",
+    "tree-hta-flash",
+    "tree-hta-flash+cmr",
+    "tree-hta-flash+streaming",
+    "tree+window",
+    "tree+cmr",
+    "chain+cmr:depth=5",
+    "chain-hta",
+    "own-attention:every=1",
+    "own-attention:at-prefill=off",
+    "lexical:every=1",
+    "random:chunk=1,top_k=20",
+]
+
+
+@pytest.mark.parametrize("prompt", [1, 5, 70])
+@pytest.mark.parametrize("name", VARIED)
+def test_the_output_is_that_of_plain_decoding(name, prompt):
+    setting, case = tiny_setting(max_new_tokens=40), tiny_case(prompt)
+    run = run_method(name, setting, case)
+    assert run.method == name
+    assert run.output == run_method("plain", setting, case).output
+    assert run.acceptance_length > 1
+    if prompt == 70:
+        assert run.acceptance_length < 4  # some drafts were wrong
+
+
+@pytest.mark.parametrize("name", ["chain", "chain:depth=6", "chain+cmr"])
+def test_a_chain_has_one_draft_a_level(name):
+    depth = 6 if "6" in name else 3
+    everything = {"chunk": 8, "top_k": 50, "every": 1, "window": None}
+    setting = tiny_setting(max_new_tokens=1 + 4 * (depth + 1), cache=everything)
+    pair = replace(setting.pair, draft=setting.pair.target)  # its drafts are always right
+    run = run_method(name, replace(setting, pair=pair), tiny_case(60))
+    assert run.acceptance_length == depth + 1
+    assert run.steps == 4
+
+
+def test_a_chain_accepts_no_more_than_a_tree_around_it():
+    setting = tiny_setting(max_new_tokens=60)
+    chain, tree = (run_method(name, setting, tiny_case(70)) for name in ("chain", "tree"))
+    assert 1 < chain.acceptance_length < tree.acceptance_length
+
+
+def test_a_memory_that_holds_everything_drafts_as_the_full_cache():
+    cache = {"chunk": 8, "top_k": 50, "every": 1, "window": None}
+    setting, case = tiny_setting(cache=cache, max_new_tokens=40), tiny_case(60)
+    full = run_method("tree", setting, case)
+    for name in ("specextend", "window", "random", "own-attention", "lexical"):
+        assert run_method(name, setting, case).acceptance_length == full.acceptance_length
+
+
+def calls_of(monkeypatch, name):
+    """How often a run calls hybrid attention: for trees, and in prefill."""
+    calls = {"tree": 0, "prefill": 0}
+
+    def counted(phase, function):
+        def inner(*args):
+            calls[phase] += 1
+            return function(*args)
+
+        return inner
+
+    for phase in calls:
+        function = getattr(hybrid, f"{phase}_attention")
+        monkeypatch.setattr(f"specx.attention.dispatch.{phase}_attention", counted(phase, function))
+    run_method(name, tiny_setting(max_new_tokens=9), tiny_case(30))
+    return calls
+
+
+def test_components_of_attention_are_what_runs(monkeypatch):
+    full = calls_of(monkeypatch, "tree")
+    without = calls_of(monkeypatch, "tree-hta")
+    assert 0 < without["tree"] < full["tree"]  # the draft's, which is not verification
+    assert without["prefill"] == full["prefill"]
+    without = calls_of(monkeypatch, "tree-flash")
+    assert without["prefill"] == 0
+    assert without["tree"] == full["tree"]
+
+
+def test_a_method_that_reads_differently_reads_for_itself():
+    setting, case = tiny_setting(), tiny_case(30)
+    shared = replace(setting, read=torch.full((2, 2, 2, 29, 16), torch.nan))
+    assert run_method("tree-flash", shared, case).output == (
+        run_method("plain", setting, case).output
+    )
+    assert run_method("tree-hta", shared, case).output != (
+        run_method("plain", setting, case).output
+    )
+
+
+def test_models_are_left_as_they_were():
+    setting = tiny_setting()
+    run_method("tree-hta-flash", setting, tiny_case(30))
+    assert setting.pair.target.masked == setting.pair.draft.masked == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tree", {"policy": "full", "window": None}),
+        ("tree+window", {"policy": "full", "window": 8}),
+        ("tree:window=5", {"policy": "full", "window": 5}),
+        ("tree+cmr", {"policy": "cross-model", "window": None}),
+        ("specextend", {"policy": "cross-model", "window": 8}),
+        ("specextend-window", {"policy": "cross-model", "window": None}),
+        ("specextend-cmr", {"policy": "full", "window": 8}),
+        ("specextend:layer=last,every=9", {"layer": "last", "every": 9, "chunk": 4}),
+        ("window", {"policy": "streaming", "sink": 0}),
+        ("streaming", {"policy": "streaming", "sink": 1}),
+        ("random", {"top_k": 3}),
+    ],
+)
+def test_what_a_name_makes_of_the_profile(name, expected):
+    profile = tiny_setting().profile
+    cache = find_method(name).change(profile).draft_cache.model_dump()
+    assert {key: cache[key] for key in expected} == expected
+    assert profile == tiny_setting(cache=SMALL_CACHE).profile
+
+
+def test_every_method_says_what_it_is():
+    assert all(method.about and method.name == name for name, method in METHODS.items())
+
+
+def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
+    asked = []
+
+    def measured(profile, pair, kind, listener, window):  # noqa: ARG001
+        asked.append(profile.draft_cache.layer)
+        listener.phase("measuring")
+        return with_layer(profile, 1)
+
+    monkeypatch.setattr("specx.bench.methods.layer.resolve_layer", measured)
+    setting = tiny_setting()
+    drafter = find_method("specextend:layer=auto").drafter(setting)(100)
+    assert asked == ["auto"]
+    assert drafter.watch == 1
+
+
+def test_a_variant_says_how_it_differs():
+    about = find_method("tree-hta+cmr:every=3").about
+    assert about.endswith(", without hybrid tree attention, with cross-model retrieval, every=3")

@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import pytest
+
+from specx.bench.runs import run_from_raw
+from specx.bench.workbench import Silent
+from specx.decoding.loop import decode
+from specx.errors import UsageError
+from specx.records import Step
+from tests.bench.benches import workbench
+
+
+class Noting(Silent):
+    def __init__(self) -> None:
+        self.runs = []
+        self.phases = []
+
+    def phase(self, text: str) -> None:
+        self.phases.append(text)
+
+    def ran(self, run) -> None:
+        self.runs.append(run)
+
+
+def test_methods_take_turns_and_write_what_plain_decoding_writes():
+    noting = Noting()
+    bench = workbench((300,), "specextend,plain,tree", repeats=2, most=2, listener=noting)
+    runs = list(bench.alternate(bench.cases(300, "digest")))
+    order = [(run.case, run.repeat, run.method) for run in runs]
+    names = ["generated-5", "generated-6"]
+    assert order == [
+        (name, repeat, method)
+        for name in names
+        for repeat in range(2)
+        for method in ("specextend", "plain", "tree")
+    ]
+    assert noting.runs == runs
+    assert sum(text.startswith("warming up") for text in noting.phases) == 3
+    for name in names:
+        assert len({run.output for run in runs if run.case == name}) == 1
+
+
+def test_a_shared_prefill_changes_nothing():
+    bench = workbench((300,), "specextend")
+    (case,) = bench.cases(300, "digest")
+    (run,) = bench.alternate([case], warm_up=False)
+    alone = [
+        token
+        for event in decode(bench.pair, bench.profile, "specextend", case.ids)
+        if isinstance(event, Step)
+        for token in event.tokens
+    ]
+    assert list(run.output) == alone
+    again = bench.methods[0].run(replace(bench.setting(case), read=None), case)
+    assert list(again.output) == alone
+
+
+def test_a_run_says_what_it_took():
+    bench = workbench((300,), "specextend")
+    (run,) = bench.alternate(bench.cases(300, "digest"))
+    assert run.prompt_tokens == len(bench.cases(300, "digest")[0].ids)
+    assert len(run.output) == 24
+    assert 0 < run.decode_s < 60
+    assert set(run.parts_ms) == {"retrieval", "drafting", "verification", "keep"}
+    assert all(ms > 0 for ms in run.parts_ms.values())
+    assert 1 <= run.acceptance_length <= 11
+    assert run.accepted_per_step <= run.acceptance_length
+
+
+def test_a_run_survives_json():
+    import json
+    from dataclasses import asdict
+
+    bench = workbench((300,), "plain")
+    (run,) = bench.alternate(bench.cases(300, "digest"), warm_up=False)
+    assert run_from_raw(json.loads(json.dumps(asdict(run)))) == run
+
+
+def test_both_tasks_and_the_documents_that_are_used():
+    bench = workbench((300, 400), "plain", tasks=("digest", "control"))
+    assert [(case.length, case.task) for case in bench.all_cases()] == [
+        (300, "digest"),
+        (300, "control"),
+        (400, "digest"),
+        (400, "control"),
+    ]
+    digest, control, *_ = bench.all_cases()
+    assert digest.ids[:-2] == control.ids[:-2]
+    assert digest.ids != control.ids
+    assert [document.name for document in bench.used()] == ["generated-5"]
+
+
+def test_no_document_is_long_enough():
+    bench = workbench((300,), "plain")
+    with pytest.raises(UsageError, match="no document has"):
+        replace(bench, lengths=(20000,)).all_cases()

@@ -1,0 +1,157 @@
+"""``specx bench`` from the outside."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from specx.bench import session, workbench
+from specx.cli.main import run
+from tests.batch.pairs import write_profile
+
+QUICK = ("--length", "300", "--tokens", "12", "--repeat", "1", "--count", "1")
+
+
+class Ended(NamedTuple):
+    code: int | str | None
+    out: str
+    err: str
+
+
+Bench = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Bench:
+    """Runs the command in this process."""
+
+    def do(*arguments: str) -> Ended:
+        capsys.readouterr()
+        code = run(["bench", *arguments])
+        return Ended(code, *capsys.readouterr())
+
+    return do
+
+
+def test_tables_on_stdout_and_a_page_in_a_folder(bench: Bench) -> None:
+    ended = bench(*QUICK, "--methods", "plain,specextend")
+    assert ended.code == 0
+    assert "| specextend" in ended.out
+    assert "specextend, 300, digest: " in ended.err
+    assert "\x1b" not in ended.out + ended.err
+    files = {str(path.relative_to("specx-bench")) for path in Path("specx-bench").rglob("*.*")}
+    assert {"bench.html", "bench.md", "bench.json", "figures/speedup-digest.svg"} <= files
+    report = json.loads(Path("specx-bench/bench.json").read_text())
+    assert report["interrupted"] is False
+    assert report["documents"][0]["name"] == "generated-0"
+    (section,) = report["sections"]
+    outputs = [raw["output"] for raw in section["runs"]]
+    assert [raw["method"] for raw in section["runs"]] == ["plain", "specextend"]
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 12
+
+
+def test_the_same_seed_gives_the_same_tokens(bench: Bench) -> None:
+    def tokens(*more: str) -> Any:
+        ended = bench(*QUICK, "--methods", "plain", "--json", *more)
+        assert not Path("specx-bench").exists()
+        return [raw["output"] for raw in json.loads(ended.out)["sections"][0]["runs"]]
+
+    assert tokens("--seed", "3") == tokens("--seed", "3") != tokens("--seed", "4")
+
+
+def test_documents_of_the_user_and_both_tasks(bench: Bench) -> None:
+    lines = [{"id": n, "text": f"Report {n}. " + "The harbour was full. " * 200} for n in range(3)]
+    Path("all.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    ended = bench("all.jsonl", *QUICK, "--methods", "plain", "--task", "both", "--json")
+    report = json.loads(ended.out)
+    assert [document["name"] for document in report["documents"]] == ["all.jsonl#0"]
+    assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest", "control"]
+
+
+def test_the_page_can_be_made_again(bench: Bench) -> None:
+    bench(*QUICK, "--methods", "plain,tree", "--out", "first")
+    ended = bench("--from", "first/bench.json", "--out", "second")
+    assert ended.code == 0
+    for name in ("bench.html", "bench.json"):
+        assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
+
+
+def test_another_profile(bench: Bench, tmp_path: Path) -> None:
+    profile = write_profile(tmp_path, target={"window": 1600})
+    ended = bench("-p", profile, "--length", "1200", "--repeat", "1", "--methods", "plain,tree")
+    assert ended.code == 0
+    assert "instruct" in ended.out
+
+
+def test_interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    alternate = workbench.Workbench.alternate
+
+    def stopped(*arguments: Any, **options: Any) -> Iterator[Any]:
+        yield next(alternate(*arguments, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workbench.Workbench, "alternate", stopped)
+    ended = bench(*QUICK, "--methods", "plain,tree")
+    assert ended.code == 130
+    report = json.loads(Path("specx-bench/bench.json").read_text())
+    assert report["interrupted"] is True
+    assert [raw["method"] for raw in report["sections"][0]["runs"]] == ["plain"]
+
+
+def test_names(bench: Bench) -> None:
+    ended = bench("--list")
+    assert ended.code == 0
+    assert "specextend" in ended.out
+    assert "speedup" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--methods", "plain,quick"), "'quick' is no method"),
+        (("--experiment", "guess"), "'guess' is no experiment"),
+        (("--length", "long"), "'long' is no length"),
+        (("--length", "32k"), "32K tokens and an output of 657 do not fit"),
+        (("--repeat", "0"), "greater than or equal to 1"),
+        (("--scale", "huge", "--device", "cpu"), "no scaled target huge"),
+        (("--profile", "none-such"), "none-such"),
+        (("--from", "missing.json"), "cannot read missing.json"),
+        (("missing.txt",), "missing.txt"),
+        (("short.txt", "--length", "4k"), "no document has 4K tokens"),
+        (("--out", "short.txt"), "--out short.txt is a file"),
+    ],
+)
+def test_bad_arguments_start_nothing(
+    arguments: tuple[str, ...], sentence: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("short.txt").write_text("A short text, which is not enough.\n")
+    monkeypatch.setattr(session, "carry_out", lambda *_: pytest.fail("something was started"))
+    ended = bench(*arguments)
+    assert ended.code == (3 if arguments == ("missing.txt",) else 2)
+    assert sentence in ended.err
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
+    assert not Path("specx-bench").exists()
+
+
+def test_a_method_that_the_profile_cannot_run(bench: Bench, tmp_path: Path) -> None:
+    profile = write_profile(tmp_path, draft=None)
+    ended = bench("-p", profile, "--methods", "specextend")
+    assert (ended.code, ended.out) == (2, "")
+    assert "has no draft, so it cannot run specextend" in ended.err
+
+
+def test_a_task_that_the_profile_does_not_have(bench: Bench, tmp_path: Path) -> None:
+    ended = bench("-p", write_profile(tmp_path), "--task", "control")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--task is for digest models" in ended.err

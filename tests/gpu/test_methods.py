@@ -1,0 +1,58 @@
+"""Every method of the bench on a CUDA device: the same output, in graphs as step by step."""
+
+import pytest
+import torch
+
+from specx.batch.pair import load_pair
+from specx.bench.cases import Case
+from specx.bench.methods import find_methods
+from specx.bench.methods.catalog import VARIANTS
+from specx.bench.runs import Setting
+from specx.decoding import loop
+from specx.decoding.graphs import Eagerly
+from specx.documents.digest import Digest
+from specx.documents.document import Document
+from specx.documents.generated import generate_report
+from tests.gpu.test_cuda import CUDA, mini, same_or_tied
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+NAMES = [
+    *VARIANTS,
+    *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
+    *("tree-hta-flash", "specextend-hta", "specextend:at-prefill=off", "chain+cmr"),
+]
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    return Setting(load_pair(mini(), "specextend", CUDA), mini())
+
+
+@pytest.fixture(scope="module")
+def case(setting: Setting) -> Case:
+    kind = Digest(setting.pair.target.tokenizer, sentences=8)
+    prompt = kind.prompts(generate_report(12_000, seed=7), 24_000)[0]
+    return Case(Document("report", "text", (), ()), 4096, "digest", prompt)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_output_is_that_of_plain_decoding(name: str, setting: Setting, case: Case) -> None:
+    (plain, method) = find_methods(f"plain,{name}", setting.profile)
+    expected, run = plain.run(setting, case), method.run(setting, case)
+    same_or_tied(setting.pair, case.ids, list(expected.output), list(run.output))
+
+
+@pytest.mark.parametrize("name", ["chain", "random", "lexical", "tree-hta", "specextend-hta"])
+def test_graphs_do_what_eager_steps_do(
+    name: str, setting: Setting, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (method,) = find_methods(name, setting.profile)
+    recorded = method.run(setting, case)
+    monkeypatch.setattr(loop, "runner", lambda _: Eagerly())
+    eager = method.run(setting, case)
+    assert recorded.output == eager.output
+    assert recorded.acceptance_by_position == eager.acceptance_by_position
