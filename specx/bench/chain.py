@@ -15,18 +15,19 @@ class ChainDrafter(ModelDrafter):
     """
 
     def grow(self, root: Tensor) -> TokenTree:
+        grower, cache = self.grower, self.cache.working
         levels = [self._best(self.read_pending())]
-        visible = torch.zeros_like(self._own[0]) if self._own else None
+        visible = torch.zeros_like(grower.own[0]) if grower.own else None
         while len(levels) < self.levels:
             assert visible is not None
-            visible = visible | self._own[len(levels) - 1]
-            levels.append(self._best(self._read_level(levels[-1], len(levels), visible)))
-        self.cache.working.drop_scratch()
+            visible = visible | grower.own[len(levels) - 1]
+            levels.append(self._best(grower.read(levels[-1], len(levels), visible, cache)))
+        cache.drop_scratch()
         return _chain(root, levels)
 
     def _best(self, logits: Tensor) -> Level:
         weight = torch.zeros(1, device=logits.device)
-        return best_continuations(logits, self._forbidden, weight, nodes=1)
+        return best_continuations(logits, self.grower.forbidden, weight, nodes=1)
 
 
 def _chain(root: Tensor, levels: list[Level]) -> TokenTree:

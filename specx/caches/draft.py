@@ -57,3 +57,12 @@ class DraftCache:
         working.storage[:, 0, :, :count] = rotate(picked[:, 0], shift, self.inv_freq)
         working.storage[:, 1, :, :count] = picked[:, 1]
         working.refill(known.sum())
+
+    def mark(self) -> Tensor:
+        """How much is text now, for ``rewind``: int64 [2]."""
+        return torch.cat([self.store.length, self.working.length])
+
+    def rewind(self, mark: Tensor) -> None:
+        """Forget what became text since the mark; nothing was chosen since."""
+        self.store.refill(mark[0])
+        self.working.refill(mark[1])

@@ -55,6 +55,11 @@ class PreallocatedCache(Cache):
         """``length`` as a number, for which the host waits: not inside a step."""
         return int(self.length)
 
+    @property
+    def next_position(self) -> Tensor:
+        """Position in the text of the first row behind it: int64 [1]."""
+        return self.length
+
     def keys_of(self, layer: int) -> Tensor:
         """Keys of one layer, [Hkv, capacity, D], a view; the text is the first ``length`` rows."""
         return self.storage[layer, 0]

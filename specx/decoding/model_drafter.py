@@ -10,10 +10,10 @@ from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
 from specx.decoding.forward import cache_shape, forward
-from specx.decoding.growth import best_continuations, best_tree
+from specx.decoding.grower import TreeGrower
 from specx.decoding.memory import Memory
 from specx.decoding.target import PREFILL_CHUNK, Target
-from specx.decoding.tree import Level, TokenTree, expected_gain
+from specx.decoding.tree import TokenTree
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -25,12 +25,14 @@ class DraftPlan:
 
     ``memory``: chooses the chunks it works on; None where it sees everything. ``watched``: the
     draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
+    ``chain``: the most tokens that are committed at once; None: what a tree of its own leads to.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
     memory: Memory | None
     watched: Watched | None = None
+    chain: int | None = None
 
 
 class ModelDrafter:
@@ -43,9 +45,9 @@ class ModelDrafter:
         self.model, self.plan = model, plan
         self.memory, self.levels = plan.memory, plan.tree.depth
         self.watch = None if plan.memory is None else plan.memory.watch
-        self._forbidden = ~allowed
-        chain = self.levels + 1
-        scratch = chain + self.levels * plan.tree.continued
+        self.grower = TreeGrower(model, allowed, plan.tree)
+        chain = plan.chain or self.levels + 1
+        scratch = chain + self.grower.scratch
         working = None
         if plan.memory is not None:  # grows between two retrievals
             working = plan.cache.chunk * plan.cache.top_k + plan.cache.every * chain + scratch
@@ -59,13 +61,8 @@ class ModelDrafter:
         device = model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
-        # A chain sees itself and what is before it; a level sees ancestors, found as it grows.
+        # A chain sees itself and what is before it.
         self._chain_visible = single_sets(0, chain, words_for(chain), device).cumsum(0)
-        width = plan.tree.continued
-        words = words_for((self.levels - 1) * width)
-        self._own = [
-            single_sets(level * width, width, words, device) for level in range(self.levels - 1)
-        ]
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         chunk = PREFILL_CHUNK[self.model.device.type]
@@ -86,23 +83,7 @@ class ModelDrafter:
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        plan = self.plan.tree
-        weights = torch.zeros(1, device=root.device)
-        levels = [best_continuations(self.read_pending(), self._forbidden, weights, plan.nodes)]
-        gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
-        visible: Tensor | None = None
-        while len(levels) < plan.depth:
-            parents = levels[-1].best(plan.continued)
-            own = self._own[len(levels) - 1]
-            visible = own.clone() if visible is None else visible[parents.parents] | own
-            logits = self._read_level(parents, len(levels), visible)
-            levels.append(best_continuations(logits, self._forbidden, parents.weights, plan.nodes))
-            if self._stops_growing:
-                before, gain = gain, expected_gain(levels, plan.nodes)
-                if gain - before < plan.threshold:
-                    break
-        self.cache.working.drop_scratch()
-        return best_tree(root, levels)
+        return self.grower.grow(root, self.read_pending(), self.cache.working)
 
     def commit(self, path: Path) -> None:
         self._pending[: len(path.tokens)] = path.tokens
@@ -114,12 +95,6 @@ class ModelDrafter:
     def retrieve(self, target: Target) -> None:
         if self.memory is not None:
             self.cache.choose(self.memory.choose(self.cache, target), self.plan.cache.chunk)
-
-    @property
-    def _stops_growing(self) -> bool:
-        """Whether a tree may have fewer levels than it could. To know, the host must look into a
-        tree that is still growing; on a GPU that costs more than the level it may save."""
-        return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
 
     def read_pending(self) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
@@ -146,10 +121,3 @@ class ModelDrafter:
         )
         self.cache.commit(self._pending_count)
         return logits
-
-    def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
-        """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
-        working = self.cache.working
-        positions = (working.length + (depth - 1)).expand(len(level.tokens))
-        call = AttentionCall("tree", past=working.scratch, prefix=working.length, visible=visible)
-        return forward(self.model, level.tokens, positions, working, call)

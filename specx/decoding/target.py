@@ -85,7 +85,8 @@ class Target:
             visible=tree.ancestors()[:, None],
             watched=self._watched,
         )
-        logits = forward(self.model, tree.tokens, length + tree.depths, self.cache, call)
+        positions = self.cache.next_position + tree.depths
+        logits = forward(self.model, tree.tokens, positions, self.cache, call)
         return self._mask(logits)
 
     def keep(self, path: Path) -> None:

@@ -151,3 +151,24 @@ def first_layer(model, ids, positions):
         output = model(input_ids=ids[None], position_ids=positions[None], use_cache=True)
     layer = output.past_key_values.layers[0]
     return layer.keys, layer.values
+
+
+@pytest.mark.parametrize("working", [40, None])
+def test_what_became_text_since_a_mark_can_be_taken_back(working):
+    text = Text(60, prompt=30, working=working)
+    if working:
+        text.cache.choose(torch.tensor([0, 7]), CHUNK)
+    text.generate(2)
+    before = text.cache.store.committed, text.cache.working.committed
+    mark = text.cache.mark()
+    text.generate(3)
+    text.generate(1)
+    text.cache.rewind(mark)
+    text.read -= 4
+    assert (text.cache.store.committed, text.cache.working.committed) == before
+    text.generate(2)
+    rows = [*rows_of([0, 7], 30), 30, 31, 32, 33] if working else list(range(34))
+    text.assert_working(rows)
+    if working:
+        text.cache.choose(torch.tensor([7, 8]), CHUNK)
+        text.assert_working(rows_of([7, 8], 34))

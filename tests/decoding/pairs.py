@@ -1,6 +1,6 @@
 """Tiny random pairs, profiles for them, and one whole run of the loop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ from specx.profile.schema import (
     TargetSettings,
     TreeSettings,
 )
-from specx.records import FellBack, Finished, Method, PrefillProgress, Step, Timings
+from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Timings
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
@@ -122,7 +122,11 @@ class Run:
 
 
 def run(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Run:
-    result = Run(list(decode(pair, profile, method, prompt)))
+    return collect(decode(pair, profile, method, prompt))
+
+
+def collect(events: Iterator[Event]) -> Run:
+    result = Run(list(events))
     for event in result.events:
         match event:
             case Step():

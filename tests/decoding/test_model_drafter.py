@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from specx.decoding import model_drafter
+from specx.decoding import grower, model_drafter
 from specx.decoding.accept import Path
 from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
@@ -208,7 +208,8 @@ def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
             seen.append((int(call.prefix), int(positions.max())))
         return forward(model, tokens, positions, cache, call, **settings)
 
-    monkeypatch.setattr(model_drafter, "forward", watched)
+    for module in (model_drafter, grower):
+        monkeypatch.setattr(module, "forward", watched)
     cache = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
     tree = {"nodes": 6, "depth": 3, "threshold": 0.0}
     profile = profile_of(tree=tree, cache=cache, max_new_tokens=40)
@@ -217,4 +218,4 @@ def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
     most = 12 + 2 * 4  # the chosen chunks, and two steps of at most four tokens
     assert max(prefix for prefix, _ in seen) <= most
     assert max(position for _, position in seen) <= most + 3
-    assert len(seen) > 30
+    assert len(seen) > 90

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from specx.bench import magicdec, triforce
 from specx.bench.methods.components import COMPONENTS, change_component
 from specx.bench.methods.drafters import build
 from specx.bench.methods.engine import Engine
@@ -49,6 +50,19 @@ ALL: list[BenchMethod] = [
     Engine("plain", "our engine, one token a pass: the baseline", "plain"),
     *STOCK,
     *(variant_method(name, about, variant) for name, (about, variant) in VARIANTS.items()),
+    Engine(
+        "magicdec",
+        "MagicDec: the target drafts, seeing the first and the latest chunks",
+        "plain",  # needs no draft
+        magicdec.on_latest_chunks,
+        magicdec.build,
+    ),
+    Engine(
+        "triforce",
+        "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
+        "specextend",
+        build=triforce.build,
+    ),
 ]
 METHODS = {method.name: method for method in ALL}
 

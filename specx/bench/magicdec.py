@@ -1,0 +1,83 @@
+"""MagicDec: the target drafts for itself on a StreamingLLM cache.
+
+Source: Chen et al., MagicDec: Breaking the Latency-Throughput Tradeoff for Long Context Generation
+with Speculative Decoding. There the draft's cache is filled by a second prefill and has compact
+positions. Here its rows are taken from the target's own cache and keep their positions
+(``caches/excerpt.py``): that spares the prefill, and no key is rotated.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from specx.attention.call import AttentionCall
+from specx.caches.excerpt import Excerpt
+from specx.caches.policies import streaming_chunks
+from specx.decoding.accept import Path
+from specx.decoding.forward import cache_shape, forward
+from specx.decoding.grower import TreeGrower
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
+from specx.decoding.tree import TokenTree
+from specx.profile import Profile
+from specx.records import Method, PrefillProgress
+
+
+class MagicDec:
+    """The target at work as its own draft.
+
+    Chunks and how often they are chosen are those of ``draft_cache``. A level reads one token, so
+    drafts are a chain of at most ``tree.depth``, with the alternatives beside it that cost nothing.
+    """
+
+    watch: int | None = None
+
+    def __init__(self, pair: Pair, profile: Profile) -> None:
+        self.model, self.settings = pair.target, profile.draft_cache
+        chain = profile.tree.model_copy(update={"width": 1})
+        self.levels = chain.depth
+        self._grower = TreeGrower(self.model, pair.target_allowed, chain)
+        # The root sees all of the text and itself, which is the first row behind the text.
+        self._itself = torch.ones(1, 1, dtype=torch.int64, device=self.model.device)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
+        """Nothing is read: the target has read it."""
+        settings, most = self.settings, self.levels + 1
+        # A root and its chain of drafts are not longer than what they may become.
+        capacity = settings.chunk * settings.top_k + settings.every * most
+        self._excerpt = Excerpt(target.cache, cache_shape(self.model), capacity, most)
+        self.retrieve(target)
+        return iter(())
+
+    def grow(self, root: Tensor) -> TokenTree:
+        self._excerpt.follow()
+        return self._grower.grow(root, self._read(root), self._excerpt)
+
+    def commit(self, path: Path) -> None:
+        """Nothing to do: the target's cache has it, and ``grow`` takes it from there."""
+
+    def retrieval_due(self, steps: int) -> bool:
+        return steps > 0 and steps % self.settings.every == 0
+
+    def retrieve(self, target: Target) -> None:
+        chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink
+        self._excerpt.choose(streaming_chunks(target.cache.length, chunk, k, sink), chunk)
+
+    def _read(self, root: Tensor) -> Tensor:
+        """Logits [1, V] after the root."""
+        cache = self._excerpt
+        call = AttentionCall("tree", past=0, prefix=cache.length, visible=self._itself)
+        logits = forward(self.model, root, cache.next_position, cache, call)
+        cache.commit(1)
+        return logits
+
+
+def build(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> MagicDec:  # noqa: ARG001
+    return MagicDec(pair, profile)
+
+
+def on_latest_chunks(profile: Profile) -> Profile:
+    """The profile without a layer to choose chunks by: there is nothing to calibrate."""
+    cache = profile.draft_cache.model_copy(update={"policy": "streaming"})
+    return profile.model_copy(update={"draft_cache": cache})

@@ -1,0 +1,68 @@
+"""Growing a tree level by level with a model, on a cache that holds the text and the root."""
+
+import torch
+from torch import Tensor
+
+from specx.attention.call import AttentionCall, single_sets, words_for
+from specx.caches.preallocated import PreallocatedCache
+from specx.decoding.forward import forward
+from specx.decoding.growth import best_continuations, best_tree
+from specx.decoding.tree import Level, TokenTree, expected_gain
+from specx.models.load import LoadedModel
+from specx.profile import TreeSettings
+
+
+class TreeGrower:
+    """Grows trees of one shape.
+
+    ``scratch``: rows that it needs behind the text of a cache. ``forbidden``: bool [V]. ``own``:
+    for each level but the last, the sets (``AttentionCall``) in which each node is alone.
+    """
+
+    def __init__(self, model: LoadedModel, allowed: Tensor, tree: TreeSettings) -> None:
+        """``allowed``: bool [V], ids that may be proposed."""
+        self.model, self.tree = model, tree
+        self.scratch = tree.depth * tree.continued
+        self.forbidden = ~allowed
+        width = tree.continued
+        words = words_for((tree.depth - 1) * width)
+        # A level sees its ancestors, which are found as it grows, and each node sees itself.
+        self.own = [
+            single_sets(level * width, width, words, model.device)
+            for level in range(tree.depth - 1)
+        ]
+
+    def grow(self, root: Tensor, logits: Tensor, cache: PreallocatedCache) -> TokenTree:
+        """A tree behind ``root`` int64 [1], the last token of the text in ``cache``.
+
+        ``logits`` [1, V]: after the root.
+        """
+        plan = self.tree
+        weights = torch.zeros(1, device=root.device)
+        levels = [best_continuations(logits, self.forbidden, weights, plan.nodes)]
+        gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
+        visible: Tensor | None = None
+        while len(levels) < plan.depth:
+            parents = levels[-1].best(plan.continued)
+            own = self.own[len(levels) - 1]
+            visible = own.clone() if visible is None else visible[parents.parents] | own
+            logits = self.read(parents, len(levels), visible, cache)
+            levels.append(best_continuations(logits, self.forbidden, parents.weights, plan.nodes))
+            if self._stops_growing:
+                before, gain = gain, expected_gain(levels, plan.nodes)
+                if gain - before < plan.threshold:
+                    break
+        cache.drop_scratch()
+        return best_tree(root, levels)
+
+    @property
+    def _stops_growing(self) -> bool:
+        """Whether a tree may have fewer levels than it could. To know, the host must look into a
+        tree that is still growing; on a GPU that costs more than the level it may save."""
+        return self.tree.threshold > 0 and self.model.device.type == "cpu"
+
+    def read(self, level: Level, depth: int, visible: Tensor, cache: PreallocatedCache) -> Tensor:
+        """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
+        positions = (cache.next_position + (depth - 1)).expand(len(level.tokens))
+        call = AttentionCall("tree", past=cache.scratch, prefix=cache.length, visible=visible)
+        return forward(self.model, level.tokens, positions, cache, call)
