@@ -10,7 +10,7 @@ from specx.bench.runs import Run, Setting, run_drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.profile import Profile
-from specx.records import Method
+from specx.records import WITHOUT_DRAFT, Method
 
 
 class BenchMethod(Protocol):
@@ -41,7 +41,7 @@ class Engine:
     change: Callable[[Profile], Profile] = lambda profile: profile
 
     def check(self, profile: Profile) -> None:
-        if self.method != "plain" and profile.draft is None:
+        if self.method not in WITHOUT_DRAFT and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
 
     def run(self, setting: Setting, case: Case) -> Run:
@@ -57,6 +57,8 @@ METHODS: dict[str, BenchMethod] = {
         Engine("tree", "OPT-Tree: the draft sees everything", "tree"),
         Engine("streaming", "the draft sees the first and the latest tokens", "streaming"),
         Engine("specextend", "the draft sees what the target attends to", "specextend"),
+        Engine("lookup", "what followed earlier in the text, no draft", "lookup"),
+        Engine("specextend+lookup", "specextend and lookup in one tree", "specextend+lookup"),
     )
 }
 

@@ -9,14 +9,18 @@ from torch import Tensor
 from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
+from specx.decoding.drafter import Drafter, Outcome
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.memory import Memory
+from specx.decoding.schedule import make_schedule
 from specx.decoding.target import PREFILL_CHUNK, Target
 from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
+
+AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class DraftPlan:
     memory: Memory | None
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """An independent draft model at work on one document."""
 
     def __init__(
@@ -41,12 +45,14 @@ class ModelDrafter:
         self.model, self.plan = model, plan
         self.memory, self.levels = plan.memory, plan.tree.depth
         self.watch = None if plan.memory is None else plan.memory.watch
+        self._schedule = make_schedule(plan.cache)
         self._forbidden = ~allowed
         chain = self.levels + 1
-        scratch = chain + self.levels * plan.tree.continued
+        scratch = max(AT_ONCE, chain + self.levels * plan.tree.continued)
         working = None
         if plan.memory is not None:  # grows between two retrievals
-            working = plan.cache.chunk * plan.cache.top_k + plan.cache.every * chain + scratch
+            unread = plan.cache.every * chain + AT_ONCE
+            working = plan.cache.chunk * plan.cache.top_k + unread + scratch
         assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(
             cache_shape(model),
@@ -57,8 +63,9 @@ class ModelDrafter:
         device = model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
-        # A chain sees itself and what is before it; a level sees ancestors, found as it grows.
-        self._chain_visible = single_sets(0, chain, words_for(chain), device).cumsum(0)
+        # A level sees its ancestors, found as it grows.
+        self._chain_visible = _chain_sets(chain, device)
+        self._visible_at_once = _chain_sets(AT_ONCE, device)
         width = plan.tree.continued
         words = words_for((self.levels - 1) * width)
         self._own = [
@@ -79,8 +86,12 @@ class ModelDrafter:
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
+        return best_tree(root, self.grow_levels())
+
+    def grow_levels(self) -> list[Level]:
+        """The levels that a tree is picked from: at most ``levels``."""
         plan = self.plan.tree
-        weights = torch.zeros(1, device=root.device)
+        weights = torch.zeros(1, device=self.model.device)
         levels = [best_continuations(self._read_pending(), self._forbidden, weights, plan.nodes)]
         gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
@@ -95,14 +106,28 @@ class ModelDrafter:
                 if gain - before < plan.threshold:
                     break
         self.cache.working.drop_scratch()
-        return best_tree(root, levels)
+        return levels
 
     def commit(self, path: Path) -> None:
-        self._pending[: len(path.tokens)] = path.tokens
-        self._pending_count.copy_(path.count)
+        self.pend(path.tokens, path.count)
+
+    def pend(self, tokens: Tensor, count: Tensor) -> None:
+        """The first ``count`` (int64 [] or [1], at least 1) of ``tokens`` (int64 [n], at most
+        ``levels + 1``) are what the draft has not read of the text."""
+        self._pending[: len(tokens)] = tokens
+        self._pending_count.copy_(count)
+
+    def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
+        """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) and draft nothing:
+        for a draft that has let some trees pass."""
+        self._read(tokens, self._visible_at_once, logits_of=1)
+        self.cache.commit(count)
 
     def retrieval_due(self, steps: int) -> bool:
-        return self.memory is not None and steps > 0 and steps % self.plan.cache.every == 0
+        return self.memory is not None and self._schedule.due(steps)
+
+    def learn(self, outcome: Outcome) -> None:
+        self._schedule.learn(outcome.step)
 
     def retrieve(self, target: Target) -> None:
         if self.memory is not None:
@@ -120,19 +145,17 @@ class ModelDrafter:
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
         """
-        working = self.cache.working
-        rows = torch.arange(len(self._pending), device=self._pending.device)
-        call = AttentionCall("tree", past=0, prefix=working.length, visible=self._chain_visible)
-        logits = forward(
-            self.model,
-            self._pending,
-            working.length + rows,
-            working,
-            call,
-            logits_of=self._pending_count - 1,
-        )
+        logits = self._read(self._pending, self._chain_visible, logits_of=self._pending_count - 1)
         self.cache.commit(self._pending_count)
         return logits
+
+    def _read(self, tokens: Tensor, visible: Tensor, logits_of: Tensor | int) -> Tensor:
+        """Read a chain of tokens behind what has been read."""
+        working = self.cache.working
+        rows = torch.arange(len(tokens), device=tokens.device)
+        call = AttentionCall("tree", past=0, prefix=working.length, visible=visible)
+        positions = working.length + rows
+        return forward(self.model, tokens, positions, working, call, logits_of=logits_of)
 
     def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:
         """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
@@ -140,3 +163,8 @@ class ModelDrafter:
         positions = (working.length + (depth - 1)).expand(len(level.tokens))
         call = AttentionCall("tree", past=working.scratch, prefix=working.length, visible=visible)
         return forward(self.model, level.tokens, positions, working, call)
+
+
+def _chain_sets(rows: int, device: torch.device) -> Tensor:
+    """What each row of a chain sees of it: itself and what is before it."""
+    return single_sets(0, rows, words_for(rows), device).cumsum(0)
