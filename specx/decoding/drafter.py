@@ -64,9 +64,11 @@ class Drafter(Protocol):
 
     def retrieve(self, target: Target) -> None:
         """Choose anew what to remember of the text."""
+        return  # a drafter that remembers nothing
 
     def learn(self, outcome: Outcome) -> None:
         """What a step came to, once it is known: on a GPU the next one is on its way by then."""
+        return  # a drafter that decides nothing
 
 
 class NoDrafter(Drafter):

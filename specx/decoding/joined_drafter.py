@@ -99,9 +99,7 @@ class JoinedDrafter(Drafter):
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
         gain, drafted = outcome.note / GAIN_UNIT, Mode(outcome.mode).drafts
-        self._turns.learn(
-            outcome.step, gain, model_drafted=drafted, settled=outcome.settled
-        )
+        self._turns.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
         if drafted:
             self._model.learn(outcome)
 

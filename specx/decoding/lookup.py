@@ -95,7 +95,8 @@ class Lookup:
         rows = torch.arange(len(tokens), device=tokens.device)
         self._text.index_copy_(0, LONGEST + self.length + rows, tokens)
         self.length += count
-        expected = self._match.place + count
+        # Where the text goes on as it did, that place is as good as any other; there is no place 0.
+        expected = torch.where(self._match.agreed > 0, self._match.place + count, 0)
         found = longest_match(self._text, self.length, expected)
         self._match.place.copy_(found.place)
         self._match.agreed.copy_(found.agreed)

@@ -5,6 +5,7 @@ from typing import Protocol
 from specx.profile import DraftCacheSettings
 from specx.records import Step
 
+MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
 MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
 
 
@@ -42,7 +43,7 @@ class Adaptive:
     def __init__(self, every: int) -> None:
         self._every = every
         self._last = 0
-        self._mean = 0.0  # of accepted drafts, the latest steps weighing most
+        self._mean: float | None = None  # of accepted drafts, the latest steps weighing most
         self._fell = False
 
     def due(self, steps: int) -> bool:
@@ -52,9 +53,10 @@ class Adaptive:
         return True
 
     def learn(self, step: Step) -> None:
-        if step.accepted < self._mean:
+        mean = step.accepted if self._mean is None else self._mean
+        if step.accepted < mean - MARGIN:
             self._fell = True
-        self._mean = MEMORY * self._mean + (1 - MEMORY) * step.accepted
+        self._mean = MEMORY * mean + (1 - MEMORY) * step.accepted
 
 
 def make_schedule(cache: DraftCacheSettings) -> Schedule:
