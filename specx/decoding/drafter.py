@@ -62,11 +62,11 @@ class Drafter(Protocol):
         """Whether ``retrieve`` should run before the next tree, after ``steps`` of them."""
         return False
 
-    def retrieve(self, target: Target) -> None:
+    def retrieve(self, target: Target) -> None:  # noqa: ARG002
         """Choose anew what to remember of the text."""
         return  # a drafter that remembers nothing
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
         """What a step came to, once it is known: on a GPU the next one is on its way by then."""
         return  # a drafter that decides nothing
 

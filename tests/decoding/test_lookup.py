@@ -131,7 +131,7 @@ def test_of_a_chain_that_was_not_followed_to_its_end_the_rest_teaches_nothing():
 class NothingIsRead(TorchDispatchMode):
     """Fails where the host would wait for a device."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         assert func is not torch.ops.aten._local_scalar_dense.default, "the host waits"
         assert func is not torch.ops.aten.nonzero.default, "the host waits"
         return func(*args, **(kwargs or {}))
