@@ -18,6 +18,7 @@ from specx.decoding.tree import TokenTree
 from specx.decoding.turns import Turns
 from specx.records import PrefillProgress
 
+BEHIND = 4 * AT_ONCE  # tokens that the model may have missed: what it never needs it never reads
 GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
 
 
@@ -46,8 +47,8 @@ class JoinedDrafter(Drafter):
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
-        """``model``: its levels have one node less than the tree is to have. ``max_tokens``: the
-        longest that prompt and output can become together."""
+        """``model``: its levels have one node less than the tree is to have, and it may be BEHIND.
+        ``max_tokens``: the longest that prompt and output can become together."""
         self._model, self.watch, self.levels = model, model.watch, model.levels
         self._lookup = Lookup(model.levels, max_tokens, model.model.device)
         self._turns = Turns(model.levels)
@@ -63,7 +64,7 @@ class JoinedDrafter(Drafter):
         if self._turns.model_drafts():
             self._mode = Mode.READ_AND_MODEL if self._unread > step else Mode.MODEL
         else:
-            full = self._unread + step > AT_ONCE
+            full = self._unread + step > BEHIND
             self._mode = Mode.READ_AND_LOOKUP if full else Mode.LOOKUP
         if self._mode.drafts:
             self._unread = 0
@@ -106,5 +107,8 @@ class JoinedDrafter(Drafter):
     def _read_ahead(self) -> None:
         """Read what was emitted, but for the last token: from it the next tree is drafted."""
         read = self._model.cache.store.length
-        unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
-        self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)
+        for _ in range(BEHIND // AT_ONCE):
+            unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
+            if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
+                return
+            self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)

@@ -14,7 +14,7 @@ NO_TOKEN = -1  # stands before the text, where comparing begins; no token of a t
 # Share of continuations that go on as before, by how many tokens agreed (0: no such place), until
 # the text at hand has shown its own. What repeats by chance agrees in a token or two.
 PRIOR = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
-PRIOR_STRENGTH = 4.0  # seen tokens that the prior is worth
+PRIOR_STRENGTH = 2.0  # seen tokens that the prior is worth
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.joined_drafter import JoinedDrafter
+from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
 from specx.decoding.lookup_drafter import LookupDrafter
 from specx.decoding.memory import CrossModel, Memory, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
@@ -79,7 +79,7 @@ def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) 
         raise no_draft(profile)
     plan = draft_plan(method, profile, pair.target)
     if method == "specextend+lookup":
-        plan = replace(plan, tree=_with_room_for_a_branch(profile.tree))
+        plan = replace(plan, tree=_with_room_for_a_branch(profile.tree), behind=BEHIND)
         return JoinedDrafter(
             ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens
         )

@@ -27,12 +27,14 @@ AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 class DraftPlan:
     """How a model drafts: the tree it grows and what it remembers.
 
-    ``memory``: chooses the chunks it works on; None where it sees everything.
+    ``memory``: chooses the chunks it works on; None where it sees everything. ``behind``: the most
+    tokens of the text that it may not have read when a tree is due, but for those of a step.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
     memory: Memory | None
+    behind: int = 0
 
 
 class ModelDrafter(Drafter):
@@ -48,10 +50,10 @@ class ModelDrafter(Drafter):
         self._schedule = make_schedule(plan.cache)
         self._forbidden = ~allowed
         chain = self.levels + 1
-        scratch = max(AT_ONCE, chain + self.levels * plan.tree.continued)
+        scratch = max(AT_ONCE if plan.behind else 0, chain + self.levels * plan.tree.continued)
         working = None
         if plan.memory is not None:  # grows between two retrievals
-            unread = plan.cache.every * chain + AT_ONCE
+            unread = plan.cache.every * chain + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + scratch
         assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(
