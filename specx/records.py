@@ -11,10 +11,11 @@ Definitions used everywhere (``docs/algorithm.md``):
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-Method = Literal["plain", "tree", "streaming", "specextend"]
-METHODS: tuple[Method, ...] = ("plain", "tree", "streaming", "specextend")
+Method = Literal["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
+METHODS: tuple[Method, ...] = get_args(Method)
+WITHOUT_DRAFT: frozenset[Method] = frozenset(("plain", "lookup"))  # no model drafts
 FinishReason = Literal["end", "length", "window"]
 
 

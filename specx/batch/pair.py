@@ -2,13 +2,13 @@
 
 import torch
 
-from specx.decoding.methods import Pair, cache_settings
+from specx.decoding.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair
 from specx.models.compiled import compile_layers
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
-from specx.records import Method
+from specx.records import WITHOUT_DRAFT, Method
 
 
 def choose_device(name: str) -> torch.device:
@@ -28,13 +28,13 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     to read more than its own window; UsageError when the method drafts and the profile has no
     draft.
     """
-    if method != "plain" and profile.draft is None:
-        raise UsageError(f"profile {profile.name} has no draft, so only --method plain can run")
+    if method not in WITHOUT_DRAFT and profile.draft is None:
+        raise no_draft(profile)
     target = _load(profile, device)
     compiled = profile.compile and device.type == "cuda"
     if compiled:
         target = compile_layers(target)
-    if method == "plain" or profile.draft is None:
+    if method in WITHOUT_DRAFT or profile.draft is None:
         return Pair(target, allowed_alone(target))
     dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
     draft = load_model(

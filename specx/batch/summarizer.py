@@ -61,7 +61,7 @@ class Summarizer:
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
         self.profile = _with_limit(profile)
-        if method == "specextend":
+        if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
         self.partial = ""

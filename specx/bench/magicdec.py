@@ -15,6 +15,7 @@ from specx.attention.call import AttentionCall
 from specx.caches.excerpt import Excerpt
 from specx.caches.policies import streaming_chunks
 from specx.decoding.accept import Path
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.grower import TreeGrower
 from specx.decoding.methods import Pair
@@ -24,7 +25,7 @@ from specx.profile import Profile
 from specx.records import Method, PrefillProgress
 
 
-class MagicDec:
+class MagicDec(Drafter):
     """The target at work as its own draft.
 
     Chunks and how often they are chosen are those of ``draft_cache``. A level reads one token, so

@@ -16,6 +16,7 @@ from torch import Tensor
 from specx.caches.excerpt import Excerpt
 from specx.caches.policies import best_chunks
 from specx.decoding.accept import Path, accept
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.memory import Streaming
 from specx.decoding.methods import Pair, watched_layer
@@ -30,7 +31,7 @@ PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors'
 EVERY = 16  # steps between two retrievals
 
 
-class TriForce:
+class TriForce(Drafter):
     """The small draft and the target on an excerpt, at work on one document."""
 
     def __init__(self, pair: Pair, profile: Profile, max_tokens: int) -> None:

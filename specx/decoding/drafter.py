@@ -1,6 +1,7 @@
 """What a drafter is, and the simplest one: none."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -8,13 +9,27 @@ from torch import Tensor
 from specx.decoding.accept import Path
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree, root_only
-from specx.records import PrefillProgress
+from specx.records import PrefillProgress, Step
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a drafter learns of a step: in which ``mode`` it was drafted, what it emitted, the
+    drafter's own ``note``, and whether its time is what such a step takes (``settled``)."""
+
+    mode: str
+    step: Step
+    note: int | None
+    settled: bool
 
 
 class Drafter(Protocol):
-    """Proposes a tree of tokens; whatever it proposes, the output stays the target's own."""
+    """Proposes a tree of tokens; whatever it proposes, the output stays the target's own.
 
-    watch: int | None
+    A drafter that inherits from this remembers nothing and decides nothing, unless it says so.
+    """
+
+    watch: int | None = None
     """Layer of the target whose attention this drafter wants to know, or None."""
 
     levels: int
@@ -33,17 +48,32 @@ class Drafter(Protocol):
     def commit(self, path: Path) -> None:
         """The first ``path.count`` of ``path.tokens`` are now the end of the text."""
 
-    def retrieval_due(self, steps: int) -> bool:
+    def note(self) -> Tensor | None:
+        """A number, int64 [1], that ``learn`` is to get with the step that was committed last."""
+        return None
+
+    # Host decisions: asked once before each tree, in this order, and told once after it.
+
+    def mode(self) -> str:
+        """What the next ``grow`` does, if there is a choice. Each mode has its own graphs."""
+        return ""
+
+    def retrieval_due(self, steps: int) -> bool:  # noqa: ARG002
         """Whether ``retrieve`` should run before the next tree, after ``steps`` of them."""
+        return False
 
-    def retrieve(self, target: Target) -> None:
+    def retrieve(self, target: Target) -> None:  # noqa: ARG002
         """Choose anew what to remember of the text."""
+        return  # a drafter that remembers nothing
+
+    def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
+        """What a step came to, once it is known: on a GPU the next one is on its way by then."""
+        return  # a drafter that decides nothing
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Plain decoding: every tree is a bare root."""
 
-    watch: int | None = None
     levels = 0
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
@@ -53,10 +83,4 @@ class NoDrafter:
         return root_only(root)
 
     def commit(self, path: Path) -> None:
-        pass
-
-    def retrieval_due(self, steps: int) -> bool:  # noqa: ARG002
-        return False
-
-    def retrieve(self, target: Target) -> None:
         pass

@@ -20,9 +20,8 @@ T = TypeVar("T")
 class Runner(Protocol):
     """Runs the parts of a step, each under its name."""
 
-    @property
     def settled(self) -> bool:
-        """Whether the last step ran as fast as later ones will."""
+        """Whether all that ran since this was last asked ran as fast as it will later."""
 
     def __call__(self, name: str, work: Callable[[], T]) -> T:
         """Do ``work``, the same as under this name before; its result."""
@@ -34,7 +33,8 @@ class Runner(Protocol):
 class Eagerly:
     """Just does it."""
 
-    settled = True
+    def settled(self) -> bool:
+        return True
 
     def __call__(self, name: str, work: Callable[[], T]) -> T:  # noqa: ARG002
         return work()
@@ -61,16 +61,16 @@ class Graphs:
     """
 
     _parts: dict[str, _Part] = field(default_factory=dict)
-    _eager: bool = True
+    _eager: bool = False
 
-    @property
     def settled(self) -> bool:
-        return not self._eager and all(part.graph for part in self._parts.values())
+        settled, self._eager = not self._eager, False
+        return settled
 
     def __call__(self, name: str, work: Callable[[], T]) -> T:
         part = self._parts.setdefault(name, _Part())
         part.calls += 1
-        self._eager = part.calls <= WARM_UP + 1
+        self._eager |= part.calls <= WARM_UP + 1
         if part.calls <= WARM_UP:
             return work()
         if part.graph is None:
@@ -83,7 +83,7 @@ class Graphs:
         return result
 
     def forget(self) -> None:
-        self._parts, self._eager = {}, True
+        self._parts = {}
 
 
 def runner(device: torch.device, *, graphs: bool = True) -> Runner:

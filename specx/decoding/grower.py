@@ -37,8 +37,12 @@ class TreeGrower:
 
         ``logits`` [1, V]: after the root.
         """
+        return best_tree(root, self.grow_levels(logits, cache))
+
+    def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
+        """The levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
         plan = self.tree
-        weights = torch.zeros(1, device=root.device)
+        weights = torch.zeros(1, device=logits.device)
         levels = [best_continuations(logits, self.forbidden, weights, plan.nodes)]
         gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
         visible: Tensor | None = None
@@ -53,7 +57,7 @@ class TreeGrower:
                 if gain - before < plan.threshold:
                     break
         cache.drop_scratch()
-        return best_tree(root, levels)
+        return levels
 
     @property
     def _stops_growing(self) -> bool:

@@ -1,16 +1,18 @@
 """What each method of the command line means for the drafter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter, NoDrafter
+from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
+from specx.decoding.lookup_drafter import LookupDrafter
 from specx.decoding.memory import CrossModel, Memory, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.profile import DraftCacheSettings, Profile
-from specx.records import Method
+from specx.profile import DraftCacheSettings, Profile, TreeSettings
+from specx.records import WITHOUT_DRAFT, Method
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
     """The draft cache of a method.
 
     ``tree``: OPT-Tree as it was published, the draft sees and prefills everything.
-    ``streaming``: the first and the most recent chunks. ``specextend``: as the profile says.
+    ``streaming``: the first and the most recent chunks. Others: as the profile says.
     """
     settings = profile.draft_cache
     if method == "tree":
@@ -67,14 +69,35 @@ def watched_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
 def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     """The drafter of a method for one document of at most ``max_tokens`` (prompt and output).
 
-    Raises UsageError when the method needs a draft and the profile has none.
+    Raises UsageError when the method needs a draft and the profile has none, or a larger tree.
     """
     if method == "plain":
         return NoDrafter()
+    if method == "lookup":
+        return LookupDrafter(profile.tree, max_tokens, pair.target.device)
     if pair.draft is None or pair.draft_allowed is None:
-        raise UsageError(f"profile {profile.name} has no draft, so only --method plain can run")
+        raise no_draft(profile)
     plan = draft_plan(method, profile, pair.target)
+    if method == "specextend+lookup":
+        plan = replace(plan, tree=_with_room_for_a_branch(profile.tree), behind=BEHIND)
+        return JoinedDrafter(
+            ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens
+        )
     return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+
+
+def no_draft(profile: Profile) -> UsageError:
+    """What to tell a user who asks for a method that drafts with a model."""
+    methods = " and ".join(sorted(WITHOUT_DRAFT, reverse=True))
+    return UsageError(f"profile {profile.name} has no draft, so only --method {methods} can run")
+
+
+def _with_room_for_a_branch(tree: TreeSettings) -> TreeSettings:
+    """A tree whose levels have one node less."""
+    if tree.nodes < 2:
+        raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
+    nodes = tree.nodes - 1
+    return tree.model_copy(update={"nodes": nodes, "width": min(tree.continued, nodes)})
 
 
 def with_layer(profile: Profile, layer: int) -> Profile:

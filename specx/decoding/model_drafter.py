@@ -9,14 +9,19 @@ from torch import Tensor
 from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
+from specx.decoding.drafter import Drafter, Outcome
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.grower import TreeGrower
+from specx.decoding.growth import best_tree
 from specx.decoding.memory import Memory
+from specx.decoding.schedule import make_schedule
 from specx.decoding.target import PREFILL_CHUNK, Target
-from specx.decoding.tree import TokenTree
+from specx.decoding.tree import Level, TokenTree
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
+
+AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class DraftPlan:
     ``memory``: chooses the chunks it works on; None where it sees everything. ``watched``: the
     draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
     ``chain``: the most tokens that are committed at once; None: what a tree of its own leads to.
+    ``behind``: the most tokens of the text that it may not have read when a tree is due, but for
+    those of a step.
     """
 
     tree: TreeSettings
@@ -33,9 +40,10 @@ class DraftPlan:
     memory: Memory | None
     watched: Watched | None = None
     chain: int | None = None
+    behind: int = 0
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """An independent draft model at work on one document."""
 
     def __init__(
@@ -45,12 +53,14 @@ class ModelDrafter:
         self.model, self.plan = model, plan
         self.memory, self.levels = plan.memory, plan.tree.depth
         self.watch = None if plan.memory is None else plan.memory.watch
+        self._schedule = make_schedule(plan.cache)
         self.grower = TreeGrower(model, allowed, plan.tree)
         chain = plan.chain or self.levels + 1
-        scratch = chain + self.grower.scratch
+        scratch = max(AT_ONCE if plan.behind else 0, chain + self.grower.scratch)
         working = None
         if plan.memory is not None:  # grows between two retrievals
-            working = plan.cache.chunk * plan.cache.top_k + plan.cache.every * chain + scratch
+            unread = plan.cache.every * chain + plan.behind
+            working = plan.cache.chunk * plan.cache.top_k + unread + scratch
         assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(
             cache_shape(model),
@@ -61,8 +71,8 @@ class ModelDrafter:
         device = model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
-        # A chain sees itself and what is before it.
-        self._chain_visible = single_sets(0, chain, words_for(chain), device).cumsum(0)
+        self._chain_visible = _chain_sets(chain, device)
+        self._visible_at_once = _chain_sets(AT_ONCE, device)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         chunk = PREFILL_CHUNK[self.model.device.type]
@@ -83,14 +93,32 @@ class ModelDrafter:
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        return self.grower.grow(root, self.read_pending(), self.cache.working)
+        return best_tree(root, self.grow_levels())
+
+    def grow_levels(self) -> list[Level]:
+        """The levels that a tree is picked from: at most ``levels``."""
+        return self.grower.grow_levels(self.read_pending(), self.cache.working)
 
     def commit(self, path: Path) -> None:
-        self._pending[: len(path.tokens)] = path.tokens
-        self._pending_count.copy_(path.count)
+        self.pend(path.tokens, path.count)
+
+    def pend(self, tokens: Tensor, count: Tensor) -> None:
+        """The first ``count`` (int64 [] or [1], at least 1) of ``tokens`` (int64 [n], at most
+        ``levels + 1``) are what the draft has not read of the text."""
+        self._pending[: len(tokens)] = tokens
+        self._pending_count.copy_(count)
+
+    def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
+        """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) and draft nothing:
+        for a draft that has let some trees pass."""
+        self._read(tokens, self._visible_at_once, 1)
+        self.cache.commit(count)
 
     def retrieval_due(self, steps: int) -> bool:
-        return self.memory is not None and steps > 0 and steps % self.plan.cache.every == 0
+        return self.memory is not None and self._schedule.due(steps)
+
+    def learn(self, outcome: Outcome) -> None:
+        self._schedule.learn(outcome.step)
 
     def retrieve(self, target: Target) -> None:
         if self.memory is not None:
@@ -102,22 +130,28 @@ class ModelDrafter:
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
         """
-        working = self.cache.working
-        rows = torch.arange(len(self._pending), device=self._pending.device)
-        call = AttentionCall(
-            "tree",
-            past=0,
-            prefix=working.length,
-            visible=self._chain_visible,
-            watched=self.plan.watched,
-        )
-        logits = forward(
-            self.model,
-            self._pending,
-            working.length + rows,
-            working,
-            call,
-            logits_of=self._pending_count - 1,
-        )
+        tokens, watched = self._pending, self.plan.watched
+        logits = self._read(tokens, self._chain_visible, self._pending_count - 1, watched)
         self.cache.commit(self._pending_count)
         return logits
+
+    def _read(
+        self,
+        tokens: Tensor,
+        visible: Tensor,
+        logits_of: Tensor | int,
+        watched: Watched | None = None,
+    ) -> Tensor:
+        """Read a chain of tokens behind what has been read."""
+        working = self.cache.working
+        rows = torch.arange(len(tokens), device=tokens.device)
+        call = AttentionCall(
+            "tree", past=0, prefix=working.length, visible=visible, watched=watched
+        )
+        positions = working.length + rows
+        return forward(self.model, tokens, positions, working, call, logits_of=logits_of)
+
+
+def _chain_sets(rows: int, device: torch.device) -> Tensor:
+    """What each row of a chain sees of it: itself and what is before it."""
+    return single_sets(0, rows, words_for(rows), device).cumsum(0)

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specx.decoding.step import DecodingState, decoding_step
+from specx.decoding.drafter import Outcome
+from specx.decoding.step import DecodingState, Emission, decoding_step
 from specx.decoding.stopwatch import mark, seconds_between
 from specx.records import Step
 
@@ -18,7 +19,7 @@ class _Flight:
     """A launched step; ``settled`` as in ``Runner``."""
 
     landing: "_Landing"
-    drafted: int
+    emission: Emission
     settled: bool
 
 
@@ -51,16 +52,20 @@ class Pipeline:
         landing: _Landing = _DeviceLanding(device) if device.type == "cuda" else _HostLanding()
         emission = decoding_step(self.state)
         landing.arrive(emission.packed)
-        self._flying.append(_Flight(landing, emission.drafted, self.state.run.settled))
+        self._flying.append(_Flight(landing, emission, self.state.run.settled()))
 
     def _land(self) -> tuple[Step, bool]:
         flight = self._flying.popleft()
-        tokens, seconds = flight.landing.read()
-        return Step(tuple(tokens), flight.drafted, len(tokens) - 1, seconds), flight.settled
+        (count, *numbers), seconds = flight.landing.read()
+        emission, tokens = flight.emission, tuple(numbers[:count])
+        step = Step(tokens, emission.drafted, count - 1, seconds)
+        note = numbers[-1] if emission.has_note else None
+        self.state.drafter.learn(Outcome(emission.mode, step, note, flight.settled))
+        return step, flight.settled
 
 
 class _Landing(Protocol):
-    """Brings packed tokens to the host, and knows how many seconds the step took."""
+    """Brings packed numbers to the host, and knows how many seconds the step took."""
 
     def arrive(self, packed: Tensor) -> None: ...
 
@@ -72,11 +77,11 @@ class _HostLanding:
         self._started = time.perf_counter()
 
     def arrive(self, packed: Tensor) -> None:
-        self._tokens = _unpack(packed)
+        self._numbers: list[int] = packed.tolist()
         self._seconds = time.perf_counter() - self._started
 
     def read(self) -> tuple[list[int], float]:
-        return self._tokens, self._seconds
+        return self._numbers, self._seconds
 
 
 class _DeviceLanding:
@@ -91,9 +96,4 @@ class _DeviceLanding:
 
     def read(self) -> tuple[list[int], float]:
         self._done.synchronize()
-        return _unpack(self._buffer), seconds_between(self._started, self._done)
-
-
-def _unpack(packed: Tensor) -> list[int]:
-    count, *tokens = packed.tolist()
-    return tokens[:count]
+        return self._buffer.tolist(), seconds_between(self._started, self._done)

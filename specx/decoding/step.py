@@ -47,28 +47,31 @@ class DecodingState:
 class Emission:
     """What a launched step will have emitted once the device is done.
 
-    ``packed`` int64 [1 + levels + 1]: how many tokens, and the tokens. ``drafted``: nodes of the
-    tree.
+    ``packed`` int64 [1 + levels + 1]: how many tokens, and the tokens; behind them the drafter's
+    note, if it ``has_note``. ``drafted``: nodes of the tree. ``mode``: the drafter's.
     """
 
     packed: Tensor
     drafted: int
+    mode: str
+    has_note: bool
 
 
 def decoding_step(state: DecodingState) -> Emission:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with."""
-    part, run = state.watch.part, state.run
-    if state.drafter.retrieval_due(state.steps):
+    drafter, part, run = state.drafter, state.watch.part, state.run
+    mode = drafter.mode()
+    if drafter.retrieval_due(state.steps):
         with part("retrieval"):
-            run("retrieval", lambda: state.drafter.retrieve(state.target))
+            run("retrieval", lambda: drafter.retrieve(state.target))
     with part("drafting"):
-        tree = run("drafting", lambda: state.drafter.grow(state.root))
+        tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
     with part("verification"):
-        path = run("verification", lambda: verify(state, tree))
+        path = run(f"verification {mode}", lambda: verify(state, tree))
     with part("keep"):
-        packed = run("keep", lambda: keep(state, path))
+        packed = run(f"keep {mode}", lambda: keep(state, path))
     state.steps += 1
-    return Emission(packed, tree.nodes)
+    return Emission(packed, tree.nodes, mode, drafter.note() is not None)
 
 
 def verify(state: DecodingState, tree: TokenTree) -> Path:
@@ -83,4 +86,5 @@ def keep(state: DecodingState, path: Path) -> Tensor:
     state.drafter.commit(path)
     state.root.copy_(path.last)
     state.emitted += path.count
-    return torch.cat([path.count[None], path.tokens])
+    note = state.drafter.note()
+    return torch.cat([path.count[None], path.tokens, *([] if note is None else [note])])

@@ -180,6 +180,11 @@ class DraftCacheSettings(Section):
     every: int = Field(
         default=4, ge=1, description="steps between two retrievals (used by cross-model)"
     )
+    retrieve: Literal["regular", "adaptive"] = Field(
+        default="regular",
+        description="regular: every so many steps; adaptive: when a step accepts fewer drafts than "
+        "the latest ones did, and after `every` steps at the latest (used by cross-model)",
+    )
     layer: Layer = Field(
         default="last",
         description="target layer whose attention selects the chunks, counted from 0; "

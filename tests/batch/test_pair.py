@@ -85,12 +85,13 @@ def test_a_draft_that_sees_everything_is_not_limited(tmp_path: Path, short: dict
     load(tmp_path, "specextend", draft=short, draft_cache={"policy": "full"})
 
 
-def test_plain_decoding_loads_no_draft(tmp_path: Path) -> None:
-    assert load(tmp_path, "plain", draft={"model": "./no/such/folder"}).draft is None
+@pytest.mark.parametrize("method", ["plain", "lookup"])
+def test_where_no_model_drafts_none_is_loaded(method: Method, tmp_path: Path) -> None:
+    assert load(tmp_path, method, draft={"model": "./no/such/folder"}).draft is None
 
 
 def test_drafting_without_a_draft(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="only --method plain can run"):
+    with pytest.raises(UsageError, match="only --method plain and lookup can run"):
         load(tmp_path, draft=None)
 
 

@@ -169,7 +169,7 @@ def test_a_profile_without_a_draft_decodes_plainly(
     assert run(["summarize", "a.txt", "--json", "-p", alone]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "plain"
     assert run(["summarize", "a.txt", "-p", alone, "--method", "tree"]) == 2
-    assert "has no draft, so only --method plain can run" in capsys.readouterr().err
+    assert "has no draft, so only --method plain and lookup can run" in capsys.readouterr().err
 
 
 def test_a_warning_about_the_document(summarize: Run, scripted: Any) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specx.decoding import loop
 from specx.decoding.accept import Path
+from specx.decoding.drafter import Drafter
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.records import PrefillProgress
@@ -15,10 +16,8 @@ from specx.records import PrefillProgress
 Guess = Callable[[int], int]  # place in the output -> the token that is proposed there
 
 
-class Scripted:
+class Scripted(Drafter):
     """Proposes one chain of ``levels`` tokens a step; notes what it was told."""
-
-    watch: int | None = None
 
     def __init__(self, levels: int, guess: Guess) -> None:
         self.levels, self.guess = levels, guess

@@ -13,7 +13,7 @@ from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pai
 from tests.tiny import VOCAB, make_model
 
 FAMILIES = ["llama", "qwen3", "mistral"]
-DRAFTING = ["tree", "streaming", "specextend"]
+DRAFTING = ["tree", "streaming", "specextend", "specextend+lookup"]
 SMALL_CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
 SURE = {"seed": 0, "peak": 5.0, "attention": 0.04}  # a target with clear winners
 LIKE_IT = {**SURE, "noise": 0.02}  # a draft that is right more often than not

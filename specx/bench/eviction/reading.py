@@ -6,7 +6,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specx.decoding.accept import Path
-from specx.decoding.drafter import Drafter
+from specx.decoding.drafter import Drafter, Outcome
 from specx.decoding.memory import Memory
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
@@ -23,7 +23,7 @@ class Reader(Memory, Protocol):
         """The first ``path.count`` of ``path.tokens`` are now the end of the text."""
 
 
-class ReadingDrafter:
+class ReadingDrafter(Drafter):
     """A drafter whose memory is told the text."""
 
     def __init__(self, drafter: Drafter, memory: Reader) -> None:
@@ -46,3 +46,6 @@ class ReadingDrafter:
 
     def retrieve(self, target: Target) -> None:
         self.drafter.retrieve(target)
+
+    def learn(self, outcome: Outcome) -> None:
+        self.drafter.learn(outcome)

@@ -50,6 +50,8 @@ ALL: list[BenchMethod] = [
     Engine("plain", "our engine, one token a pass: the baseline", "plain"),
     *STOCK,
     *(variant_method(name, about, variant) for name, (about, variant) in VARIANTS.items()),
+    Engine("lookup", "what followed earlier in the text, no draft", "lookup"),
+    Engine("specextend+lookup", "specextend and lookup in one tree", "specextend+lookup"),
     Engine(
         "magicdec",
         "MagicDec: the target drafts, seeing the first and the latest chunks",

@@ -12,7 +12,7 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair, make_drafter
 from specx.errors import UsageError
 from specx.profile import Profile
-from specx.records import Method
+from specx.records import WITHOUT_DRAFT, Method
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Engine:
     masked: frozenset[Phase] = frozenset()
 
     def check(self, profile: Profile) -> None:
-        if self.method != "plain" and profile.draft is None:
+        if self.method not in WITHOUT_DRAFT and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
         if "tree" in self.masked and profile.compile:
             raise UsageError(

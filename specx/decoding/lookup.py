@@ -1,0 +1,129 @@
+"""Drafting without a model: what followed where the text last ended as it ends now.
+
+The idea of prompt lookup, RASD and SuffixDecoding, in fixed shapes and on the device: nothing here
+waits for it. How far a continuation can be trusted is learned from the text as it is written.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LONGEST = 8  # tokens of the text's end that are compared with what is before
+NO_TOKEN = -1  # stands before the text, where comparing begins; no token of a text equals it
+# Share of continuations that go on as before, by how many tokens agreed (0: no such place), until
+# the text at hand has shown its own. What repeats by chance agrees in a token or two.
+PRIOR = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
+PRIOR_STRENGTH = 2.0  # seen tokens that the prior is worth
+
+
+@dataclass(frozen=True)
+class Match:
+    """An earlier place that reads like the end of the text.
+
+    ``place`` int64 [1]: the token that follows there; ``agreed`` int64 [1]: tokens before it that
+    are the last ones of the text, at most LONGEST; 0 where there is no such place.
+    """
+
+    place: Tensor
+    agreed: Tensor
+
+
+def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
+    """The earlier place with the longest agreement; of equals ``expected``, then the latest.
+
+    ``text`` int64 [LONGEST + capacity]: the tokens behind LONGEST times NO_TOKEN; ``length`` int64
+    [1]: tokens of the text, at least 1; ``expected`` int64 [1]: a place.
+    """
+    capacity = len(text) - LONGEST
+    places = torch.arange(capacity, device=text.device)
+    going_on = (places > 0) & (places < length)
+    agreed = torch.zeros_like(places)
+    for before in range(1, LONGEST + 1):
+        last = text.index_select(0, LONGEST + length - before)
+        going_on = going_on & (text[LONGEST - before : LONGEST - before + capacity] == last)
+        agreed = agreed + going_on
+    preference = (2 * agreed + (places == expected)) * capacity + places
+    place = preference.argmax()[None]
+    return Match(place, agreed[place])
+
+
+def continuation(text: Tensor, length: Tensor, place: Tensor, depth: int) -> Tensor:
+    """The ``depth`` tokens from ``place`` on: int64 [depth].
+
+    Where the text ends before that, it goes on as it has from there: it repeats itself.
+    """
+    steps = torch.arange(depth, device=text.device)
+    period = (length - place).clamp(min=1)
+    return text[LONGEST + place + steps % period]
+
+
+class Lookup:
+    """The text of one document, and what is expected to follow.
+
+    ``chain`` int64 [depth]: the continuation found; ``weights`` float32 [depth]: log of the
+    probability that all of it up to there is right, −inf where nothing was found. ``length`` int64
+    [1]: tokens of the text. All are changed in place.
+    """
+
+    def __init__(self, depth: int, capacity: int, device: torch.device) -> None:
+        """``capacity``: the most tokens that the text can have."""
+        self.chain = torch.zeros(depth, dtype=torch.int64, device=device)
+        self.weights = torch.full((depth,), -torch.inf, device=device)
+        self.length = torch.zeros(1, dtype=torch.int64, device=device)
+        # A path may be written behind the text in full, though not all of it stays.
+        rows = LONGEST + capacity + depth + 1
+        self._text = torch.full((rows,), NO_TOKEN, dtype=torch.int64, device=device)
+        self._match = Match(torch.zeros_like(self.length), torch.zeros_like(self.length))
+        self._tried = torch.full((LONGEST + 1,), PRIOR_STRENGTH, device=device)
+        self._right = PRIOR_STRENGTH * torch.tensor(PRIOR, device=device)
+
+    @property
+    def gain(self) -> Tensor:
+        """How many tokens of the chain are expected to be right: float32 []."""
+        return self.weights.exp().sum()
+
+    def begin(self, prompt: Tensor) -> None:
+        """The text begins with ``prompt`` int64 [L]; a token is appended next."""
+        self._text[LONGEST : LONGEST + len(prompt)] = prompt
+        self.length.fill_(len(prompt))
+
+    def append(self, tokens: Tensor, count: Tensor) -> None:
+        """The first ``count`` (int64 []) of ``tokens`` (int64 [n]) are the text's new end: learn
+        from them, and find what may follow."""
+        self._learn(tokens, count)
+        rows = torch.arange(len(tokens), device=tokens.device)
+        self._text.index_copy_(0, LONGEST + self.length + rows, tokens)
+        self.length += count
+        # Where the text goes on as it did, that place is as good as any other; there is no place 0.
+        expected = torch.where(self._match.agreed > 0, self._match.place + count, 0)
+        found = longest_match(self._text, self.length, expected)
+        self._match.place.copy_(found.place)
+        self._match.agreed.copy_(found.agreed)
+        chain = continuation(self._text, self.length, found.place, len(self.chain))
+        self.chain.copy_(chain)
+        chances = (self._right / self._tried)[self._agreements()]
+        self.weights.copy_(torch.where(found.agreed > 0, chances.log().cumsum(0), -torch.inf))
+
+    def read(self, start: Tensor, count: int) -> Tensor:
+        """``count`` tokens from ``start`` (int64 [1]) on; what lies behind the text is token 0."""
+        rows = start + torch.arange(count, device=start.device)
+        return self._text[(LONGEST + rows).clamp(max=len(self._text) - 1)].clamp(min=0)
+
+    def _agreements(self) -> Tensor:
+        """Tokens that agree before each of the chain, if all before it are right: int64 [depth]."""
+        steps = torch.arange(len(self.chain), device=self.chain.device)
+        return (self._match.agreed + steps).clamp(max=LONGEST)
+
+    def _learn(self, tokens: Tensor, count: Tensor) -> None:
+        """Count which tokens of the chain turned out right. The emitted ones tell, whether or not
+        the chain was in the tree."""
+        known = min(len(tokens), len(self.chain))
+        right = self.chain[:known] == tokens[:known]
+        rights = right.long().cumprod(0)
+        reached = torch.cat([torch.ones_like(rights[:1]), rights[:-1]])
+        emitted = torch.arange(known, device=tokens.device) < count
+        tried = (reached.bool() & emitted & (self._match.agreed > 0)).float()
+        agreements = self._agreements()[:known]
+        self._tried.index_add_(0, agreements, tried)
+        self._right.index_add_(0, agreements, tried * right)
