@@ -84,7 +84,7 @@ def test_a_window_that_the_profile_lacks_cannot_be_added():
 
 def test_without_a_draft_few_methods_run():
     profile = tiny_setting().profile.model_copy(update={"draft": None})
-    names = "plain,hf-generate,hf-static,prompt-lookup,magicdec"
+    names = "plain,hf-generate,hf-static,prompt-lookup,magicdec,lookup"
     find_methods(names, profile)
     for name in set(METHODS) - set(names.split(",")):
         with pytest.raises(UsageError, match=f"has no draft, so it cannot run {name}"):
