@@ -1,11 +1,12 @@
 """What a drafter is, and the simplest one: none."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from specx.decoding.accept import Path
+from specx.decoding.cost import TreePlan
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree, root_only
 from specx.records import PrefillProgress
@@ -38,6 +39,17 @@ class Drafter(Protocol):
 
     def retrieve(self, target: Target) -> None:
         """Choose anew what to remember of the text."""
+
+
+@runtime_checkable
+class Reshapable(Drafter, Protocol):
+    """A drafter whose trees can change their shape, and who can say what they cost."""
+
+    def reshape(self, plan: TreePlan) -> None:
+        """Grow other trees from now on. No step may be under way."""
+
+    def rehearse(self, rows: int) -> None:
+        """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
 
 
 class NoDrafter:

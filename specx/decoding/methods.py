@@ -1,14 +1,16 @@
 """What each method of the command line means for the drafter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from specx.decoding.choice import EVERY
+from specx.decoding.cost import Costs
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.profile import DraftCacheSettings, Profile
+from specx.profile import AutoTree, DraftCacheSettings, Profile
 from specx.records import Method
 
 
@@ -16,13 +18,15 @@ from specx.records import Method
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced.
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``costs``: what
+    was measured of them for ``tree: auto``, by method and length class (``known_costs``).
     """
 
     target: LoadedModel
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
+    costs: dict[Method, dict[int, Costs]] = field(default_factory=dict, compare=False)
 
 
 def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
@@ -32,6 +36,8 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
     ``streaming``: the first and the most recent chunks. ``specextend``: as the profile says.
     """
     settings = profile.draft_cache
+    if isinstance(profile.tree, AutoTree):
+        settings = settings.model_copy(update={"every": EVERY[-1]})  # room for any
     if method == "tree":
         return settings.model_copy(update={"policy": "full", "window": None})
     if method == "streaming":

@@ -1,7 +1,7 @@
 """Drafting with an independent small model on a full, streaming or retrieved cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
+from specx.decoding.cost import TreePlan
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.target import PREFILL_CHUNK, Target
@@ -38,13 +39,15 @@ class ModelDrafter:
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
     ) -> None:
-        """``max_tokens``: the longest that prompt and output can become together."""
-        self.model, self.plan = model, plan
-        self.watch, self.levels = plan.watch, plan.tree.depth
+        """``max_tokens``: the longest that prompt and output can become together.
+
+        There is room for the trees of ``plan``, and for smaller ones.
+        """
+        self.model, self.watch = model, plan.watch
         self._forbidden = ~allowed
         self._is_full = plan.cache.policy == "full"
-        chain = self.levels + 1
-        scratch = chain + self.levels * plan.tree.continued
+        chain = plan.tree.depth + 1
+        scratch = chain + plan.tree.depth * plan.tree.continued
         working = plan.cache.working_tokens
         if working is not None:  # grows between two retrievals
             working += plan.cache.every * chain + scratch
@@ -55,7 +58,12 @@ class ModelDrafter:
             model.rope.inv_freq.to(model.device),
             working,
         )
-        device = model.device
+        self._lay_out(plan)
+
+    def _lay_out(self, plan: DraftPlan) -> None:
+        """What depends on the shape of the tree. Nothing is pending."""
+        self.plan, self.levels = plan, plan.tree.depth
+        chain, device = self.levels + 1, self.model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
         # A chain sees itself and what is before it; a level sees ancestors, found as it grows.
@@ -65,6 +73,23 @@ class ModelDrafter:
         self._own = [
             single_sets(level * width, width, words, device) for level in range(self.levels - 1)
         ]
+
+    def reshape(self, plan: TreePlan) -> None:
+        """Grow other trees from now on, not larger than the first."""
+        last = self._pending.index_select(0, self._pending_count - 1)
+        self._read_pending(but=1)  # the new trees may be too short for all of it
+        cache = self.plan.cache.model_copy(update={"every": plan.every})
+        self._lay_out(replace(self.plan, tree=plan.tree, cache=cache))
+        self.commit(Path.of(last))
+
+    def rehearse(self, rows: int) -> None:
+        """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
+        tokens = self._pending[:1].expand(rows)
+        level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
+        visible = single_sets(0, rows, words_for(rows), tokens.device)
+        logits = self._read_level(level, 1, visible)
+        best_continuations(logits, self._forbidden, level.weights, self.plan.tree.nodes)
+        self.cache.working.drop_scratch()
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         chunk = PREFILL_CHUNK[self.model.device.type]
@@ -123,8 +148,10 @@ class ModelDrafter:
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.plan.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def _read_pending(self) -> Tensor:
+    def _read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
+
+        The last ``but`` of them do not become text yet.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
@@ -140,7 +167,7 @@ class ModelDrafter:
             call,
             logits_of=self._pending_count - 1,
         )
-        self.cache.commit(self._pending_count)
+        self.cache.commit(self._pending_count - but)
         return logits
 
     def _read_level(self, level: Level, depth: int, visible: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ class _Flight:
 
     landing: "_Landing"
     drafted: int
+    levels: int
     settled: bool
 
 
@@ -27,7 +28,7 @@ class Pipeline:
 
     A GPU is given the next step before the tokens of the last one are read, so it never waits for
     the host. Whatever is decided from the tokens, such as the end of the text, comes one step
-    late; that step is dropped.
+    late; that step is dropped. ``landed``: steps that have been read.
     """
 
     def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
@@ -35,6 +36,7 @@ class Pipeline:
         self.state = state
         self._ahead = int(state.root.is_cuda) if ahead is None else ahead
         self._flying: deque[_Flight] = deque()
+        self.landed = 0
 
     def next(self) -> tuple[Step, bool]:
         """The next step, and whether its time is what such a step takes (not the first ones)."""
@@ -51,16 +53,28 @@ class Pipeline:
         landing: _Landing = _DeviceLanding(device) if device.type == "cuda" else _HostLanding()
         emission = decoding_step(self.state)
         landing.arrive(emission.packed)
-        self._flying.append(_Flight(landing, emission.drafted, self.state.run.settled))
+        self._flying.append(
+            _Flight(landing, emission.drafted, emission.levels, self.state.run.settled)
+        )
 
     def _land(self) -> tuple[Step, bool]:
         flight = self._flying.popleft()
-        tokens, seconds = flight.landing.read()
-        return Step(tuple(tokens), flight.drafted, len(tokens) - 1, seconds), flight.settled
+        packed, seconds = flight.landing.read()
+        tokens, places = _unpack(packed, flight.levels)
+        self.landed += 1
+        step = Step(
+            tokens,
+            flight.drafted,
+            accepted=len(tokens) - 1,
+            seconds=seconds,
+            levels=flight.levels,
+            places=places,
+        )
+        return step, flight.settled
 
 
 class _Landing(Protocol):
-    """Brings packed tokens to the host, and knows how many seconds the step took."""
+    """Brings what a step emitted to the host, packed, and knows how many seconds the step took."""
 
     def arrive(self, packed: Tensor) -> None: ...
 
@@ -72,11 +86,11 @@ class _HostLanding:
         self._started = time.perf_counter()
 
     def arrive(self, packed: Tensor) -> None:
-        self._tokens = _unpack(packed)
+        self._packed = packed.tolist()
         self._seconds = time.perf_counter() - self._started
 
     def read(self) -> tuple[list[int], float]:
-        return self._tokens, self._seconds
+        return self._packed, self._seconds
 
 
 class _DeviceLanding:
@@ -91,9 +105,13 @@ class _DeviceLanding:
 
     def read(self) -> tuple[list[int], float]:
         self._done.synchronize()
-        return _unpack(self._buffer), seconds_between(self._started, self._done)
+        return self._buffer.tolist(), seconds_between(self._started, self._done)
 
 
-def _unpack(packed: Tensor) -> list[int]:
-    count, *tokens = packed.tolist()
-    return tokens[:count]
+def _unpack(packed: list[int], levels: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Tokens, and places of the accepted drafts: of ``Emission.packed``."""
+    count, values = packed[0], packed[1:]
+    tokens, rows = values[:count], values[levels + 1 : levels + 1 + count]
+    depths = values[2 * (levels + 1) :]
+    places = ((row, depths[1 : row + 1].count(depths[row])) for row in rows[1:])
+    return tuple(tokens), tuple(places)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from specx.decoding.accept import Path, accept
-from specx.decoding.drafter import Drafter
+from specx.decoding.cost import TreePlan
+from specx.decoding.drafter import Drafter, Reshapable
 from specx.decoding.graphs import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.stopwatch import Stopwatch
@@ -42,17 +43,24 @@ class DecodingState:
         self.drafter, self.steps = drafter, 0
         self.run.forget()
 
+    def reshape(self, plan: TreePlan) -> None:
+        """Go on with other trees of the same drafter."""
+        assert isinstance(self.drafter, Reshapable)
+        self.drafter.reshape(plan)
+        self.run.forget()
+
 
 @dataclass(frozen=True)
 class Emission:
     """What a launched step will have emitted once the device is done.
 
-    ``packed`` int64 [1 + levels + 1]: how many tokens, and the tokens. ``drafted``: nodes of the
-    tree.
+    ``packed`` int64 [1 + 2 (levels + 1) + T]: how many tokens, the tokens, the rows that chose
+    them, and the depths of all rows. ``drafted``: nodes of the tree; ``levels``: how many it has.
     """
 
     packed: Tensor
     drafted: int
+    levels: int
 
 
 def decoding_step(state: DecodingState) -> Emission:
@@ -66,9 +74,9 @@ def decoding_step(state: DecodingState) -> Emission:
     with part("verification"):
         path = run("verification", lambda: verify(state, tree))
     with part("keep"):
-        packed = run("keep", lambda: keep(state, path))
+        packed = run("keep", lambda: keep(state, tree, path))
     state.steps += 1
-    return Emission(packed, tree.nodes)
+    return Emission(packed, tree.nodes, tree.levels)
 
 
 def verify(state: DecodingState, tree: TokenTree) -> Path:
@@ -77,10 +85,10 @@ def verify(state: DecodingState, tree: TokenTree) -> Path:
     return accept(tree, state.sampler.choose(logits, state.emitted + tree.depths))
 
 
-def keep(state: DecodingState, path: Path) -> Tensor:
+def keep(state: DecodingState, tree: TokenTree, path: Path) -> Tensor:
     """Make the path the end of the text, for target and draft; the emission, packed."""
     state.target.keep(path)
     state.drafter.commit(path)
     state.root.copy_(path.last)
     state.emitted += path.count
-    return torch.cat([path.count[None], path.tokens])
+    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths])
