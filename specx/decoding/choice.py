@@ -1,9 +1,10 @@
 """``tree: auto``: which tree pays best, from what steps cost and what the target accepted.
 
 Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
-step in a large tree says exactly what every smaller one would have emitted. Hence the first trees
-are large (``first_plan``), and only trees within them are chosen from. What a tree larger than the
-one in use would have added *now* is taken to be what it added then.
+step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
+the first trees are large (``first_plan``), and only trees within them are chosen from. Of a tree
+larger than the one in use, drafts accepted are taken to be in the same proportion to those within
+the one in use as they were then.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
@@ -25,7 +26,7 @@ EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
-LOST = 0.25  # of the speed with it: what the first trees may cost to learn from them
+LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 8  # steps between two looks at the choice
 GAIN = 1.1  # predicted, for the tree to change again: new shapes are recorded anew on a GPU
 
@@ -66,16 +67,19 @@ def with_threshold(plan: TreePlan, costs: Costs, token_seconds: float) -> TreePl
     return replace(plan, tree=plan.tree.model_copy(update={"threshold": threshold}))
 
 
-def emitted_in(step: Step, tree: TreeSettings) -> int:
-    """Tokens that ``step`` would have emitted with ``tree``, not larger than the step's own."""
-    tokens = 1
-    for depth, (place, place_in_level) in enumerate(step.places, start=1):
-        if depth > tree.depth or place > tree.nodes:
+def accepted_in(step: Step, tree: TreeSettings) -> int:
+    """Drafts that ``step`` would have accepted at least with ``tree``, not larger than its own.
+
+    It may be more where ``tree`` is narrower or less deep: fewer nodes compete for a place then.
+    """
+    accepted = 0
+    for place, place_in_level in step.places[: tree.depth]:
+        if place > tree.nodes:
             break
-        tokens += 1
+        accepted += 1
         if place_in_level > tree.continued:
             break  # nothing would have followed it
-    return tokens
+    return accepted
 
 
 def levels_in(step: Step, tree: TreeSettings) -> int:
@@ -152,7 +156,7 @@ class TreeChoice(Fallback):
         self.drafting, self.warm, self.seen = [], False, 0
 
     def _speedup(self, tree: TreeSettings) -> float:
-        tokens, levels = self._mean(emitted_in, tree), self._mean(levels_in, tree)
+        tokens, levels = 1 + self._accepted(tree), self._levels(tree)
         plan = planned(self.costs, tree)
         return self.costs.speedup(plan, levels, tokens) / self._pace(tree)
 
@@ -160,14 +164,27 @@ class TreeChoice(Fallback):
         """Measured over modelled time: a tree's own where it has been in use."""
         return self._paces.get(shape(tree), self._paces[shape(self.plan.tree)])
 
-    def _mean(self, figure: Callable[[Step, TreeSettings], int], tree: TreeSettings) -> float:
-        """A figure of ``tree``: recent steps say it as far as it is within the tree in use, and
-        the first steps what lies beyond."""
+    def _accepted(self, tree: TreeSettings) -> float:
+        """Drafts that a step with ``tree`` would have accepted of late."""
         inner = common(tree, self.plan.tree)
-        recent = fmean(figure(step, inner) for step in self.drafting)
+        now = _mean(accepted_in, self.drafting, inner)
         if shape(inner) == shape(tree):
-            return recent
-        return recent + fmean(figure(s, tree) - figure(s, inner) for s in self._explored)
+            return now
+        before = _mean(accepted_in, self._explored, tree)
+        within = _mean(accepted_in, self._explored, inner)
+        return min(now * before / within, tree.depth) if within else now + before
+
+    def _levels(self, tree: TreeSettings) -> float:
+        """Levels that ``tree`` would have grown of late."""
+        inner = common(tree, self.plan.tree)
+        beyond = _mean(levels_in, self._explored, tree) - _mean(levels_in, self._explored, inner)
+        return _mean(levels_in, self.drafting, inner) + beyond
+
+
+def _mean(
+    figure: Callable[[Step, TreeSettings], int], steps: Sequence[Step], tree: TreeSettings
+) -> float:
+    return fmean(figure(step, tree) for step in steps)
 
 
 def _tokens_if_sure(plan: TreePlan) -> float:
