@@ -9,19 +9,19 @@ the one in use as they were then.
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
 
-from specx.decoding.cost import Costs, TreePlan
+from specx.decoding.cost import Costs, Shape, TreePlan
 from specx.decoding.fallback import DRAFTING_STEPS, Fallback
-from specx.profile import AutoTree, TreeSettings
+from specx.profile import TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
 DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
-WIDTHS = (1, 4, 16, 32)
+WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
@@ -31,12 +31,10 @@ AGAIN = 8  # steps between two looks at the choice
 GAIN = 1.1  # predicted, for the tree to change again: new shapes are recorded anew on a GPU
 
 
-def candidates() -> Iterator[TreeSettings]:
-    """All trees that may be chosen, within the limits of ``AutoTree``."""
-    limits = AutoTree()
-    for nodes, depth, width in product(NODES, DEPTHS, WIDTHS):
-        if depth <= nodes <= limits.nodes and width <= nodes and depth <= limits.depth:
-            yield TreeSettings(nodes=nodes, depth=depth, width=width, threshold=0.0)
+def candidates() -> list[Shape]:
+    """All trees that may be chosen; ``AutoTree`` has the limits of them."""
+    sizes = ((n, d, min(w, n)) for n, d, w in product(NODES, DEPTHS, WIDTHS) if d <= n)
+    return [Shape(*size) for size in dict.fromkeys(sizes)]
 
 
 def first_plan(costs: Costs) -> TreePlan:
@@ -45,63 +43,60 @@ def first_plan(costs: Costs) -> TreePlan:
     A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth
     nothing.
     """
-    plans = [planned(costs, tree) for tree in candidates()]
-    speeds = [costs.speedup(plan, plan.tree.depth, _tokens_if_sure(plan)) for plan in plans]
-    enough = (1 - LOST) * max(speeds)
-    fast = [plan for plan, speed in zip(plans, speeds, strict=True) if speed >= enough]
-    best = max(fast, key=lambda p: (p.tree.depth, p.tree.nodes, p.tree.continued))
-    return with_threshold(best, costs, costs.plain)
+    speeds = {shape: _speed_if_sure(costs, shape) for shape in candidates()}
+    enough = (1 - LOST) * max(speeds.values())
+    fast = [shape for shape, speed in speeds.items() if speed >= enough]
+    return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
 
 
-def planned(costs: Costs, tree: TreeSettings) -> TreePlan:
-    """A tree with the shortest interval of retrieval that costs little."""
-    without = replace(costs, retrieval=0.0).step(TreePlan(tree, 1), tree.depth)
+def interval(costs: Costs, shape: Shape) -> int:
+    """The shortest interval of retrieval that costs little."""
+    without = costs.step(shape, EVERY[-1], shape.depth) - costs.retrieval / EVERY[-1]
     cheap = (n for n in EVERY if costs.retrieval / n <= RETRIEVAL_SHARE * without)
-    return TreePlan(tree, next(cheap, EVERY[-1]))
+    return next(cheap, EVERY[-1])
 
 
-def with_threshold(plan: TreePlan, costs: Costs, token_seconds: float) -> TreePlan:
-    """The plan with trees that stop growing where a level costs more than the tokens it adds
-    cost otherwise: ``token_seconds`` each."""
-    threshold = costs.draft(plan.tree.continued) / token_seconds
-    return replace(plan, tree=plan.tree.model_copy(update={"threshold": threshold}))
+def plan_of(shape: Shape, costs: Costs, token_seconds: float) -> TreePlan:
+    """How to draft with trees of a shape. They stop growing where a level costs more than the
+    tokens it adds cost otherwise: ``token_seconds`` each."""
+    tree = TreeSettings(
+        nodes=shape.nodes,
+        depth=shape.depth,
+        width=shape.width,
+        threshold=costs.draft(shape.width) / token_seconds,
+    )
+    return TreePlan(tree, interval(costs, shape))
 
 
-def accepted_in(step: Step, tree: TreeSettings) -> int:
-    """Drafts that ``step`` would have accepted at least with ``tree``, not larger than its own.
+def accepted_in(step: Step, shape: Shape) -> int:
+    """Drafts that ``step`` would have accepted at least in ``shape``, not larger than its tree.
 
-    It may be more where ``tree`` is narrower or less deep: fewer nodes compete for a place then.
+    It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
     """
     accepted = 0
-    for place, place_in_level in step.places[: tree.depth]:
-        if place > tree.nodes:
+    for place, place_in_level in step.places[: shape.depth]:
+        if place > shape.nodes:
             break
         accepted += 1
-        if place_in_level > tree.continued:
+        if place_in_level > shape.width:
             break  # nothing would have followed it
     return accepted
 
 
-def levels_in(step: Step, tree: TreeSettings) -> int:
-    """Levels that the tree of ``step`` would have grown within ``tree``."""
-    return min(step.levels, tree.depth)
+@dataclass
+class Evidence:
+    """What steps say of shapes that are not larger than their trees."""
 
+    steps: Sequence[Step]
+    _known: dict[Shape, tuple[float, float]] = field(default_factory=dict)
 
-def common(one: TreeSettings, other: TreeSettings) -> TreeSettings:
-    """The largest tree within both."""
-    return TreeSettings(
-        nodes=min(one.nodes, other.nodes),
-        depth=min(one.depth, other.depth),
-        width=min(one.continued, other.continued),
-    )
-
-
-def is_within(tree: TreeSettings, other: TreeSettings) -> bool:
-    return shape(common(tree, other)) == shape(tree)
-
-
-def shape(tree: TreeSettings) -> tuple[int, int, int]:
-    return tree.nodes, tree.depth, tree.continued
+    def of(self, shape: Shape) -> tuple[float, float]:
+        """Means of the drafts accepted and of the levels grown."""
+        if shape not in self._known:
+            accepted = fmean(accepted_in(step, shape) for step in self.steps)
+            levels = fmean(min(step.levels, shape.depth) for step in self.steps)
+            self._known[shape] = accepted, levels
+        return self._known[shape]
 
 
 @dataclass
@@ -115,77 +110,66 @@ class TreeChoice(Fallback):
     known: dict[int, Costs] = field(default_factory=dict)  # of earlier texts, by length class
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
-    _first: TreeSettings = field(init=False)
-    _explored: Sequence[Step] = ()  # the first steps, in the largest tree
-    _paces: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _shape: Shape = field(init=False)  # of the tree in use
+    _within: list[Shape] = field(default_factory=list)  # shapes inside the first tree
+    _first: Evidence | None = None  # the first steps, in the largest tree
+    _recent: Evidence = field(init=False)
+    _paces: dict[Shape, float] = field(default_factory=dict)
 
     def start(self, costs: Costs) -> TreePlan:
         """What to draft with at first."""
-        self.costs, self.plan = costs, first_plan(costs)
-        self._first = self.plan.tree
+        self.costs = costs
+        self._use(first_plan(costs))
+        self._within = [s for s in candidates() if s.within(self._shape) == s]
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
         """Take note of a step; from time to time another plan, or the end of drafting."""
         if not self.note(step) or len(self.drafting) < DRAFTING_STEPS or self.seen % AGAIN:
             return None
-        is_first = not self._explored
-        self._explored = self._explored or self.drafting
-        self._paces[shape(self.plan.tree)] = fmean(s.seconds for s in self.drafting) / fmean(
-            self.modelled(s) for s in self.drafting
-        )
-        within = [tree for tree in candidates() if is_within(tree, self._first)]
-        best = max(within, key=self._speedup)
+        self._recent, is_first = Evidence(self.drafting), self._first is None
+        self._first = self._first or self._recent
+        modelled = sum(self.modelled(step) for step in self.drafting)
+        self._paces[self._shape] = sum(step.seconds for step in self.drafting) / modelled
+        speeds = {shape: self._speedup_of(shape) for shape in self._within}
+        best = max(speeds, key=lambda shape: speeds[shape])
         now = self.speedup
-        if max(now, self._speedup(best)) < self.below:
+        if max(now, speeds[best]) < self.below:
             return FellBack(now, self.below)
-        is_same = shape(best) == shape(self.plan.tree)
-        if is_same or self._speedup(best) <= now * (1.0 if is_first else GAIN):
+        if best == self._shape or speeds[best] <= now * (1.0 if is_first else GAIN):
             return None
-        self._change_to(best)
+        token_seconds = self.costs.plain / speeds[best] / self._pace(best)
+        self._use(plan_of(best, self.costs, token_seconds))
         return self.plan
 
     def modelled(self, step: Step) -> float:
         """Seconds that a step of the tree in use should take."""
-        return self.costs.step(self.plan, step.levels)
+        return self.costs.step(self._shape, self.plan.every, step.levels)
 
-    def _change_to(self, tree: TreeSettings) -> None:
-        token_seconds = self.costs.plain / self._speedup(tree)
-        pace = self._pace(tree)
-        self.plan = with_threshold(planned(self.costs, tree), self.costs, token_seconds / pace)
+    def _use(self, plan: TreePlan) -> None:
+        self.plan, self._shape = plan, Shape.of(plan.tree)
         self.drafting, self.warm, self.seen = [], False, 0
 
-    def _speedup(self, tree: TreeSettings) -> float:
-        tokens, levels = 1 + self._accepted(tree), self._levels(tree)
-        plan = planned(self.costs, tree)
-        return self.costs.speedup(plan, levels, tokens) / self._pace(tree)
+    def _speedup_of(self, shape: Shape) -> float:
+        accepted, levels = self._expected(shape)
+        every = interval(self.costs, shape)
+        return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
 
-    def _pace(self, tree: TreeSettings) -> float:
+    def _expected(self, shape: Shape) -> tuple[float, float]:
+        """Drafts that a step with trees of ``shape`` would have accepted of late, and levels."""
+        inner = shape.within(self._shape)
+        accepted, levels = self._recent.of(inner)
+        if inner == shape or self._first is None:
+            return accepted, levels
+        (then, grown), (within, grown_within) = self._first.of(shape), self._first.of(inner)
+        accepted = accepted * then / within if within else accepted + then
+        return min(accepted, shape.depth), levels + grown - grown_within
+
+    def _pace(self, shape: Shape) -> float:
         """Measured over modelled time: a tree's own where it has been in use."""
-        return self._paces.get(shape(tree), self._paces[shape(self.plan.tree)])
-
-    def _accepted(self, tree: TreeSettings) -> float:
-        """Drafts that a step with ``tree`` would have accepted of late."""
-        inner = common(tree, self.plan.tree)
-        now = _mean(accepted_in, self.drafting, inner)
-        if shape(inner) == shape(tree):
-            return now
-        before = _mean(accepted_in, self._explored, tree)
-        within = _mean(accepted_in, self._explored, inner)
-        return min(now * before / within, tree.depth) if within else now + before
-
-    def _levels(self, tree: TreeSettings) -> float:
-        """Levels that ``tree`` would have grown of late."""
-        inner = common(tree, self.plan.tree)
-        beyond = _mean(levels_in, self._explored, tree) - _mean(levels_in, self._explored, inner)
-        return _mean(levels_in, self.drafting, inner) + beyond
+        return self._paces.get(shape, self._paces[self._shape])
 
 
-def _mean(
-    figure: Callable[[Step, TreeSettings], int], steps: Sequence[Step], tree: TreeSettings
-) -> float:
-    return fmean(figure(step, tree) for step in steps)
-
-
-def _tokens_if_sure(plan: TreePlan) -> float:
-    return sum(SURE**level for level in range(plan.tree.depth + 1))
+def _speed_if_sure(costs: Costs, shape: Shape) -> float:
+    tokens = sum(SURE**level for level in range(shape.depth + 1))
+    return costs.speedup(shape, interval(costs, shape), shape.depth, tokens)

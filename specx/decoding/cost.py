@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from specx.profile import TreeSettings
 
@@ -28,6 +29,22 @@ class Curve:
 
     def times(self, factor: float) -> "Curve":
         return Curve({rows: factor * seconds for rows, seconds in self.points.items()})
+
+
+class Shape(NamedTuple):
+    """The size of a tree: its nodes, its levels, and how many nodes of a level are continued."""
+
+    nodes: int
+    depth: int
+    width: int
+
+    @classmethod
+    def of(cls, tree: TreeSettings) -> "Shape":
+        return cls(tree.nodes, tree.depth, tree.continued)
+
+    def within(self, other: "Shape") -> "Shape":
+        """The largest shape inside both."""
+        return Shape(*map(min, self, other))
 
 
 @dataclass(frozen=True)
@@ -62,17 +79,15 @@ class Costs:
         verify = self.verify.times(plain / self.plain)
         return replace(self, plain=plain, verify=verify)
 
-    def step(self, plan: TreePlan, levels: float) -> float:
-        """Seconds of a step whose tree has grown ``levels`` levels.
+    def step(self, shape: Shape, every: int, levels: float) -> float:
+        """Seconds of a step whose tree of ``shape`` has grown ``levels`` levels.
 
         The first level follows from a pass over the tokens emitted last, as many rows as a tree
         can emit; each other level from a pass over the nodes that are continued.
         """
-        tree = plan.tree
-        drafting = self.draft(tree.depth + 1) + (levels - 1) * self.draft(tree.continued)
-        retrieval = self.retrieval / plan.every
-        return drafting + self.verify(tree.nodes + 1) + retrieval + self.rest
+        drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
+        return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
 
-    def speedup(self, plan: TreePlan, levels: float, tokens: float) -> float:
+    def speedup(self, shape: Shape, every: int, levels: float, tokens: float) -> float:
         """Speed over that of plain decoding, of steps that emit ``tokens`` tokens each (τ)."""
-        return tokens * self.plain / self.step(plan, levels)
+        return tokens * self.plain / self.step(shape, every, levels)

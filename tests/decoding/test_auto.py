@@ -7,13 +7,13 @@ import pytest
 
 from specx.decoding import loop
 from specx.decoding.choice import first_plan
-from specx.decoding.cost import Costs, Curve, TreePlan
+from specx.decoding.cost import Costs, Curve, Shape, TreePlan
 from specx.decoding.fallback import DRAFTING_STEPS, PLAIN_STEPS
 from specx.decoding.measure import DRAFTED_ROWS, VERIFIED_ROWS, known_costs, measure_costs
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.step import DecodingState
-from specx.profile import AutoTree, TreeSettings
+from specx.profile import AutoTree
 from specx.records import Finished
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import DRAFTING, LIKE_IT, SMALL_CACHE, SURE
@@ -37,8 +37,7 @@ class Clocked(Pipeline):
         step, settled = super().next()
         seconds = self.costs.plain
         if step.drafted:
-            tree = TreeSettings(nodes=step.drafted, depth=step.levels, width=1)
-            seconds = self.costs.step(TreePlan(tree, every=1), step.levels)
+            seconds = self.costs.step(Shape(step.drafted, step.levels, 1), 1, step.levels)
         return replace(step, seconds=seconds), settled
 
 

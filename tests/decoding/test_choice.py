@@ -9,20 +9,19 @@ from specx.decoding.accept import accept
 from specx.decoding.choice import (
     AGAIN,
     EVERY,
+    Evidence,
     TreeChoice,
     accepted_in,
     candidates,
     first_plan,
-    is_within,
-    levels_in,
-    planned,
-    shape,
+    interval,
+    plan_of,
 )
-from specx.decoding.cost import Costs, Curve, TreePlan
+from specx.decoding.cost import Costs, Curve, Shape, TreePlan
 from specx.decoding.fallback import DRAFTING_STEPS, JUDGED_STEPS
 from specx.decoding.pipeline import _unpack
 from specx.decoding.tree import TokenTree
-from specx.profile import AutoTree, TreeSettings
+from specx.profile import AutoTree
 from specx.records import FellBack, Step
 from tests.decoding.pairs import loaded, make_prompt
 from tests.decoding.test_model_drafter import FULL, make_drafter, prefilled
@@ -36,8 +35,9 @@ DEAR = Costs(1.0, Curve({1: 0.5}), Curve({1: 1.0, 2: 2.0}), 0.0)
 MIDDLE = Costs(1.0, Curve({1: 0.2}), Curve({1: 1.0, 11: 2.0}), 0.0)
 
 
-def tree(nodes, depth, width=1, threshold=0.0) -> TreeSettings:
-    return TreeSettings(nodes=nodes, depth=depth, width=width, threshold=threshold)
+def seconds_of(costs: Costs, plan: TreePlan) -> float:
+    """A step whose tree has grown all its levels."""
+    return costs.step(Shape.of(plan.tree), plan.every, plan.tree.depth)
 
 
 def made_up(plan: TreePlan, accepted: int, seconds: float, places=None) -> Step:
@@ -68,7 +68,7 @@ def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DR
     verdicts = []
     for _ in range(steps):
         plan = choice.plan
-        seconds = slower * choice.costs.step(plan, plan.tree.depth)
+        seconds = slower * seconds_of(choice.costs, plan)
         verdicts.append(choice.judge(made_up(plan, accepted, seconds)))
         if verdicts[-1] is not None:
             break
@@ -77,9 +77,11 @@ def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DR
 
 def test_candidates_are_within_the_limits_and_different():
     trees = list(candidates())
-    assert all(is_within(each, AutoTree()) for each in trees)
-    assert len({shape(each) for each in trees}) == len(trees)
-    assert (63, 16, 32) in {shape(each) for each in trees}
+    largest = Shape.of(AutoTree())
+    assert all(shape.within(largest) == shape for shape in trees)
+    assert len(set(trees)) == len(trees)
+    assert largest in trees
+    assert all(plan_of(shape, CHEAP, 1.0) for shape in trees)  # the schema takes them
 
 
 def test_the_first_tree_is_as_large_as_it_is_cheap():
@@ -98,7 +100,7 @@ def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
 def test_retrieval_is_as_frequent_as_it_is_cheap(retrieval, every):
     """At most a twentieth of a step, which takes 1.5 + 0.7 + 4 levels of 0.2 in this tree."""
     costs = replace(MIDDLE, retrieval=retrieval)
-    assert planned(costs, tree(5, 5)) == TreePlan(tree(5, 5), every)
+    assert interval(costs, Shape(5, 5, 1)) == every
     assert every in EVERY
 
 
@@ -106,7 +108,7 @@ def test_drafts_that_are_never_accepted_end_in_plain_decoding():
     choice = begun(MIDDLE)
     verdicts = look(choice, accepted=0)
     assert verdicts[:-1] == [None] * (DRAFTING_STEPS - 1)
-    seconds = MIDDLE.step(choice.plan, choice.plan.tree.depth)
+    seconds = seconds_of(MIDDLE, choice.plan)
     assert verdicts[-1] == FellBack(pytest.approx(1.0 / seconds), 1.0)
 
 
@@ -114,14 +116,14 @@ def test_nothing_falls_back_where_it_is_not_asked_for():
     choice = begun(MIDDLE, below=0.0)
     verdict = look(choice, accepted=0)[-1]
     assert isinstance(verdict, TreePlan)
-    assert shape(verdict.tree) == (2, 1, 1)  # the cheapest there is
+    assert Shape.of(verdict.tree) == (2, 1, 1)  # the cheapest there is
 
 
 def test_drafts_that_are_accepted_sometimes_end_in_a_middle_tree():
     choice = begun(MIDDLE)
     verdict = look(choice, accepted=3)[-1]
     assert isinstance(verdict, TreePlan)
-    assert shape(verdict.tree) == (3 + 1, 3, 1)  # no chain of 3 among the candidates
+    assert Shape.of(verdict.tree) == (3 + 1, 3, 1)  # no chain of 3 among the candidates
     assert verdict.tree.threshold > 0.2  # tokens come cheaper than by plain decoding now
 
 
@@ -129,7 +131,7 @@ def test_drafts_that_are_always_accepted_end_in_a_deep_tree():
     choice = begun(CHEAP)
     verdict = look(choice, accepted=16)[-1]
     assert isinstance(verdict, TreePlan)
-    assert shape(verdict.tree) == (16, 16, 1)
+    assert Shape.of(verdict.tree) == (16, 16, 1)
 
 
 def test_a_draft_that_is_right_in_the_second_place_gets_a_wide_tree():
@@ -138,7 +140,7 @@ def test_a_draft_that_is_right_in_the_second_place_gets_a_wide_tree():
     choice = begun(costs)
     places = [(2 * i, 2) for i in range(1, 17)]
     for _ in range(DRAFTING_STEPS):
-        verdict = choice.judge(made_up(choice.plan, 10, costs.step(choice.plan, 16), places))
+        verdict = choice.judge(made_up(choice.plan, 10, seconds_of(costs, choice.plan), places))
     plan = verdict or choice.plan
     assert plan.tree.continued > 1
     assert plan.tree.nodes >= 20
@@ -164,13 +166,13 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
     choice = begun(MIDDLE, below=0.0)
     for place in range(DRAFTING_STEPS):
         plan = choice.plan
-        seconds = MIDDLE.step(plan, plan.tree.depth)
+        seconds = seconds_of(MIDDLE, plan)
         verdict = choice.judge(made_up(plan, 8 if place % 4 == 0 else 0, seconds))
     assert isinstance(verdict, TreePlan)
-    assert shape(verdict.tree) == (2, 2, 1)
+    assert Shape.of(verdict.tree) == (2, 2, 1)
     later = look(choice, accepted=16, steps=JUDGED_STEPS)[-1]
     assert isinstance(later, TreePlan)
-    assert shape(later.tree) == (8, 8, 1)
+    assert Shape.of(later.tree) == (8, 8, 1)
 
 
 def test_trees_that_were_tried_are_known_by_their_own_time():
@@ -178,7 +180,7 @@ def test_trees_that_were_tried_are_known_by_their_own_time():
     choice = begun(MIDDLE)
     first = choice.plan
     assert isinstance(look(choice, accepted=3, slower=1.3)[-1], TreePlan)
-    assert shape(choice.plan.tree) != shape(first.tree)
+    assert Shape.of(choice.plan.tree) != Shape.of(first.tree)
     assert look(choice, accepted=3, slower=1.0, steps=JUDGED_STEPS) == [None] * JUDGED_STEPS
 
 
@@ -197,23 +199,24 @@ PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
 @pytest.mark.parametrize(
     ("smaller", "accepted"),
     [
-        (tree(20, 10, 20), 4),
-        (tree(20, 3, 20), 3),
-        (tree(7, 4, 7), 3),
-        (tree(6, 4, 6), 2),
-        (tree(2, 2, 2), 1),
-        (tree(20, 10, 1), 2),  # the second node of its level is there and is not continued
-        (tree(20, 10, 2), 4),
+        (Shape(20, 10, 20), 4),
+        (Shape(20, 3, 20), 3),
+        (Shape(7, 4, 7), 3),
+        (Shape(6, 4, 6), 2),
+        (Shape(2, 2, 2), 1),
+        (Shape(20, 10, 1), 2),  # the second node of its level is there and is not continued
+        (Shape(20, 10, 2), 4),
     ],
 )
 def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
     seen = Step(tuple(range(5)), 20, 4, seconds=1.0, levels=6, places=PLACES)
     assert accepted_in(seen, smaller) == accepted
-    assert levels_in(seen, smaller) == min(6, smaller.depth)
+    assert Evidence([seen, seen]).of(smaller) == (accepted, min(6, smaller.depth))
 
 
-def grown(settings: TreeSettings) -> TokenTree:
-    drafter = make_drafter(loaded(peak=4.0), settings.model_dump(), FULL)
+def grown(shape: Shape) -> TokenTree:
+    tree = {**shape._asdict(), "threshold": 0.0}
+    drafter = make_drafter(loaded(peak=4.0), tree, FULL)
     prefilled(drafter, make_prompt(30))
     return drafter.grow(torch.tensor([50]))
 
@@ -230,17 +233,17 @@ def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
 def test_a_large_tree_says_what_smaller_ones_have_accepted():
     """For every path of the large tree, if the target wrote just that. Exactly so for trees that
     only have fewer nodes."""
-    large = grown(tree(40, 6, 40))
+    large = grown(Shape(40, 6, 40))
     truths = list(paths_of(large))
     assert {len(truth) for truth in truths} >= {1, 2, 3, 4}
     for truth in truths:
         assert step_with(large, truth).accepted == len(truth)
-    for smaller in (tree(30, 6, 30), tree(16, 6, 16), tree(6, 6, 6)):
+    for smaller in (Shape(30, 6, 30), Shape(16, 6, 16), Shape(6, 6, 6)):
         cut = grown(smaller)
         for truth in truths:
             step = step_with(large, truth)
             assert accepted_in(step, smaller) == step_with(cut, truth).accepted
-    for smaller in (tree(16, 6, 1), tree(16, 2, 16), tree(6, 3, 2)):
+    for smaller in (Shape(16, 6, 1), Shape(16, 2, 16), Shape(6, 3, 2)):
         cut = grown(smaller)
         for truth in truths:
             step = step_with(large, truth)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.decoding.cost import Costs, Curve, TreePlan
+from specx.decoding.cost import Costs, Curve, Shape
 from specx.profile import TreeSettings
 
 COSTS = Costs(
@@ -28,31 +28,32 @@ def test_more_rows_are_never_measured_to_be_cheaper():
     assert Curve({1: 5.0, 9: 4.0})(17) == 5.0
 
 
-def plan(every=2, **tree) -> TreePlan:
-    return TreePlan(TreeSettings(**tree), every)
+TREE = Shape(nodes=8, depth=4, width=3)
 
 
 def test_a_step_is_the_sum_of_its_parts():
     """Equation 1's denominator: the chain of 5 rows (3.0), two levels of width 3 (2.0 each), 9 rows
     verified (16.0), half a retrieval (2.0), and what a plain step does besides (10 - 8)."""
-    step = COSTS.step(plan(nodes=8, depth=4, width=3), levels=3)
+    step = COSTS.step(TREE, every=2, levels=3)
     assert step == pytest.approx(3.0 + 2 * 2.0 + 16.0 + 2.0 + 2.0)
 
 
 def test_levels_may_be_a_mean():
-    whole = plan(nodes=8, depth=4, width=3)
-    half = (COSTS.step(whole, 2) + COSTS.step(whole, 3)) / 2
-    assert COSTS.step(whole, 2.5) == pytest.approx(half)
+    half = (COSTS.step(TREE, 2, 2) + COSTS.step(TREE, 2, 3)) / 2
+    assert COSTS.step(TREE, 2, 2.5) == pytest.approx(half)
 
 
 def test_all_nodes_are_continued_unless_the_tree_says_otherwise():
-    assert COSTS.step(plan(nodes=5, depth=2), 2) == COSTS.step(plan(nodes=5, depth=2, width=5), 2)
-    assert COSTS.step(plan(nodes=5, depth=2), 2) > COSTS.step(plan(nodes=5, depth=2, width=1), 2)
+    assert Shape.of(TreeSettings(nodes=5, depth=2)) == (5, 2, 5)
+    assert Shape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
+
+
+def test_the_largest_shape_inside_two():
+    assert Shape(8, 2, 3).within(Shape(6, 4, 3)) == Shape(6, 2, 3)
 
 
 def test_speedup_is_plain_seconds_over_seconds_a_token():
-    it = plan(nodes=8, depth=4, width=3)
-    assert COSTS.speedup(it, 3, tokens=5.4) == pytest.approx(5.4 * 10.0 / 27.0)
+    assert COSTS.speedup(TREE, 2, 3, tokens=5.4) == pytest.approx(5.4 * 10.0 / 27.0)
 
 
 def test_a_plain_step_is_never_shorter_than_its_pass():
