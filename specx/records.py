@@ -57,6 +57,8 @@ class Step:
     ``tokens``: emitted token ids, end of text included when it came. ``drafted``: nodes of the
     tree; 0 in plain decoding. ``accepted``: drafts among ``tokens``. ``seconds``: wall clock.
     ``passes``: target verification passes, 0 only for the first token, which prefill decides.
+    ``levels``: of the tree. ``places``: of each accepted draft, its place among the nodes of the
+    tree and among those of its level, from 1, the likeliest first.
     """
 
     tokens: tuple[int, ...]
@@ -64,6 +66,8 @@ class Step:
     accepted: int
     seconds: float
     passes: int = 1
+    levels: int = 0
+    places: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,34 @@ class FellBack:
     below: float
 
 
+@dataclass
+class Speedup:
+    """Seconds behind the speedup over plain decoding, of steps that drafted at full speed.
+
+    ``plain``: what their tokens would have taken in plain decoding, by the time of a plain token
+    in the same run; ``measured``: what they took; ``predicted``: what the cost model says.
+    """
+
+    plain: float = 0.0
+    measured: float = 0.0
+    predicted: float = 0.0
+
+    def add(self, other: "Speedup") -> None:
+        """Add the seconds of another document or part."""
+        self.plain += other.plain
+        self.measured += other.measured
+        self.predicted += other.predicted
+
+    def ratios(self) -> dict[str, float] | None:
+        """``predicted`` and ``measured`` speedup, or None where no such step was seen."""
+        if not self.plain:
+            return None
+        return {
+            "predicted": self.plain / self.predicted,
+            "measured": self.plain / self.measured,
+        }
+
+
 @dataclass(frozen=True)
 class Finished:
     """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window``.
@@ -86,6 +118,7 @@ class Finished:
 
     reason: FinishReason
     timings: Timings
+    speedup: Speedup = field(default_factory=Speedup)
 
 
 Event = PrefillProgress | Step | FellBack | Finished

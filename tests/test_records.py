@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.records import Step, Tally, Timings
+from specx.records import Speedup, Step, Tally, Timings
 from tests.reports.examples import make_tally
 
 
@@ -50,3 +50,10 @@ def test_timings_add_part_by_part() -> None:
     timings = Timings(read=1.0, target_prefill=2.0, total=3.0)
     timings.add(Timings(draft_prefill=0.5, total=1.0))
     assert timings == Timings(read=1.0, target_prefill=2.0, draft_prefill=0.5, total=4.0)
+
+
+def test_speedup_is_of_all_tokens_together() -> None:
+    speedup = Speedup(plain=1.0, measured=1.0, predicted=0.5)
+    speedup.add(Speedup(plain=8.0, measured=2.0, predicted=2.5))
+    assert speedup.ratios() == {"predicted": 9 / 3, "measured": 9 / 3}
+    assert Speedup().ratios() is None

@@ -20,7 +20,7 @@ from specx.documents.prompt import Output, Prompt, PromptKind, refuse_if_longer
 from specx.errors import DocumentError, UsageError
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
-from specx.records import FellBack, Finished, FinishReason, Method, Step, Tally, Timings
+from specx.records import FellBack, Finished, FinishReason, Method, Speedup, Step, Tally, Timings
 from specx.reports.environment import environment
 from specx.reports.report import Citation, InputFacts, LosslessCheck, Report
 
@@ -36,6 +36,7 @@ class _Run:
     prompt_tokens: int = 0
     fell_back: list[FellBack] = field(default_factory=list)
     reasons: list[FinishReason] = field(default_factory=list)
+    speedup: Speedup = field(default_factory=Speedup)
     check_s: float = 0.0  # --check-lossless; not part of what the summary cost
 
 
@@ -110,6 +111,7 @@ class Summarizer:
             citations=citations,
             warnings=run.warnings,
             lossless=run.lossless,
+            speedup=run.speedup,
         )
 
     def _prompts(self, document: Document, run: _Run, started: float) -> list[Prompt]:
@@ -168,6 +170,7 @@ class Summarizer:
                 case Finished():
                     run.timings.add(event.timings)
                     run.reasons.append(event.reason)
+                    run.speedup.add(event.speedup)
         text, output = reader.finish()
         self._add(text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair, with_layer
-from specx.profile import Profile
+from specx.profile import AutoTree, Profile, TreeSettings
 from specx.records import Step, Tally
 
 TOKENS = 64  # output tokens decoded for each layer and prompt
@@ -28,7 +28,11 @@ def score_layers(
     """
     generation = profile.generation.model_copy(update={"max_new_tokens": TOKENS})
     fallback = profile.fallback.model_copy(update={"below": None})
-    short = profile.model_copy(update={"generation": generation, "fallback": fallback})
+    # Layers are compared with one and the same tree.
+    tree = TreeSettings() if isinstance(profile.tree, AutoTree) else profile.tree
+    short = profile.model_copy(
+        update={"generation": generation, "fallback": fallback, "tree": tree}
+    )
     scores = []
     for layer in range(pair.target.num_layers):
         tally = Tally()

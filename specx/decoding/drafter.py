@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from specx.decoding.accept import Path
+from specx.decoding.cost import TreePlan
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree, root_only
 from specx.records import PrefillProgress, Step
@@ -69,6 +70,25 @@ class Drafter(Protocol):
     def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
         """What a step came to, once it is known: on a GPU the next one is on its way by then."""
         return  # a drafter that decides nothing
+
+
+@runtime_checkable
+class Reshapable(Drafter, Protocol):
+    """A drafter whose trees can change their shape, and who can say what they cost."""
+
+    @property
+    def kind(self) -> str:
+        """What its costs depend on, besides the models, the text and the trees."""
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether it chooses anew what to remember, now and then."""
+
+    def reshape(self, plan: TreePlan) -> None:
+        """Grow other trees from now on. No step may be under way."""
+
+    def rehearse(self, rows: int) -> None:
+        """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
 
 
 class NoDrafter(Drafter):

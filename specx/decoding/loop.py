@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from specx.decoding.accept import Path
-from specx.decoding.drafter import Drafter, NoDrafter
+from specx.decoding.choice import TreeChoice
+from specx.decoding.cost import TreePlan
+from specx.decoding.drafter import Drafter, NoDrafter, Reshapable
 from specx.decoding.fallback import Fallback
 from specx.decoding.graphs import runner
+from specx.decoding.measure import known_costs, measure_costs
 from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.pace import Pace
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.sampling import Sampler
 from specx.decoding.step import DecodingState
@@ -20,8 +24,8 @@ from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.target import Target
 from specx.decoding.tree import MAX_ROWS
 from specx.errors import DocumentError
-from specx.profile import Profile
-from specx.records import Event, Finished, FinishReason, Method, PrefillProgress, Step
+from specx.profile import AutoTree, Profile
+from specx.records import Event, Finished, FinishReason, Method, PrefillProgress, Speedup, Step
 
 T = TypeVar("T")
 
@@ -83,7 +87,7 @@ def decode_with(
         emitted=torch.ones(1, dtype=torch.int64, device=device),
     )
     budget = _Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
-    return _events(state, drafter, list(prompt), budget, _fallback(drafter, profile))
+    return _events(state, drafter, list(prompt), budget, _judge(pair, profile, drafter))
 
 
 @torch.inference_mode()
@@ -103,7 +107,7 @@ def _events(
     drafter: Drafter,
     text: list[int],
     budget: "_Budget",
-    fallback: Fallback | None,
+    judge: Fallback | None,
 ) -> Iterator[Event]:
     """Prefill, then steps until ``budget`` has a reason to stop; ``text`` is the prompt."""
     logits: Tensor | None = None
@@ -117,12 +121,12 @@ def _events(
     text.append(int(state.root))
     yield budget.spend(Step((text[-1],), drafted=0, accepted=0, seconds=0.0, passes=0))
 
-    steps = Pipeline(state)
-    while fallback is not None and fallback.needs_plain and not budget.reason:
+    steps, pace = Pipeline(state), Pace()
+    while judge is not None and judge.needs_plain and not budget.reason:
         # What a plain token costs, measured on tokens that are needed anyway.
         step, settled = steps.next()
         if settled:
-            fallback.judge(step)
+            judge.judge(step)
         text += step.tokens
         yield budget.spend(step)
     for step in steps.drain():
@@ -134,23 +138,45 @@ def _events(
         reading = drafter.prefill(_ids(text[:-1], state), state.target)
         yield from _timed(reading, state, "draft_prefill")
         drafter.commit(Path.of(state.root))
+        if isinstance(judge, TreeChoice) and isinstance(drafter, Reshapable):
+            drafter.reshape(_first_plan(judge, state, drafter, len(text)))
         state.draft_with(drafter)
         del drafter  # so that a fallback frees its memory
+    drafts = judge
     while not budget.reason:
         step, settled = steps.next()
         yield budget.spend(step)
-        verdict = fallback.judge(step) if fallback and settled else None
+        if not drafts or not settled:
+            continue
+        pace.note(steps.landed - 1, step, drafts.modelled(step))
+        verdict = drafts.judge(step)
         if verdict and not budget.reason:
             for step in steps.drain():
                 if not budget.reason:
                     yield budget.spend(step)
             if budget.reason:
                 break
+            if isinstance(verdict, TreePlan):
+                state.reshape(verdict)
+                continue
             state.draft_with(NoDrafter())
             state.target.stop_watching()
-            fallback = None
+            drafts = None
             yield verdict
-    yield Finished(budget.reason, state.watch.finish())
+    timings = state.watch.finish()
+    speedup = Speedup()
+    if judge and not judge.needs_plain:
+        speedup = pace.speedup(judge.plain_seconds, state.watch.samples)
+    yield Finished(budget.reason, timings, speedup)
+
+
+def _first_plan(
+    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
+) -> TreePlan:
+    """The trees that a draft begins with, behind ``tokens`` tokens."""
+    plain = choice.plain_seconds
+    measure = partial(measure_costs, state, drafter, plain)
+    return choice.start(known_costs(choice.known, tokens, plain, measure))
 
 
 def _ids(text: list[int], state: DecodingState) -> Tensor:
@@ -186,9 +212,14 @@ class _Budget:
         return replace(step, tokens=tokens, accepted=min(step.accepted, len(tokens)))
 
 
-def _fallback(drafter: Drafter, profile: Profile) -> Fallback | None:
+def _judge(pair: Pair, profile: Profile, drafter: Drafter) -> Fallback | None:
+    """Who watches whether drafting pays, and with ``tree: auto`` how it pays most."""
     below = profile.fallback.below
-    return None if drafter.levels == 0 or below is None else Fallback(below)
+    if drafter.levels == 0:
+        return None
+    if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
+        return TreeChoice(below or 0.0, known=pair.costs.setdefault(drafter.kind, {}))
+    return None if below is None else Fallback(below)
 
 
 def _timed(parts: Iterator[T], state: DecodingState, name: str) -> Iterator[T]:

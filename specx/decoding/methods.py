@@ -1,9 +1,11 @@
 """What each method of the command line means for the drafter."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from specx.decoding.choice import EVERY
+from specx.decoding.cost import Costs
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
 from specx.decoding.lookup_drafter import LookupDrafter
@@ -11,7 +13,7 @@ from specx.decoding.memory import CrossModel, Memory, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.profile import DraftCacheSettings, Profile, TreeSettings
+from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.records import WITHOUT_DRAFT, Method
 
 
@@ -19,13 +21,15 @@ from specx.records import WITHOUT_DRAFT, Method
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced.
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``costs``: what
+    was measured of them for ``tree: auto``, by kind of drafter and length class (``known_costs``).
     """
 
     target: LoadedModel
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
+    costs: dict[str, dict[int, Costs]] = field(default_factory=dict, compare=False)
 
 
 def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
@@ -35,6 +39,8 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
     ``streaming``: the first and the most recent chunks. Others: as the profile says.
     """
     settings = profile.draft_cache
+    if isinstance(profile.tree, AutoTree):
+        settings = settings.model_copy(update={"every": EVERY[-1]})  # room for any
     if method == "tree":
         return settings.model_copy(update={"policy": "full", "window": None})
     if method == "streaming":
@@ -93,7 +99,10 @@ def no_draft(profile: Profile) -> UsageError:
 
 
 def _with_room_for_a_branch(tree: TreeSettings) -> TreeSettings:
-    """A tree whose levels have one node less."""
+    """A tree whose levels have one node less. It keeps its shape: where the tree is to be chosen,
+    it is the default one."""
+    if isinstance(tree, AutoTree):
+        tree = TreeSettings()
     if tree.nodes < 2:
         raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
     nodes = tree.nodes - 1

@@ -1,7 +1,7 @@
 """Drafting with an independent small model on a full, streaming or retrieved cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,10 +9,11 @@ from torch import Tensor
 from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
+from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Outcome
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.grower import TreeGrower
-from specx.decoding.growth import best_tree
+from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.memory import Memory
 from specx.decoding.schedule import make_schedule
 from specx.decoding.target import PREFILL_CHUNK, Target
@@ -49,13 +50,14 @@ class ModelDrafter(Drafter):
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
     ) -> None:
-        """``max_tokens``: the longest that prompt and output can become together."""
-        self.model, self.plan = model, plan
-        self.memory, self.levels = plan.memory, plan.tree.depth
+        """``max_tokens``: the longest that prompt and output can become together.
+
+        There is room for the trees of ``plan``, and for smaller ones.
+        """
+        self.model, self.memory, self.allowed = model, plan.memory, allowed
         self.watch = None if plan.memory is None else plan.memory.watch
-        self._schedule = make_schedule(plan.cache)
-        self.grower = TreeGrower(model, allowed, plan.tree)
-        chain = plan.chain or self.levels + 1
+        self._lay_out(plan)
+        chain = len(self._pending)
         scratch = max(AT_ONCE if plan.behind else 0, chain + self.grower.scratch)
         working = None
         if plan.memory is not None:  # grows between two retrievals
@@ -68,11 +70,43 @@ class ModelDrafter(Drafter):
             model.rope.inv_freq.to(model.device),
             working,
         )
-        device = model.device
+
+    def _lay_out(self, plan: DraftPlan) -> None:
+        """What depends on the shape of the tree. Nothing is pending."""
+        self.plan, self.levels = plan, plan.tree.depth
+        self.grower = TreeGrower(self.model, self.allowed, plan.tree)
+        self._schedule = make_schedule(plan.cache)
+        chain, device = plan.chain or self.levels + 1, self.model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
         self._chain_visible = _chain_sets(chain, device)
         self._visible_at_once = _chain_sets(AT_ONCE, device)
+
+    @property
+    def kind(self) -> str:
+        return self.plan.cache.model_dump_json()
+
+    @property
+    def retrieves(self) -> bool:
+        return self.memory is not None
+
+    def reshape(self, plan: TreePlan) -> None:
+        """Grow other trees from now on, not larger than the first."""
+        last = self._pending.index_select(0, self._pending_count - 1)
+        self.read_pending(but=1)  # the new trees may be too short for all of it
+        cache = self.plan.cache.model_copy(update={"every": plan.every})
+        self._lay_out(replace(self.plan, tree=plan.tree, cache=cache))
+        self.commit(Path.of(last))
+
+    def rehearse(self, rows: int) -> None:
+        """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
+        tokens = self._pending[:1].expand(rows)
+        level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
+        visible = single_sets(0, rows, words_for(rows), tokens.device)
+        working, grower = self.cache.working, self.grower
+        logits = grower.read(level, 1, visible, working)
+        best_continuations(logits, grower.forbidden, level.weights, self.plan.tree.nodes)
+        working.drop_scratch()
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         chunk = PREFILL_CHUNK[self.model.device.type]
@@ -124,15 +158,17 @@ class ModelDrafter(Drafter):
         if self.memory is not None:
             self.cache.choose(self.memory.choose(self.cache, target), self.plan.cache.chunk)
 
-    def read_pending(self) -> Tensor:
+    def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.
+
+        The last ``but`` of them do not become text yet.
 
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
         """
         tokens, watched = self._pending, self.plan.watched
         logits = self._read(tokens, self._chain_visible, self._pending_count - 1, watched)
-        self.cache.commit(self._pending_count)
+        self.cache.commit(self._pending_count - but)
         return logits
 
     def _read(

@@ -28,7 +28,7 @@ class Pipeline:
 
     A GPU is given the next step before the tokens of the last one are read, so it never waits for
     the host. Whatever is decided from the tokens, such as the end of the text, comes one step
-    late; that step is dropped.
+    late; that step is dropped. ``landed``: steps that have been read.
     """
 
     def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
@@ -36,6 +36,7 @@ class Pipeline:
         self.state = state
         self._ahead = int(state.root.is_cuda) if ahead is None else ahead
         self._flying: deque[_Flight] = deque()
+        self.landed = 0
 
     def next(self) -> tuple[Step, bool]:
         """The next step, and whether its time is what such a step takes (not the first ones)."""
@@ -56,16 +57,25 @@ class Pipeline:
 
     def _land(self) -> tuple[Step, bool]:
         flight = self._flying.popleft()
-        (count, *numbers), seconds = flight.landing.read()
-        emission, tokens = flight.emission, tuple(numbers[:count])
-        step = Step(tokens, emission.drafted, count - 1, seconds)
-        note = numbers[-1] if emission.has_note else None
+        packed, seconds = flight.landing.read()
+        emission = flight.emission
+        tokens, places = _unpack(packed, emission)
+        self.landed += 1
+        step = Step(
+            tokens,
+            emission.drafted,
+            accepted=len(tokens) - 1,
+            seconds=seconds,
+            levels=emission.levels,
+            places=places,
+        )
+        note = packed[-1] if emission.has_note else None
         self.state.drafter.learn(Outcome(emission.mode, step, note, flight.settled))
         return step, flight.settled
 
 
 class _Landing(Protocol):
-    """Brings packed numbers to the host, and knows how many seconds the step took."""
+    """Brings what a step emitted to the host, packed, and knows how many seconds the step took."""
 
     def arrive(self, packed: Tensor) -> None: ...
 
@@ -77,11 +87,11 @@ class _HostLanding:
         self._started = time.perf_counter()
 
     def arrive(self, packed: Tensor) -> None:
-        self._numbers: list[int] = packed.tolist()
+        self._packed = packed.tolist()
         self._seconds = time.perf_counter() - self._started
 
     def read(self) -> tuple[list[int], float]:
-        return self._numbers, self._seconds
+        return self._packed, self._seconds
 
 
 class _DeviceLanding:
@@ -97,3 +107,14 @@ class _DeviceLanding:
     def read(self) -> tuple[list[int], float]:
         self._done.synchronize()
         return self._buffer.tolist(), seconds_between(self._started, self._done)
+
+
+def _unpack(
+    packed: list[int], emission: Emission
+) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Tokens, and places of the accepted drafts: of ``Emission.packed``."""
+    count, values, most = packed[0], packed[1:], emission.levels + 1
+    tokens, rows = values[:count], values[most : most + count]
+    depths = values[2 * most : 2 * most + emission.drafted + 1]
+    places = ((row, depths[1 : row + 1].count(depths[row])) for row in rows[1:])
+    return tuple(tokens), tuple(places)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from specx.decoding.accept import Path, accept
-from specx.decoding.drafter import Drafter
+from specx.decoding.cost import TreePlan
+from specx.decoding.drafter import Drafter, Reshapable
 from specx.decoding.graphs import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.stopwatch import Stopwatch
@@ -42,17 +43,25 @@ class DecodingState:
         self.drafter, self.steps = drafter, 0
         self.run.forget()
 
+    def reshape(self, plan: TreePlan) -> None:
+        """Go on with other trees of the same drafter."""
+        assert isinstance(self.drafter, Reshapable)
+        self.drafter.reshape(plan)
+        self.run.forget()
+
 
 @dataclass(frozen=True)
 class Emission:
     """What a launched step will have emitted once the device is done.
 
-    ``packed`` int64 [1 + levels + 1]: how many tokens, and the tokens; behind them the drafter's
-    note, if it ``has_note``. ``drafted``: nodes of the tree. ``mode``: the drafter's.
+    ``packed`` int64 [1 + 2 (levels + 1) + T]: how many tokens, the tokens, the rows that chose
+    them, and the depths of all rows; behind them the drafter's note, if it ``has_note``.
+    ``drafted``: nodes of the tree; ``levels``: how many it has. ``mode``: the drafter's.
     """
 
     packed: Tensor
     drafted: int
+    levels: int
     mode: str
     has_note: bool
 
@@ -69,9 +78,9 @@ def decoding_step(state: DecodingState) -> Emission:
     with part("verification"):
         path = run(f"verification {mode}", lambda: verify(state, tree))
     with part("keep"):
-        packed = run(f"keep {mode}", lambda: keep(state, path))
+        packed = run(f"keep {mode}", lambda: keep(state, tree, path))
     state.steps += 1
-    return Emission(packed, tree.nodes, mode, drafter.note() is not None)
+    return Emission(packed, tree.nodes, tree.levels, mode, drafter.note() is not None)
 
 
 def verify(state: DecodingState, tree: TokenTree) -> Path:
@@ -80,11 +89,12 @@ def verify(state: DecodingState, tree: TokenTree) -> Path:
     return accept(tree, state.sampler.choose(logits, state.emitted + tree.depths))
 
 
-def keep(state: DecodingState, path: Path) -> Tensor:
+def keep(state: DecodingState, tree: TokenTree, path: Path) -> Tensor:
     """Make the path the end of the text, for target and draft; the emission, packed."""
     state.target.keep(path)
     state.drafter.commit(path)
     state.root.copy_(path.last)
     state.emitted += path.count
     note = state.drafter.note()
-    return torch.cat([path.count[None], path.tokens, *([] if note is None else [note])])
+    noted = [] if note is None else [note]
+    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *noted])

@@ -5,10 +5,13 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    SerializeAsAny,
     ValidationInfo,
     field_validator,
+    model_serializer,
 )
 
 from specx.profile.wording import shown
@@ -165,6 +168,33 @@ class TreeSettings(Section):
         return depth
 
 
+class AutoTree(TreeSettings):
+    """``tree: auto``: the tree is chosen by measured costs while a document is summarized.
+
+    ``nodes``, ``depth`` and ``width`` are those of the largest tree that may be chosen.
+    """
+
+    nodes: int = 63
+    depth: int = 16
+    threshold: float = 0.0
+    width: int | None = 32
+
+    @model_serializer
+    def _word(self) -> str:
+        return "auto"
+
+
+def _auto_or_keys(tree: object) -> object:
+    if tree == "auto":
+        return AutoTree()
+    if isinstance(tree, str):
+        raise ValueError(f"is {shown(tree)}; it must be auto or keys of its own")
+    return tree
+
+
+Tree = Annotated[SerializeAsAny[TreeSettings], BeforeValidator(_auto_or_keys)]
+
+
 class DraftCacheSettings(Section):
     """What the draft sees of a long prefix."""
 
@@ -178,7 +208,9 @@ class DraftCacheSettings(Section):
         default=32, ge=1, description="chunks in the working cache (not used by full)"
     )
     every: int = Field(
-        default=4, ge=1, description="steps between two retrievals (used by cross-model)"
+        default=4,
+        ge=1,
+        description="steps between two retrievals (used by cross-model); `tree: auto` chooses it",
     )
     retrieve: Literal["regular", "adaptive"] = Field(
         default="regular",
@@ -277,8 +309,9 @@ class DeviceSettings(Section):
     draft: DeviceModelSettings = Field(
         default_factory=DeviceModelSettings, description="number format of the draft"
     )
-    tree: TreeSettings = Field(
-        default_factory=TreeSettings, description="the token tree of one step"
+    tree: Tree = Field(
+        default_factory=TreeSettings,
+        description="the token tree of one step; auto: chosen by measured costs",
     )
     draft_cache: DraftCacheSettings = Field(
         default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
@@ -311,8 +344,9 @@ class Profile(Section):
     draft: DraftSettings | None = Field(
         description="the model that proposes tokens; null: plain decoding"
     )
-    tree: TreeSettings = Field(
-        default_factory=TreeSettings, description="the token tree of one step"
+    tree: Tree = Field(
+        default_factory=TreeSettings,
+        description="the token tree of one step; auto: chosen by measured costs",
     )
     draft_cache: DraftCacheSettings = Field(
         default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
@@ -357,15 +391,6 @@ class Profile(Section):
         sections = {"tree": own.tree, "draft_cache": own.draft_cache}
         return alone.model_copy(update={"target": target, "draft": draft, **sections})
 
-    @field_validator("tree", mode="before")
-    @classmethod
-    def _no_auto_tree_yet(cls, tree: object) -> object:
-        if tree == "auto":
-            raise ValueError(
-                "is auto, which this version does not offer yet; give nodes, depth, threshold"
-            )
-        return tree
-
     @field_validator("draft_cache")
     @classmethod
     def _working_cache_fits_draft(
@@ -406,8 +431,13 @@ def _completed(own: object, profile: Mapping[str, Section]) -> object:
         if name not in profile:
             sections.pop(name, None)
         elif isinstance(changes, Mapping):
-            sections[name] = {**profile[name].model_dump(), **changes}
+            sections[name] = {**_keys(profile[name]), **changes} if changes else profile[name]
     return sections
+
+
+def _keys(section: Section) -> dict[str, object]:
+    """What a section says by keys: of ``tree: auto`` nothing."""
+    return {} if isinstance(section, AutoTree) else section.model_dump()
 
 
 def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:

@@ -50,6 +50,8 @@ def _figures(report: Report) -> Iterator[Row]:
     yield "accepted drafts per step (τ without bonus token)", f"{tally.accepted_per_step:.2f}"
     yield "tokens per second, decoding", f"{speed['decode']:.1f}"
     yield "tokens per second, end to end", f"{speed['end_to_end']:.1f}"
+    for name, ratio in (report.speedup.ratios() or {}).items():
+        yield f"speedup over plain decoding, {name}", f"{ratio:.2f}"
     yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
     if report.lossless is not None:
         yield "compared with plain decoding", _lossless(report)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specx.records import Tally, Timings
+from specx.records import Speedup, Tally, Timings
 
 SCHEMA = "specx.report/1"
 
@@ -57,6 +57,7 @@ class Report:
     citations: list[Citation] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     lossless: LosslessCheck | None = None
+    speedup: Speedup = field(default_factory=Speedup)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object; its keys are stable within a schema version."""
@@ -81,6 +82,7 @@ class Report:
                 "decode": _rate(tally.decoded_tokens, decode_s),
                 "end_to_end": _rate(tally.tokens, timings.total),
             },
+            "speedup": _rounded(self.speedup.ratios()),
             "timings_s": {part: round(seconds, 6) for part, seconds in vars(timings).items()},
             "peak_memory_bytes": self.peak_memory_bytes,
             "environment": self.environment,
@@ -90,6 +92,10 @@ class Report:
         if self.lossless is not None:
             result["lossless"] = asdict(self.lossless)
         return result
+
+
+def _rounded(ratios: dict[str, float] | None) -> dict[str, float] | None:
+    return ratios and {name: round(ratio, 4) for name, ratio in ratios.items()}
 
 
 def _rate(tokens: int, seconds: float) -> float:

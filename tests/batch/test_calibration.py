@@ -11,10 +11,11 @@ import torch
 from specx.batch import calibration
 from specx.batch.calibration import resolve_layer
 from specx.batch.pair import load_pair
+from specx.decoding import calibrate
 from specx.decoding.calibrate import LayerScore, best_layer, score_layers
 from specx.decoding.methods import Pair
 from specx.documents.instruct import Instruct
-from specx.profile import Profile, load_profile
+from specx.profile import AutoTree, Profile, TreeSettings, load_profile
 
 from .pairs import TEXT, checkpoints, encode, write_profile
 
@@ -199,3 +200,19 @@ def test_every_layer_is_measured(profile: Profile, pair: Pair) -> None:
     scores = score_layers(pair, profile, [tuple(encode(TEXT * 6)[:150])])
     assert [score.layer for score in scores] == [0, 1]
     assert all(1.0 <= score.acceptance_length <= profile.tree.depth + 1 for score in scores)
+
+
+def test_layers_are_compared_with_one_tree(
+    profile: Profile, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = []
+
+    def decode(_pair: Pair, profile: Profile, *_: Any) -> list[Any]:
+        trees.append(profile.tree)
+        return []
+
+    monkeypatch.setattr(calibrate, "decode", decode)
+    score_layers(pair, profile.model_copy(update={"tree": AutoTree()}), [(5, 6, 7)])
+    score_layers(pair, profile, [(5, 6, 7)])
+    assert trees == [TreeSettings()] * 2 + [profile.tree] * 2
+    assert not isinstance(trees[0], AutoTree)

@@ -15,7 +15,7 @@ from specx.decoding.methods import Pair
 from specx.documents.document import Document, Page, Paragraph
 from specx.errors import DocumentError, UsageError
 from specx.profile import Profile, load_profile
-from specx.records import METHODS, FellBack, Method, Step, Timings
+from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
 from specx.reports.report import Report
 
 from .pairs import TEXT, saying, write_profile
@@ -33,6 +33,7 @@ KEYS = {
     "accepted_per_step": None,
     "acceptance_by_position": {"conditional", "unconditional"},
     "tokens_per_second": {"decode", "end_to_end"},
+    "speedup": None,
     "timings_s": {
         "read",
         "tokenize",
@@ -209,6 +210,31 @@ def test_falling_back_in_every_part_is_told_once(
         "drafting did not pay (speedup 0.61 over plain decoding, below 1), so part of the output "
         "was decoded plainly; --no-fallback drafts on"
     ]
+
+
+def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four prompts: three parts and what is made of them."""
+    write = saying("One.")
+
+    def decode(*arguments: Any) -> Any:
+        for event in write(*arguments):
+            finished = isinstance(event, Finished)
+            yield replace(event, speedup=Speedup(6.0, 4.0, 3.0)) if finished else event
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    report = summarize(make(), document(12))
+    assert report.speedup == Speedup(24.0, 16.0, 12.0)
+    assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
+
+
+@pytest.mark.parametrize(("below", "measured"), [(0.0, True), (None, False)])
+def test_a_chosen_tree_writes_the_same(make: Maker, below: float | None, measured: bool) -> None:
+    fixed = summarize(make(fallback={"below": below}))
+    chosen = summarize(make(fallback={"below": below}, tree="auto"))
+    assert chosen.summary == fixed.summary
+    assert chosen.to_dict()["settings"]["tree"] == "auto"
+    assert chosen.to_dict()["speedup"] is not None
+    assert (fixed.to_dict()["speedup"] is not None) == measured
 
 
 def test_refusing_long_documents(make: Maker) -> None:

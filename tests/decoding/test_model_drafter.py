@@ -7,6 +7,7 @@ import torch
 
 from specx.decoding import grower, model_drafter
 from specx.decoding.accept import Path
+from specx.decoding.cost import TreePlan
 from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import PREFILL_CHUNK, Target
@@ -113,6 +114,33 @@ def assert_is_tree_behind(tree: TokenTree, nodes: int, levels: int) -> None:
         tree.levels,
     )
     assert_is_tree(rooted, nodes, levels)
+
+
+@pytest.mark.parametrize("cache", [FULL, {"chunk": 8, "top_k": 20, "every": 4, "window": None}])
+@pytest.mark.parametrize("following", [[60], [61, 62, 63, 64, 65]])
+def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
+    """More tokens may wait to be read than the new trees have levels; then larger ones again."""
+    model, plain = loaded(), make_model()
+    largest = {"nodes": 20, "depth": 4, "threshold": 0.0}
+    cache = {"policy": "streaming", **cache}
+    drafter = make_drafter(model, largest, cache)
+    text = make_prompt(40)
+    prefilled(drafter, text)
+    drafter.grow(torch.tensor([50]))
+    emit(drafter, following)
+    text = [*text, 50, *following]
+    for nodes, depth in ((3, 1), (20, 4), (6, 2)):
+        tree = TreeSettings(nodes=nodes, depth=depth, threshold=0.0)
+        drafter.reshape(TreePlan(tree, every=2))
+        grown = drafter.grow(torch.tensor(text[-1:]))
+        assert_is_tree_behind(grown, nodes, depth)
+        assert_best(grown, best_paths(plain, text, nodes, depth))
+        emit(drafter, [70])
+        text.append(70)
+    assert drafter.cache.store.committed == len(text) - 1
+    assert drafter.levels == 2
+    assert drafter.retrieval_due(6) == (cache["policy"] != "full")
+    assert not drafter.retrieval_due(5)
 
 
 def test_ids_that_are_not_allowed_are_not_proposed():

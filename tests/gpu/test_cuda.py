@@ -13,12 +13,15 @@ from specx.attention.reference import reference_attention
 from specx.batch.lossless import logit_gap
 from specx.batch.pair import load_pair
 from specx.decoding import loop
+from specx.decoding.choice import TreeChoice
+from specx.decoding.cost import TreePlan
 from specx.decoding.graphs import Eagerly
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import ModelDrafter
 from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
-from specx.profile import Profile, load_profile
+from specx.profile import AutoTree, Profile, TreeSettings, load_profile
 from specx.records import Finished, Method, Step, Tally
 from tests.attention.examples import sets_of
 from tests.tiny import make_checkpoint
@@ -155,6 +158,60 @@ def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
             tokens, tally = written(pair, profile, method, prompt)
             assert tokens == expected
             assert tally.accepted == expected_tally.accepted
+
+
+def test_trees_that_change_write_what_plain_decoding_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Costs are measured with graphs, and graphs are recorded anew for each tree."""
+    pair = load_pair(mini(), "specextend", CUDA)
+    profile = mini().model_copy(update={"tree": AutoTree()})
+    generation = profile.generation.model_copy(update={"max_new_tokens": 400})
+    profile = profile.model_copy(update={"generation": generation})
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    prompt = digest.prompts(generate_report(30_000, seed=3), 24_000)[0].token_ids
+    plain, _ = written(pair, profile, "plain", prompt)
+    plans: list[TreePlan] = []
+    reshape = ModelDrafter.reshape
+
+    def noted(drafter: ModelDrafter, plan: TreePlan) -> None:
+        plans.append(plan)
+        reshape(drafter, plan)
+
+    monkeypatch.setattr(ModelDrafter, "reshape", noted)
+    for method in ("tree", "streaming", "specextend"):
+        ours, tally = written(pair, profile, method, prompt)
+        same_or_tied(pair, prompt, plain, ours)
+        (costs,) = pair.costs[method].values()
+        print(method, costs, plans)
+        assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
+        assert costs.draft(17) < costs.plain
+        assert tally.steps < len(plain)
+    assert len(plans) > 3
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes change every few steps, while a step is under way."""
+    pair = load_pair(mini(), "specextend", CUDA)
+    profile = mini().model_copy(update={"tree": AutoTree()})
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
+    plain, _ = written(pair, profile, "plain", prompt)
+    shapes = [(63, 16, 32), (2, 1, 1), (16, 10, 4)]
+    seen = [first]
+
+    def often(choice: TreeChoice, step: Step) -> TreePlan | None:
+        if not choice.note(step) or choice.seen % 5:
+            return None
+        seen.append(seen[-1] + 1)
+        nodes, depth, width = shapes[seen[-1] % 3]
+        return TreePlan(TreeSettings(nodes=nodes, depth=depth, width=width), every=2)
+
+    monkeypatch.setattr(TreeChoice, "judge", often)
+    ours, _ = written(pair, profile, "specextend", prompt)
+    same_or_tied(pair, prompt, plain, ours)
+    assert len(seen) > 2
 
 
 def test_compiled_layers_write_the_same_on_documents_of_any_length() -> None:

@@ -3,7 +3,14 @@
 import pytest
 
 from specx.errors import ProfileError
-from specx.profile import Devices, Profile, load_profile, parse_profile
+from specx.profile import (
+    AutoTree,
+    Devices,
+    Profile,
+    TreeSettings,
+    load_profile,
+    parse_profile,
+)
 from tests.profile.examples import MINIMAL
 
 CHANGES = """\
@@ -44,6 +51,34 @@ def test_number_formats_of_both_models() -> None:
 def test_a_profile_is_what_it_dumps() -> None:
     profile = parse_profile(MINIMAL + CHANGES, "p.yaml")
     assert Profile.model_validate(profile.model_dump()) == profile
+
+
+@pytest.mark.parametrize(
+    ("text", "on_cpu", "on_gpu"),
+    [
+        ("tree: auto\n", AutoTree(), AutoTree()),
+        ("tree: auto\ndevices: {cuda: {draft_cache: {every: 2}}}\n", AutoTree(), AutoTree()),
+        (
+            "tree: auto\ndevices: {cuda: {tree: {nodes: 40}}}\n",
+            AutoTree(),
+            TreeSettings(nodes=40),
+        ),
+        (
+            "tree: {nodes: 40}\ndevices: {cuda: {tree: auto}}\n",
+            TreeSettings(nodes=40),
+            AutoTree(),
+        ),
+    ],
+)
+def test_a_tree_may_be_chosen_on_one_device_and_fixed_on_the_other(
+    text: str, on_cpu: TreeSettings, on_gpu: TreeSettings
+) -> None:
+    profile = parse_profile(MINIMAL + text, "p.yaml")
+    for device, tree in (("cpu", on_cpu), ("cuda", on_gpu)):
+        found = profile.on(device).tree
+        assert (type(found), found) == (type(tree), tree)
+    assert Profile.model_validate(profile.model_dump()) == profile
+    assert Profile.model_validate(profile.model_dump(mode="json")) == profile
 
 
 def test_mini_keeps_its_small_tree_on_a_cpu() -> None:
@@ -87,6 +122,10 @@ def test_mini_keeps_its_small_tree_on_a_cpu() -> None:
             "than draft.trained_context (2048)",
         ),
         ("{cuda: {tree: 3}}", "5: `devices.cuda.tree` is 3; it must be keys of its own, indented"),
+        (
+            "{cuda: {tree: 3x}}",
+            "5: `devices.cuda.tree` is '3x'; it must be auto or keys of its own",
+        ),
         ("{cuda: fast}", "5: `devices.cuda` is 'fast'; it must be keys of its own, indented"),
         ("cuda", "5: `devices` is 'cuda'; it must be keys of its own, indented below it"),
     ],

@@ -60,10 +60,7 @@ draft_cache:
         ("tree: {threshold: .inf}", "`tree.threshold` is inf; it must be a finite number"),
         ("tree:", "`tree` is empty; it must be keys of its own, indented below it"),
         ("tree: [1, 2]", "`tree` is a list; it must be keys of its own, indented below it"),
-        (
-            "tree: auto",
-            "`tree` is auto, which this version does not offer yet; give nodes, depth, threshold",
-        ),
+        ("tree: fast", "`tree` is 'fast'; it must be auto or keys of its own"),
         (
             "draft_cache: {top_k: 65}",
             "`draft_cache` holds chunk × top_k = 2080 tokens, "

@@ -1,5 +1,6 @@
 """The report as a JSON object."""
 
+from specx.records import Speedup
 from specx.reports.report import SCHEMA, LosslessCheck
 from tests.reports.examples import make_report
 
@@ -43,12 +44,20 @@ def test_keys_are_stable() -> None:
         "accepted_per_step",
         "acceptance_by_position",
         "tokens_per_second",
+        "speedup",
         "timings_s",
         "peak_memory_bytes",
         "environment",
         "settings",
         "warnings",
     ]
+
+
+def test_speedups_are_there_when_they_were_measured() -> None:
+    report = make_report()
+    assert report.to_dict()["speedup"] is None
+    report.speedup = Speedup(plain=3.0, measured=2.0, predicted=1.5)
+    assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
 
 
 def test_the_check_is_there_when_it_was_asked_for() -> None:

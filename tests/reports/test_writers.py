@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
+from specx.records import Speedup
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.markdown import to_markdown
 from specx.reports.report import LosslessCheck
@@ -121,6 +122,7 @@ def test_json_says_what_it_was_given() -> None:
 def test_markdown_has_every_section() -> None:
     report = make_report()
     report.lossless = LosslessCheck(identical=False, position=7, logit_gap=0.0123)
+    report.speedup = Speedup(plain=3.0, measured=2.0, predicted=1.6)
     text = to_markdown(report)
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == [
@@ -140,6 +142,8 @@ def test_markdown_has_every_section() -> None:
         "| acceptance length τ (tokens per drafting step) | 2.25 |",
         "| accepted drafts per step (τ without bonus token) | 1.25 |",
         "| tokens per second, decoding | 20.0 |",
+        "| speedup over plain decoding, predicted | 1.88 |",
+        "| speedup over plain decoding, measured | 1.50 |",
         "| compared with plain decoding | differs from token 7, logit gap 0.012 |",
         "| position i | unconditional | conditional |",
         "| 2 | 50.0% | 66.7% |",
@@ -155,4 +159,5 @@ def test_markdown_leaves_out_what_is_empty() -> None:
     report = make_report()
     report.citations, report.warnings = [], []
     assert "Citations" not in to_markdown(report)
+    assert "speedup" not in to_markdown(report)
     assert "Warnings" not in to_markdown(report)

@@ -1,0 +1,93 @@
+"""What a step costs and how much faster than plain decoding it is: Equation 1 of the paper."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from specx.profile import TreeSettings
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of a forward pass by its number of rows, between and beyond the measured ones.
+
+    ``points``: rows -> seconds, of one number of rows or more.
+    """
+
+    points: Mapping[int, float]
+
+    def __call__(self, rows: int) -> float:
+        """On the straight line through the two nearest points, the last two for more rows."""
+        known = sorted(self.points.items())
+        if rows <= known[0][0] or len(known) == 1:
+            return known[0][1]
+        lines = list(pairwise(known))
+        (left, low), (right, high) = next((x for x in lines if rows <= x[1][0]), lines[-1])
+        # Noise may let a longer pass look shorter, and then fewer and fewer would be free.
+        return low + max(0.0, high - low) * (rows - left) / (right - left)
+
+    def times(self, factor: float) -> "Curve":
+        return Curve({rows: factor * seconds for rows, seconds in self.points.items()})
+
+
+class Shape(NamedTuple):
+    """The size of a tree: its nodes, its levels, and how many nodes of a level are continued."""
+
+    nodes: int
+    depth: int
+    width: int
+
+    @classmethod
+    def of(cls, tree: TreeSettings) -> "Shape":
+        return cls(tree.nodes, tree.depth, tree.continued)
+
+    def within(self, other: "Shape") -> "Shape":
+        """The largest shape inside both."""
+        return Shape(*map(min, self, other))
+
+
+@dataclass(frozen=True)
+class TreePlan:
+    """How to draft: the tree of a step, and the steps between two retrievals."""
+
+    tree: TreeSettings
+    every: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured seconds of the parts of a step, for one pair and length of text.
+
+    ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of what
+    follows; ``verify``: one verification; ``retrieval``: one retrieval, 0 where there is none.
+    """
+
+    plain: float
+    draft: Curve
+    verify: Curve
+    retrieval: float
+
+    @property
+    def rest(self) -> float:
+        """What a step does besides (keeping rows, the host): a plain step without its pass."""
+        return max(0.0, self.plain - self.verify(1))
+
+    def at(self, plain: float) -> "Costs":
+        """The same for a text on which a plain step takes ``plain`` seconds: a verification reads
+        the same cache as a plain step, the draft another."""
+        verify = self.verify.times(plain / self.plain)
+        return replace(self, plain=plain, verify=verify)
+
+    def step(self, shape: Shape, every: int, levels: float) -> float:
+        """Seconds of a step whose tree of ``shape`` has grown ``levels`` levels.
+
+        The first level follows from a pass over the tokens emitted last, as many rows as a tree
+        can emit; each other level from a pass over the nodes that are continued.
+        """
+        drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
+        return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
+
+    def speedup(self, shape: Shape, every: int, levels: float, tokens: float) -> float:
+        """Speed over that of plain decoding, of steps that emit ``tokens`` tokens each (τ)."""
+        return tokens * self.plain / self.step(shape, every, levels)
