@@ -6,12 +6,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall, Rows, Watched
+from specx.attention.call import AttentionCall, Watched
 
 IS_AVAILABLE = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
 if IS_AVAILABLE:
-    from specx.attention import triton_tree
+    from specx.attention import triton_store, triton_tree
 
 
 def serves(tensor: Tensor) -> bool:
@@ -71,7 +71,8 @@ def _attend(
     lse: Tensor | None,
 ) -> Tensor:
     number = int(layer)
-    keys, values = Rows(storage, places).put(number, key, value)
+    keys, values = storage[number]
+    triton_store.put(keys, values, places, key[0], value[0])
     out, sums = triton_tree.tree_attention(query[0], keys, values, prefix, visible, scaling)
     if number == watched and queries is not None and lse is not None:
         Watched(number, queries, lse).note(query[0], sums)
