@@ -6,7 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall, Watched
+from specx.attention.call import AttentionCall, Watched, note_queries
+from specx.attention.hybrid import prefill_attention
 
 IS_AVAILABLE = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
@@ -55,6 +56,28 @@ def attention(
     return cast(Tensor, out)
 
 
+def prefill(
+    layer: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float, call: AttentionCall
+) -> Tensor:
+    """The same for the attention of a prefill."""
+    assert call.rows is not None
+    watched = call.watched
+    out = _prefill(
+        layer,
+        query,
+        key,
+        value,
+        call.rows.storage,
+        call.rows.places,
+        call.start,
+        call.window,
+        scaling,
+        -1 if watched is None else watched.layer,
+        None if watched is None else watched.queries,
+    )
+    return cast(Tensor, out)
+
+
 @torch.library.custom_op("specx::tree_attention", mutates_args=["storage", "queries", "lse"])
 def _attend(
     layer: Tensor,
@@ -80,5 +103,34 @@ def _attend(
 
 
 @_attend.register_fake
+def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
+    return query.new_empty(query.transpose(1, 2).shape)
+
+
+@torch.library.custom_op("specx::prefill_attention", mutates_args=["storage", "queries"])
+def _prefill(
+    layer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    storage: Tensor,
+    places: Tensor,
+    start: Tensor,
+    window: int | None,
+    scaling: float,
+    watched: int,
+    queries: Tensor | None,
+) -> Tensor:
+    number = int(layer)
+    keys, values = storage[number]
+    triton_store.put(keys, values, places, key[0], value[0])
+    call = AttentionCall("prefill", int(start), window=window)
+    out = prefill_attention(query, keys[None], values[None], scaling, call)
+    if number == watched and queries is not None:
+        note_queries(queries, query[0])
+    return out.transpose(1, 2).contiguous()
+
+
+@_prefill.register_fake
 def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
     return query.new_empty(query.transpose(1, 2).shape)

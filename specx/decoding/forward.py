@@ -9,6 +9,8 @@ from specx.caches.preallocated import CacheShape, PreallocatedCache
 from specx.models.compiled import around_forward
 from specx.models.load import LoadedModel
 
+PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
+
 
 def cache_shape(model: LoadedModel) -> CacheShape:
     return CacheShape(
@@ -35,8 +37,9 @@ def forward(
     """
     call.rows = cache.next_rows(len(tokens))
     extra: dict[str, Any] = {"specx_call": call}
-    # Prefill comes in too many shapes to compile for, and gains little.
-    with around_forward(model, cache.storage, eager=call.phase == "prefill"):
+    # The end of a text comes in too many lengths to compile for.
+    is_end = call.phase == "prefill" and len(tokens) != PREFILL_CHUNK[model.device.type]
+    with around_forward(model, cache.storage, eager=is_end):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],

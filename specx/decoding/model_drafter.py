@@ -10,9 +10,9 @@ from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.draft import DraftCache
 from specx.caches.policies import best_chunks, streaming_chunks
 from specx.decoding.accept import Path
-from specx.decoding.forward import cache_shape, forward
+from specx.decoding.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.decoding.growth import best_continuations, best_tree
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.decoding.target import Target
 from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings

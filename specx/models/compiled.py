@@ -2,7 +2,8 @@
 
 Norms, rotary embeddings and activations are many small kernels, which cost a third of a step even
 in a CUDA graph; compiled, they are few. One layer is compiled for each number of new tokens and
-serves all layers; so are the angles before the layers and the norm behind them. torch caches what it compiled on disk, so only the first run waits long.
+serves all layers; so are the angles before the layers and the norm behind them. torch caches what
+it compiled on disk, so only the first run waits long.
 """
 
 from collections.abc import Callable, Iterator

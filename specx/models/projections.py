@@ -40,15 +40,15 @@ def share_projections(model: nn.Module) -> None:
     that no more than one is there twice. What is not plain or does not fit stays as it is."""
     for module in list(model.modules()):
         for names in GROUPS:
-            group = [getattr(module, name, None) for name in names]
-            if _fits(group):
+            members = [getattr(module, name, None) for name in names]
+            # Their exact class: quantized maps and adapters compute in ways of their own.
+            group = [member for member in members if type(member) is nn.Linear]
+            if len(group) == len(names) and _are_alike(group):
                 _share(module, names, group)
 
 
-def _fits(group: list[nn.Module | None]) -> bool:
-    """Whether they are linear maps of one kind: quantized ones and adapters are not."""
-    if not all(type(member) is nn.Linear for member in group):
-        return False
+def _are_alike(group: list[nn.Linear]) -> bool:
+    """Whether the rows of all could be those of one map."""
     kinds = {
         (m.in_features, m.bias is None, m.weight.dtype, m.weight.device, m.weight.requires_grad)
         for m in group

@@ -12,6 +12,8 @@ from specx.attention.hybrid import prefill_attention, tree_attention
 from specx.attention.reference import reference_attention
 from specx.batch.lossless import logit_gap
 from specx.batch.pair import load_pair
+from specx.caches.draft import DraftCache
+from specx.caches.preallocated import CacheShape
 from specx.decoding import loop
 from specx.decoding.graphs import Eagerly
 from specx.decoding.loop import decode
@@ -86,7 +88,9 @@ def test_tree_attention_is_exact(
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.parametrize("window", [None, 512])
-@pytest.mark.parametrize(("prefix", "rows"), [(0, 1500), (700, 1024), (1500, 1)])
+@pytest.mark.parametrize(
+    ("prefix", "rows"), [(0, 1500), (700, 1024), (1500, 1), (0, 1024), (2048, 1024)]
+)
 def test_prefill_attention_is_exact(
     dtype: torch.dtype, window: int | None, prefix: int, rows: int
 ) -> None:
@@ -95,6 +99,26 @@ def test_prefill_attention_is_exact(
     out = prefill_attention(q, k, v, 0.125, call)
     expected, _ = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
+
+
+def test_chosen_rows_are_those_of_torch_in_float64() -> None:
+    """Half precision rounds once; one chunk is short, and the chunk behind it does not exist."""
+    generator = torch.Generator().manual_seed(1)
+    inv_freq = 10_000.0 ** -(torch.arange(24) / 24)  # 48 of 64 dimensions turn
+    shape = (2, 2, 3, 500, 64)
+    rows = torch.randn(shape, generator=generator, dtype=torch.float64).to(torch.bfloat16)
+    chunks = torch.tensor([0, 3, 7, 8])
+    filled = {}
+    for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
+        cache = DraftCache(CacheShape(2, 3, 64, dtype, device), 500, inv_freq.to(device), 400)
+        cache.store.storage.copy_(rows)
+        cache.store.commit(470)
+        cache.positions += 30_000
+        cache.choose(chunks.to(device), 60)
+        filled[device.type] = cache.working
+    assert filled["cuda"].committed == filled["cpu"].committed == 60 + 60 + 50
+    ours, expected = (f.storage[..., :170, :].cpu().double() for f in filled.values())
+    torch.testing.assert_close(ours, expected, atol=2**-7, rtol=2**-8)
 
 
 def written(
