@@ -1,14 +1,21 @@
 """Causal attention behind a prefix in half precision on a GPU: cuDNN where it pays, else flash.
 
-On an H200 cuDNN reaches 530 to 850 TFLOP/s, flash kernels 270 to 330. But cuDNN makes a plan for
-each shape that it meets, and aligns a causal mask at the first key: it serves lengths that come
-again, in two parts that are merged.
+On an H200 cuDNN reaches 530 to 850 TFLOP/s, flash kernels 270 to 330. But cuDNN aligns a causal
+mask at the first key, and takes 0.13 s to plan for a shape that it has not met: it gets few shapes,
+that of a chunk of text and those of pieces of the prefix, and the parts are merged.
 """
+
+import importlib.util
 
 import torch
 from torch import Tensor
 
-PLANNED = 1024  # cuDNN serves multiples of this many rows: whole chunks of a text are, ends are not
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+if HAS_TRITON:
+    from specx.attention import triton_merge
+
+CHUNK = 4096  # rows; shorter ends of a text come in too many lengths
+PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attention over a piece
 
 
 def serves(q: Tensor) -> bool:
@@ -27,21 +34,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor
         )[0]
         return out
     out, lse = _cudnn(q, k[:, :, past:], v[:, :, past:], scaling, causal=True)
-    if not past:
-        return out
-    from specx.attention import triton_merge
-
-    seen, seen_lse = _cudnn(q, k[:, :, :past], v[:, :, :past], scaling, causal=False)
-    return triton_merge.merge(out[0], lse[0], seen[0], seen_lse[0])[None]
+    for start in range(0, past, PIECE):
+        piece = slice(start, min(start + PIECE, past))
+        seen = _cudnn(q, k[:, :, piece], v[:, :, piece], scaling, causal=False)
+        # In between in float32: what a long prefix takes many merges for is rounded once.
+        dtype = q.dtype if piece.stop == past else torch.float32
+        out, lse = triton_merge.merge(out, lse, *seen, dtype)
+    return out
 
 
 def _plans(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
     """Whether cuDNN can be used, and should."""
-    if (
-        past % PLANNED
-        or q.shape[2] % PLANNED
-        or torch.cuda.get_device_capability(q.device) < (9, 0)
-    ):
+    if q.shape[2] != CHUNK or past % CHUNK or not HAS_TRITON:
+        return False
+    if torch.cuda.get_device_capability(q.device) < (9, 0):  # not measured on older devices
         return False
     call = torch.backends.cuda.SDPAParams(q, k[:, :, past:], v[:, :, past:], None, 0.0, True, True)
     return bool(torch.backends.cuda.can_use_cudnn_attention(call))

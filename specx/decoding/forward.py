@@ -37,9 +37,10 @@ def forward(
     """
     call.rows = cache.next_rows(len(tokens))
     extra: dict[str, Any] = {"specx_call": call}
-    # The end of a text comes in too many lengths to compile for.
-    is_end = call.phase == "prefill" and len(tokens) != PREFILL_CHUNK[model.device.type]
-    with around_forward(model, cache.storage, eager=is_end):
+    # The end of a text comes in too many lengths to compile for; a draft that prefills in a window
+    # gains less in a hundred documents than compiling takes.
+    whole = len(tokens) == PREFILL_CHUNK[model.device.type] and call.window is None
+    with around_forward(model, cache.storage, eager=call.phase == "prefill" and not whole):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],

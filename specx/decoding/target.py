@@ -110,4 +110,4 @@ class Target:
 
     def _mask(self, logits: Tensor) -> Tensor:
         """Ids outside the tokenizer never win: checkpoints pad their vocabulary."""
-        return logits.masked_fill(self._forbidden, -torch.inf)
+        return logits.masked_fill_(self._forbidden, -torch.inf)

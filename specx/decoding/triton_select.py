@@ -316,32 +316,14 @@ def _places(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
     # Each of 64 disjoint sets has a key as great as this one.
     low = tl.min(tl.max(tl.reshape(keys, [keys.shape[0] // 64, 64]), 0), 0)
     high = tl.max(keys, 0) + 1
-    # At least ``count`` keys reach low, fewer reach high. A round counts three limits at once:
-    # what it costs is the sum over all threads, not what is summed.
+    # At least ``count`` keys reach low, fewer reach high.
     while low + 1 < high:
-        second = _middle(low, high)
-        first, third = _middle(low, second), _middle(second, high)
-        reached = (keys >= first).to(tl.int64)
-        reached += (keys >= second).to(tl.int64) << 16
-        reached += (keys >= third).to(tl.int64) << 32
-        sums = tl.sum(reached, 0)
-        of_first, of_second, of_third = sums & 0xFFFF, (sums >> 16) & 0xFFFF, sums >> 32
-        high = tl.where(of_third < count, third, high)
-        high = tl.where(of_second < count, second, high)
-        high = tl.where(of_first < count, first, high)
-        low = tl.where(of_first < count, low, first)
-        low = tl.where(of_second < count, low, second)
-        low = tl.where(of_third < count, low, third)
-        is_exact = (of_first == count) | (of_second == count) | (of_third == count)
-        high = tl.where(is_exact, low + 1, high)
+        middle = (low & high) + ((low ^ high) >> 1)
+        found = tl.sum((keys >= middle).to(tl.int32), 0)
+        high = tl.where(found > count, high, tl.where(found == count, middle + 1, middle))
+        low = tl.where(found < count, low, middle)
     above = (keys > low).to(tl.int32)
     equal = (keys == low).to(tl.int32)
     running = tl.cumsum(above + (equal << 16), 0)  # two sums in one
     place = tl.where(keys > low, running & 0xFFFF, tl.sum(above, 0) + (running >> 16)) - 1
     return tl.where((keys >= low) & (place < count), place, -1)
-
-
-@triton.jit
-def _middle(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """The mean of two int32, rounded down, without overflow."""
-    return (low & high) + ((low ^ high) >> 1)
