@@ -4,7 +4,7 @@ transformers hands extra keyword arguments of a model's forward through to the a
 specx passes exactly one, ``specx_call``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -31,10 +31,16 @@ class Watched:
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
         """query [Hq, T, D], lse [Hq, T]: of a pass through the layer."""
-        rows = min(query.shape[1], self.queries.shape[1])
-        self.queries[:, :rows] = query[:, -rows:]
+        rows = note_queries(self.queries, query)
         if lse is not None:
             self.lse[:, :rows] = lse[:, -rows:]
+
+
+def note_queries(queries: Tensor, query: Tensor) -> int:
+    """Write the last rows of query [Hq, T, D] into queries [Hq, R, D]; how many."""
+    rows = min(query.shape[1], queries.shape[1])
+    queries[:, :rows] = query[:, -rows:]
+    return rows
 
 
 @dataclass
@@ -73,6 +79,8 @@ class AttentionCall:
     ``watched``: the layer whose queries are kept, if any.
     ``masked``: one attention under one mask over everything (``masked.py``), instead of hybrid
     attention: what the latter is measured against.
+    ``start``: ``past`` as int64 [] on the CPU, for compiled layers: of an int, torch would compile
+    one variant each.
     """
 
     phase: Phase
@@ -83,6 +91,10 @@ class AttentionCall:
     rows: Rows | None = None
     watched: Watched | None = None
     masked: bool = False
+    start: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = torch.tensor(self.past)
 
     @cached_property
     def mask(self) -> Tensor:

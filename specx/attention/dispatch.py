@@ -34,8 +34,9 @@ def attention(
     q [1, Hq, T, D]; k, v [1, Hkv, T, D], new rows, unrepeated -> (out [1, T, Hq, D], None).
     """
     call = specx_call
-    if call.phase == "tree" and not call.masked and fused.serves(query):
-        return fused.attention(module.layer_number, query, key, value, scaling, call), None
+    if not call.masked and fused.serves(query):
+        attend = fused.attention if call.phase == "tree" else fused.prefill
+        return attend(module.layer_number, query, key, value, scaling, call), None
     layer: int = module.layer_idx
     assert call.rows is not None
     keys, values = call.rows.put(layer, key, value)

@@ -6,12 +6,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall, Rows, Watched
+from specx.attention.call import AttentionCall, Watched, note_queries
+from specx.attention.hybrid import prefill_attention
 
 IS_AVAILABLE = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
 if IS_AVAILABLE:
-    from specx.attention import triton_tree
+    from specx.attention import triton_store, triton_tree
 
 
 def serves(tensor: Tensor) -> bool:
@@ -55,6 +56,28 @@ def attention(
     return cast(Tensor, out)
 
 
+def prefill(
+    layer: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float, call: AttentionCall
+) -> Tensor:
+    """The same for the attention of a prefill."""
+    assert call.rows is not None
+    watched = call.watched
+    out = _prefill(
+        layer,
+        query,
+        key,
+        value,
+        call.rows.storage,
+        call.rows.places,
+        call.start,
+        call.window,
+        scaling,
+        -1 if watched is None else watched.layer,
+        None if watched is None else watched.queries,
+    )
+    return cast(Tensor, out)
+
+
 @torch.library.custom_op("specx::tree_attention", mutates_args=["storage", "queries", "lse"])
 def _attend(
     layer: Tensor,
@@ -71,7 +94,8 @@ def _attend(
     lse: Tensor | None,
 ) -> Tensor:
     number = int(layer)
-    keys, values = Rows(storage, places).put(number, key, value)
+    keys, values = storage[number]
+    triton_store.put(keys, values, places, key[0], value[0])
     out, sums = triton_tree.tree_attention(query[0], keys, values, prefix, visible, scaling)
     if number == watched and queries is not None and lse is not None:
         Watched(number, queries, lse).note(query[0], sums)
@@ -79,5 +103,34 @@ def _attend(
 
 
 @_attend.register_fake
+def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
+    return query.new_empty(query.transpose(1, 2).shape)
+
+
+@torch.library.custom_op("specx::prefill_attention", mutates_args=["storage", "queries"])
+def _prefill(
+    layer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    storage: Tensor,
+    places: Tensor,
+    start: Tensor,
+    window: int | None,
+    scaling: float,
+    watched: int,
+    queries: Tensor | None,
+) -> Tensor:
+    number = int(layer)
+    keys, values = storage[number]
+    triton_store.put(keys, values, places, key[0], value[0])
+    call = AttentionCall("prefill", int(start), window=window)
+    out = prefill_attention(query, keys[None], values[None], scaling, call)
+    if number == watched and queries is not None:
+        note_queries(queries, query[0])
+    return out.transpose(1, 2).contiguous()
+
+
+@_prefill.register_fake
 def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
     return query.new_empty(query.transpose(1, 2).shape)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specx.attention import gpu_prefill
 from specx.attention.call import AttentionCall
 from specx.attention.kernels import attend, attend_dense, merge
 
@@ -61,6 +62,8 @@ def prefill_attention(
     k, v = k[:, :, :written], v[:, :, :written]
     if call.window is not None:
         return _windowed(q, k, v, scaling, call)
+    if gpu_prefill.serves(q):
+        return gpu_prefill.attend(q, k, v, scaling, call.past)
     group = q.shape[1] // k.shape[1]
     own_k = k[:, :, call.past :].repeat_interleave(group, dim=1)
     own_v = v[:, :, call.past :].repeat_interleave(group, dim=1)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
+from specx.bench.idle import idle_share
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
@@ -28,6 +29,7 @@ from specx.records import Finished, Method, Step, Tally
 from specx.reports.environment import environment
 
 SETTLED = 30  # steps at the end of a run that count: the first ones are recorded, not replayed
+METHODS: tuple[Method, ...] = ("plain", "specextend")
 
 
 @dataclass
@@ -102,14 +104,13 @@ def measure(
     """Plain and speculative decoding in turn, after one run of each that does not count."""
     prompt = prompt_of(pair, length, sentences=profile.prompt.sentences)  # type: ignore[union-attr]
     torch.cuda.reset_peak_memory_stats()
-    methods: tuple[Method, ...] = ("plain", "specextend")
-    runs: dict[str, list[Run]] = {method: [] for method in methods}
+    runs: dict[str, list[Run]] = {method: [] for method in METHODS}
     for turn in range(repeats + 1):
-        for method in methods:
+        for method in METHODS:
             run = run_once(pair, profile, method, prompt)
             if turn:
                 runs[method].append(run)
-    plain, spec = (median_run(runs[method]) for method in methods)
+    plain, spec = (median_run(runs[method]) for method in METHODS)
     floor = floors(pair, profile, len(prompt), ceilings)
     step = sum(spec.parts[name] for name in ("drafting", "verification", "keep"))
     step += spec.parts.get("retrieval", 0.0) / profile.draft_cache.every
@@ -157,6 +158,7 @@ def table(found: dict[str, Any]) -> str:
         f"{found['step_ms']:.2f} ms; first difference {found['first_difference']}; peak "
         f"{found['peak_gb']:.1f} GB, weights and cache {found['weights_and_cache_gb']:.1f} GB; "
         f"first token after {spec['first_token_s']:.2f} s"
+        + "".join(f"; idle in {m} {s:.1%}" for m, s in found.get("idle", {}).items() if s)
     )
     return "\n".join(lines)
 
@@ -177,6 +179,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=63)
     parser.add_argument("--width", type=int, default=None, help="nodes of a level that go on")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--idle", action="store_true", help="profile how long the GPU waits")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     device = torch.device("cuda")
@@ -204,6 +207,9 @@ def main() -> None:
     results |= {"ceilings": asdict(ceilings), "lengths": {}}
     for length in lengths:
         found = measure(pair, profile, length, ceilings, arguments.repeats)
+        if arguments.idle:
+            prompt = prompt_of(pair, length, profile.prompt.sentences)  # type: ignore[union-attr]
+            found["idle"] = {m: idle_share(pair, profile, m, prompt) for m in METHODS}
         results["lengths"][str(length)] = found
         print(f"\n{found['prompt']} tokens\n\n{table(found)}", flush=True)
         if arguments.out:

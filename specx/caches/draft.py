@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from specx.attention import fused
 from specx.caches.policies import chunk_rows
 from specx.caches.preallocated import CacheShape, PreallocatedCache
 from specx.caches.rotary import rotate
@@ -48,6 +49,15 @@ class DraftCache:
         never adds up.
         """
         store, working = self.store, self.working
+        if fused.serves(store.storage):
+            from specx.caches import triton_choose
+
+            triton_choose.choose(
+                store.storage, working.storage, chunks, self.positions, self.inv_freq,
+                (store.length, working.length), chunk,
+            )  # fmt: skip
+            working.drop_scratch()
+            return
         rows = chunk_rows(chunks, chunk)
         known = rows < store.length  # the others only fill up the shape
         rows = rows.clamp(max=store.capacity - 1)

@@ -20,7 +20,8 @@ def best_chunks(scores: Tensor, tokens: Tensor, chunk: int, k: int) -> Tensor:
     ``scores`` [M]: of all chunks that there could be; −inf beyond the text.
     """
     newest = (tokens - 1) // chunk
-    best = scores.scatter(0, newest, torch.inf).topk(min(k, len(scores)))
+    ids = torch.arange(len(scores), device=scores.device)
+    best = scores.where(ids != newest, torch.inf).topk(min(k, len(scores)))
     return torch.where(best.values > -torch.inf, best.indices, len(scores)).sort().values
 
 

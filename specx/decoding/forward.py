@@ -9,6 +9,8 @@ from specx.caches.preallocated import CacheShape, PreallocatedCache
 from specx.models.compiled import around_forward
 from specx.models.load import LoadedModel
 
+PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
+
 
 def cache_shape(model: LoadedModel) -> CacheShape:
     return CacheShape(
@@ -36,8 +38,10 @@ def forward(
     call.rows = cache.next_rows(len(tokens))
     call.masked = call.phase in model.masked
     extra: dict[str, Any] = {"specx_call": call}
-    # Prefill comes in too many shapes to compile for, and gains little.
-    with around_forward(model, cache.storage, eager=call.phase == "prefill"):
+    # The end of a text comes in too many lengths to compile for; a draft that prefills in a window
+    # gains less in a hundred documents than compiling takes.
+    whole = len(tokens) == PREFILL_CHUNK[model.device.type] and call.window is None
+    with around_forward(model, cache.storage, eager=call.phase == "prefill" and not whole):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],

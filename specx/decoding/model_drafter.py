@@ -11,12 +11,12 @@ from specx.caches.draft import DraftCache
 from specx.decoding.accept import Path
 from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Outcome
-from specx.decoding.forward import cache_shape, forward
+from specx.decoding.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.decoding.grower import TreeGrower
 from specx.decoding.growth import best_continuations, best_tree
 from specx.decoding.memory import Memory
 from specx.decoding.schedule import make_schedule
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.decoding.target import Target
 from specx.decoding.tree import Level, TokenTree
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings

@@ -9,12 +9,10 @@ from specx.attention.call import AttentionCall, Watched
 from specx.attention.scores import chunk_scores, scaled_scores
 from specx.caches.preallocated import PreallocatedCache
 from specx.decoding.accept import Path
-from specx.decoding.forward import cache_shape, forward
+from specx.decoding.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.decoding.tree import MAX_ROWS, TokenTree
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
-
-PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
 
 
 class Target:
@@ -124,4 +122,4 @@ class Target:
 
     def _mask(self, logits: Tensor) -> Tensor:
         """Ids outside the tokenizer never win: checkpoints pad their vocabulary."""
-        return logits.masked_fill(self._forbidden, -torch.inf)
+        return logits.masked_fill_(self._forbidden, -torch.inf)

@@ -2,17 +2,22 @@
 
 Norms, rotary embeddings and activations are many small kernels, which cost a third of a step even
 in a CUDA graph; compiled, they are few. One layer is compiled for each number of new tokens and
-serves all layers. torch caches what it compiled on disk, so only the first run waits long.
+serves all layers; so are the angles before the layers and the norm behind them. torch caches what
+it compiled on disk, so only the first run waits long.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 from specx.models.load import LoadedModel
+from specx.models.projections import merge_products, share_projections
 
 VARIANTS = 16  # target and draft share code, each with a few numbers of new tokens
 
@@ -21,9 +26,23 @@ def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedMode
     """The model with decoder layers that are compiled, from their next forward pass on."""
     # Both models and all their layers are one piece of code to torch, which gives up after 8.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
-    for layer in loaded.model.get_decoder().layers:
-        layer.compile(dynamic=False, fullgraph=True, backend=backend)
+    decoder = loaded.model.get_decoder()
+    share_projections(decoder)
+    for module in (*decoder.layers, decoder.rotary_emb, decoder.norm):
+        module.compile(dynamic=False, fullgraph=True, backend=_merging(backend))
     return replace(loaded, compiled=True)
+
+
+@cache  # torch compiles anew for every backend that is another object
+def _merging(backend: str) -> Callable[[GraphModule, list[Tensor]], Any]:
+    """The backend, for graphs in which shared products are computed once."""
+    compile_graph = torch._dynamo.lookup_backend(backend)
+
+    def merged(graph: GraphModule, inputs: list[Tensor]) -> Any:
+        merge_products(graph)
+        return compile_graph(graph, inputs)
+
+    return merged
 
 
 @contextmanager

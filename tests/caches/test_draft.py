@@ -3,12 +3,29 @@
 import pytest
 import torch
 
+from specx.attention import fused
 from specx.caches.draft import DraftCache
 from specx.models.rope import rope_facts
 from tests.caches.examples import INV_FREQ, normal, rope, shape_of
 from tests.tiny import make_model
 
 CHUNK = 4
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        "torch",
+        pytest.param(
+            "triton", marks=pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+        ),
+    ],
+)
+def _backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What chooses rows: torch, or the kernel in Triton's interpreter."""
+    if request.param == "triton" and torch.cuda.is_available():
+        pytest.skip("kernels are not interpreted here: tests/gpu compares them on the device")
+    monkeypatch.setattr(fused, "serves", lambda _: request.param == "triton")
 
 
 class Text:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.loop import context_window
-from specx.decoding.target import PREFILL_CHUNK
 from specx.decoding.tree import TokenTree
 from specx.errors import DocumentError
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run

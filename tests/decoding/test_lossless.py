@@ -6,9 +6,9 @@ from itertools import zip_longest
 import pytest
 import torch
 
+from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.loop import decode
 from specx.decoding.model_drafter import ModelDrafter
-from specx.decoding.target import PREFILL_CHUNK
 from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run
 from tests.tiny import VOCAB, make_model
 

@@ -8,9 +8,10 @@ import torch
 from specx.decoding import grower, model_drafter
 from specx.decoding.accept import Path
 from specx.decoding.cost import TreePlan
+from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.profile.schema import DraftCacheSettings, TreeSettings
 from tests.decoding.pairs import allowed, loaded, make_prompt, pair_of, run

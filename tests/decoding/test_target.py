@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from specx.decoding.accept import accept
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.decoding.forward import PREFILL_CHUNK
+from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.records import PrefillProgress
 from tests.decoding.pairs import allowed, loaded, make_prompt

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.attention import fused
+from specx.attention import fused, gpu_prefill
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention, tree_attention
 from specx.attention.reference import reference_attention
 from specx.batch.lossless import logit_gap
 from specx.batch.pair import load_pair
+from specx.caches.draft import DraftCache
+from specx.caches.preallocated import CacheShape
 from specx.decoding import loop
 from specx.decoding.choice import TreeChoice
 from specx.decoding.cost import TreePlan
@@ -98,6 +100,42 @@ def test_prefill_attention_is_exact(
     out = prefill_attention(q, k, v, 0.125, call)
     expected, _ = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("chunks", [0, 1, 2, 3])
+def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: int) -> None:
+    """Where cuDNN attends, and pieces of the prefix are merged; a few rows stand for all."""
+    past, rows = chunks * gpu_prefill.CHUNK, gpu_prefill.CHUNK
+    q, k, v = qkv(dtype, rows, past + rows)
+    out = prefill_attention(q, k, v, 0.125, AttentionCall("prefill", past=past))
+    for row in (0, 1, 1000, rows - 1):
+        call = AttentionCall("prefill", past=past + row)
+        seen = (part[:, :, : past + row + 1].double() for part in (k, v))
+        expected, _ = reference_attention(q[:, :, row : row + 1].double(), *seen, 0.125, call)
+        torch.testing.assert_close(
+            out[:, :, row : row + 1].double(), expected, atol=TOLERANCE[dtype], rtol=0
+        )
+
+
+def test_chosen_rows_are_those_of_torch_in_float64() -> None:
+    """Half precision rounds once; one chunk is short, and the chunk behind it does not exist."""
+    generator = torch.Generator().manual_seed(1)
+    inv_freq = 10_000.0 ** -(torch.arange(24) / 24)  # 48 of 64 dimensions turn
+    shape = (2, 2, 3, 500, 64)
+    rows = torch.randn(shape, generator=generator, dtype=torch.float64).to(torch.bfloat16)
+    chunks = torch.tensor([0, 3, 7, 8])
+    filled = {}
+    for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
+        cache = DraftCache(CacheShape(2, 3, 64, dtype, device), 500, inv_freq.to(device), 400)
+        cache.store.storage.copy_(rows)
+        cache.store.commit(470)
+        cache.positions += 30_000
+        cache.choose(chunks.to(device), 60)
+        filled[device.type] = cache.working
+    assert filled["cuda"].committed == filled["cpu"].committed == 60 + 60 + 50
+    ours, expected = (f.storage[..., :170, :].cpu().double() for f in filled.values())
+    torch.testing.assert_close(ours, expected, atol=2**-7, rtol=2**-8)
 
 
 def written(

@@ -1,0 +1,61 @@
+"""Attention over two disjoint sets of keys out of the attention over each, with one launch."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def merge(
+    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """As ``kernels.merge``: out_a, out_b [1, H, T, D], rows contiguous; lse_a, lse_b float32
+    [1, H, T], contiguous. The output is of ``dtype``, and lies in memory as [1, T, H, D]."""
+    _, heads, rows, dim = out_a.shape
+    assert out_a.stride(3) == out_b.stride(3) == 1
+    assert lse_a.is_contiguous()
+    assert lse_b.is_contiguous()
+    out = torch.empty((1, rows, heads, dim), dtype=dtype, device=out_a.device)
+    lse = torch.empty_like(lse_a)
+    block = 16
+    _merge[(triton.cdiv(rows, block), heads)](
+        out_a, lse_a, out_b, lse_b, out, lse, rows, heads,
+        out_a.stride(1), out_a.stride(2), out_b.stride(1), out_b.stride(2),
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out.transpose(1, 2), lse
+
+
+@triton.jit(do_not_specialize=["rows", "heads"])
+def _merge(
+    out_a_ptr: tl.tensor,  # [H, T, D]
+    lse_a_ptr: tl.tensor,  # [H, T]
+    out_b_ptr: tl.tensor,  # [H, T, D]
+    lse_b_ptr: tl.tensor,  # [H, T]
+    out_ptr: tl.tensor,  # [T, H, D]
+    lse_ptr: tl.tensor,  # [H, T]
+    rows: tl.tensor,
+    heads: tl.tensor,
+    a_head: tl.tensor,
+    a_row: tl.tensor,
+    b_head: tl.tensor,
+    b_row: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """A few rows of one head."""
+    row, head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)
+    dims = tl.arange(0, BLOCK_DIM)[None, :]
+    mask = (row < rows)[:, None] & (dims < DIM)
+    lse_a = tl.load(lse_a_ptr + head * rows + row, mask=row < rows, other=0.0)
+    lse_b = tl.load(lse_b_ptr + head * rows + row, mask=row < rows, other=0.0)
+    weight = (1.0 / (1.0 + tl.exp(lse_b - lse_a)))[:, None]
+    highest = tl.maximum(lse_a, lse_b)
+    lse = highest + tl.log(tl.exp(lse_a - highest) + tl.exp(lse_b - highest))
+    tl.store(lse_ptr + head * rows + row, lse, mask=row < rows)
+    row = row.to(tl.int64)[:, None]
+    a = tl.load(out_a_ptr + head * a_head + row * a_row + dims, mask=mask, other=0.0)
+    b = tl.load(out_b_ptr + head * b_head + row * b_row + dims, mask=mask, other=0.0)
+    out = a.to(tl.float32) * weight + b.to(tl.float32) * (1.0 - weight)
+    tl.store(out_ptr + (row * heads + head) * DIM + dims, out.to(out_ptr.dtype.element_ty), mask)
