@@ -21,10 +21,16 @@ def serves(tensor: Tensor) -> bool:
 
 
 def chunk_scores(
-    query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, chunk: int
+    query: Tensor,
+    lse: Tensor,
+    keys: Tensor,
+    length: Tensor,
+    scaling: float,
+    chunk: int,
+    short: int = 0,
 ) -> Tensor:
     """As ``scores.chunk_scores``, without the host knowing the length."""
-    return triton_tree.chunk_scores(query, lse, keys, length, scaling, chunk)
+    return triton_tree.chunk_scores(query, lse, keys, length, scaling, chunk, short)
 
 
 def attention(

@@ -23,19 +23,29 @@ def scaled_scores(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
 
 
 def chunk_scores(
-    query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, chunk: int
+    query: Tensor,
+    lse: Tensor,
+    keys: Tensor,
+    length: Tensor,
+    scaling: float,
+    chunk: int,
+    short: int = 0,
 ) -> Tensor:
     """How much attention each chunk of the text gets: mean over its tokens and over heads.
 
     query [Hq, D]; lse [Hq]; keys [Hkv, capacity, D], of which the first ``length`` (int64 [1])
-    rows are text. Returns float32 (or wider) [ceil(capacity / chunk)], −inf beyond the text; the
-    last chunk of the text may be short (SpecExtend, cross-model retrieval).
+    rows are text. Returns float32 (or wider) [ceil((capacity + short) / chunk)], −inf beyond the
+    text. The first chunk is ``short`` rows short, and the last of the text may be short as well
+    (SpecExtend, cross-model retrieval).
     """
     if fused.serves(keys):
-        return fused.chunk_scores(query, lse, keys, length, scaling, chunk)
-    tokens, chunks = int(length), -(-keys.shape[1] // chunk)
+        return fused.chunk_scores(query, lse, keys, length, scaling, chunk, short)
+    tokens, chunks = int(length), -(-(keys.shape[1] + short) // chunk)
     row = attention_row(query, keys[:, :tokens], scaling, lse).mean(0)
-    sums = torch.nn.functional.pad(row, (0, -tokens % chunk)).view(-1, chunk).sum(-1)
-    means = sums / chunk
-    means[-1] = sums[-1] / (tokens - (len(sums) - 1) * chunk)
+    behind = -(short + tokens) % chunk
+    sums = torch.nn.functional.pad(row, (short, behind)).view(-1, chunk).sum(-1)
+    sizes = torch.full_like(sums, chunk)
+    sizes[0] -= short
+    sizes[-1] -= behind
+    means = sums / sizes
     return torch.nn.functional.pad(means, (0, chunks - len(means)), value=-torch.inf)

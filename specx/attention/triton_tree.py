@@ -152,19 +152,21 @@ def chunk_scores(
     length: Tensor,
     scaling: float,
     chunk: int,
+    short: int = 0,
     out: Tensor | None = None,
 ) -> Tensor:
     """What one query attends to, chunk by chunk: ``exp(q·K·scaling − lse)``, averaged.
 
     query [Hq, D]; lse float32 [Hq], natural logarithm of that query's own softmax; keys
     [Hkv, capacity, D]; length: int64, one element on the device: the rows that count. The mean is
-    over the heads and over the rows of each chunk of ``chunk`` rows; the last chunk may be short.
+    over the heads and over the rows of each chunk of ``chunk`` rows; the first chunk is ``short``
+    rows short, and the last one may be short.
 
-    Returns ``out``, float32 [ceil(capacity / chunk)], −inf for chunks beyond the text.
+    Returns ``out``, float32 [ceil((capacity + short) / chunk)], −inf for chunks beyond the text.
     """
     heads, dim = query.shape
     kv_heads, capacity, _ = keys.shape
-    chunks = triton.cdiv(capacity, chunk)
+    chunks = triton.cdiv(capacity + short, chunk)
     if out is None:
         out = torch.empty(chunks, dtype=torch.float32, device=query.device)
     assert heads % kv_heads == 0
@@ -177,7 +179,7 @@ def chunk_scores(
     block_chunks = columns // piece
     _score_chunks[(triton.cdiv(chunks, block_chunks),)](
         query, lse, keys, length, out, scaling * LOG2_E,
-        heads, group, chunk, chunks,
+        heads, group, chunk, short, chunks,
         query.stride(0), lse.stride(0), keys.stride(0), keys.stride(1),
         DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
         GROUP=max(16, triton.next_power_of_2(group)),
@@ -397,7 +399,7 @@ def _merge(
 
 
 @triton.jit(
-    do_not_specialize=["heads", "group", "chunk", "chunks", "lse_head"],
+    do_not_specialize=["heads", "group", "chunk", "short", "chunks", "lse_head"],
     do_not_specialize_on_alignment=["lse_ptr", "length_ptr", "out_ptr"],
 )
 def _score_chunks(
@@ -410,6 +412,7 @@ def _score_chunks(
     heads: tl.tensor,
     group: tl.tensor,
     chunk: tl.tensor,
+    short: tl.tensor,
     chunks: tl.tensor,
     query_head: tl.tensor,
     lse_head: tl.tensor,
@@ -430,15 +433,15 @@ def _score_chunks(
     column = tl.arange(0, BLOCK_CHUNKS * PIECE)
     first_chunk = tl.program_id(0) * BLOCK_CHUNKS
     in_chunk = column % PIECE
-    start = (first_chunk + column // PIECE) * chunk
+    start = (first_chunk + column // PIECE) * chunk - short
 
     sums = tl.zeros([BLOCK_CHUNKS * PIECE], dtype=tl.float32)
     # Chunks without text cost nothing: no piece, no head.
-    pieces = tl.where(first_chunk * chunk < length, tl.cdiv(chunk, PIECE), 0)
+    pieces = tl.where(first_chunk * chunk - short < length, tl.cdiv(chunk, PIECE), 0)
     for step in range(0, pieces * (heads // group)):
         kv_head = step % (heads // group)
         offset = step // (heads // group) * PIECE + in_chunk
-        is_text = (offset < chunk) & (start + offset < length)
+        is_text = (offset < chunk) & (start + offset >= 0) & (start + offset < length)
         head = kv_head * group + member
         q = tl.load(
             query_ptr + head.to(tl.int64)[:, None] * query_head + dims[None, :],
@@ -460,7 +463,7 @@ def _score_chunks(
         sums += tl.sum(weights, 0)
 
     ids = first_chunk + tl.arange(0, BLOCK_CHUNKS)
-    size = tl.minimum(chunk, length - ids * chunk)
+    size = tl.minimum(chunk, length + short - ids * chunk) - tl.where(ids == 0, short, 0)
     rows = tl.maximum(size, 1) * heads
     score = tl.sum(tl.reshape(sums, [BLOCK_CHUNKS, PIECE]), 1) / rows.to(tl.float32)
     tl.store(out_ptr + ids, tl.where(size > 0, score, float("-inf")), mask=ids < chunks)

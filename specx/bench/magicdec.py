@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specx.attention.call import AttentionCall
 from specx.caches.excerpt import Excerpt
-from specx.caches.policies import streaming_chunks
+from specx.caches.policies import Grid, streaming_chunks
 from specx.decoding.accept import Path
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape, forward
@@ -63,7 +63,7 @@ class MagicDec(Drafter):
 
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink
-        self._excerpt.choose(streaming_chunks(target.cache.length, chunk, k, sink), chunk)
+        self._excerpt.choose(streaming_chunks(target.cache.length, Grid(chunk), k, sink), chunk)
 
     def _read(self, root: Tensor) -> Tensor:
         """Logits [1, V] after the root."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from specx.attention.scores import chunk_scores
 from specx.bench.shapes import Shape
 from specx.caches.draft import DraftCache
-from specx.caches.policies import best_chunks
+from specx.caches.policies import Grid, best_chunks
 from specx.caches.preallocated import CacheShape
 from specx.decoding.graphs import runner
 from specx.decoding.stopwatch import Stopwatch
@@ -55,9 +55,11 @@ def retrieval_cost(
     tokens = torch.tensor([length], device=place.device)
     scaling = target.head_dim**-0.5
 
+    grid = Grid(settings.chunk)
+
     def choose() -> Tensor:
         scores = chunk_scores(query, lse, keys, tokens, scaling, settings.chunk)
-        return best_chunks(scores, tokens, settings.chunk, settings.top_k)
+        return best_chunks(scores, tokens, grid, settings.top_k)
 
     shape = CacheShape(
         draft.num_layers, draft.num_kv_heads, draft.head_dim, place.dtype, place.device
@@ -68,10 +70,11 @@ def retrieval_cost(
     )
     cache.store.storage.copy_(random(*cache.store.storage.shape))
     cache.store.commit(length)
+    cache.grid = grid
     chunks = choose()
     return RetrievalCost(
         scores_ms=median_ms(choose, place.device),
-        cache_ms=median_ms(lambda: cache.choose(chunks, settings.chunk), place.device),
+        cache_ms=median_ms(lambda: cache.choose(chunks), place.device),
     )
 
 

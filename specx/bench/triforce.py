@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specx.caches.excerpt import Excerpt
-from specx.caches.policies import best_chunks
+from specx.caches.policies import Grid, best_chunks
 from specx.decoding.accept import Path, accept
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
@@ -80,7 +80,7 @@ class TriForce(Drafter):
     def retrieve(self, target: Target) -> None:
         chunk, length = self.settings.chunk, target.cache.length
         scores = target.chunk_scores(chunk, length)
-        self._excerpt.choose(best_chunks(scores, length, chunk, self.settings.top_k), chunk)
+        self._excerpt.choose(best_chunks(scores, length, Grid(chunk), self.settings.top_k), chunk)
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
         """The small draft proposes tokens behind ``last``, the target on the excerpt decides."""

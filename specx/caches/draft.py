@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from specx.attention import fused
-from specx.caches.policies import chunk_rows
+from specx.caches.policies import Grid, chunk_rows
 from specx.caches.preallocated import CacheShape, PreallocatedCache
 from specx.caches.rotary import rotate
 
@@ -15,7 +15,7 @@ class DraftCache:
     ``store`` holds a row for every token of the text, with the position at which its key was
     computed. ``working`` is what the draft attends to: chosen rows at compact positions 0 … n−1,
     then the tokens committed since. Without a policy (``working_capacity`` None) both are one
-    cache and positions are those of the text.
+    cache and positions are those of the text. ``grid``: how the text is cut into chunks.
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class DraftCache:
             self.store if working_capacity is None else PreallocatedCache(shape, working_capacity)
         )
         self.inv_freq = inv_freq
+        self.grid = Grid(chunk=1)
         self.positions = torch.arange(capacity, device=shape.device)
 
     def commit(self, count: Tensor) -> None:
@@ -41,7 +42,7 @@ class DraftCache:
             store.commit(count)
         self.working.commit(count)
 
-    def choose(self, chunks: Tensor, chunk: int) -> None:
+    def choose(self, chunks: Tensor) -> None:
         """Fill the working view with the given chunks (ids ascending, the newest among them).
 
         Ids beyond the text stand for nothing; they come last. Keys are always taken from the store
@@ -54,11 +55,11 @@ class DraftCache:
 
             triton_choose.choose(
                 store.storage, working.storage, chunks, self.positions, self.inv_freq,
-                (store.length, working.length), chunk,
+                (store.length, working.length), self.grid,
             )  # fmt: skip
             working.drop_scratch()
             return
-        rows = chunk_rows(chunks, chunk)
+        rows = chunk_rows(chunks, self.grid)
         known = rows < store.length  # the others only fill up the shape
         rows = rows.clamp(max=store.capacity - 1)
         count = len(rows)

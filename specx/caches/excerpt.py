@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specx.caches.policies import chunk_rows
+from specx.caches.policies import Grid, chunk_rows
 from specx.caches.preallocated import CacheShape, PreallocatedCache
 
 
@@ -31,7 +31,7 @@ class Excerpt(PreallocatedCache):
 
     def choose(self, chunks: Tensor, chunk: int) -> None:
         """Hold the given chunks (int64 ids as ``policies`` returns them) and nothing else."""
-        rows = chunk_rows(chunks, chunk)
+        rows = chunk_rows(chunks, Grid(chunk))
         known = (rows < self.source.length).sum()  # the others only fill up the shape
         self.storage[:, :, :, : len(rows)] = self._rows_of_source(rows)
         self._copied.copy_(known)

@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.caches.policies import Grid
+
 
 def choose(
     store: Tensor,
@@ -12,9 +14,9 @@ def choose(
     positions: Tensor,
     inv_freq: Tensor,
     lengths: tuple[Tensor, Tensor],
-    chunk: int,
+    grid: Grid,
 ) -> None:
-    """Copy the rows of ``chunks`` (int64 [k], ascending, those beyond the text last) from the store
+    """Copy the rows of ``chunks`` (int64 [k], ascending, as ``chunk_rows`` has them) from the store
     to the beginning of the working view, their keys rotated to the places where they come to lie.
 
     store, working [layers, 2, Hkv, capacity, D], each with its own capacity, contiguous; positions
@@ -23,14 +25,14 @@ def choose(
     working view, which is written: how many of the rows are text.
     """
     layers, _, heads, capacity, dim = store.shape
-    room, half = working.shape[3], len(inv_freq)
+    room, half, chunk = working.shape[3], len(inv_freq), grid.chunk
     assert chunk * len(chunks) <= room
     assert store.is_contiguous()
     assert working.is_contiguous()
     length, filled = lengths
     _choose[(chunk * len(chunks), layers)](
         store, working, chunks, positions, inv_freq, length, filled,
-        heads, capacity, room, chunk, len(chunks), half,
+        heads, capacity, room, chunk, grid.short, len(chunks), half,
         DIM=dim, BLOCK_HEADS=triton.next_power_of_2(heads),
         BLOCK_HALF=triton.next_power_of_2(half),
         BLOCK_REST=triton.next_power_of_2(dim - 2 * half) if dim > 2 * half else 0,
@@ -40,7 +42,7 @@ def choose(
 
 
 @triton.jit(
-    do_not_specialize=["heads", "capacity", "room", "chunk", "count", "half"],
+    do_not_specialize=["heads", "capacity", "room", "chunk", "short", "count", "half"],
     do_not_specialize_on_alignment=["chunks_ptr", "length_ptr", "filled_ptr"],
 )
 def _choose(
@@ -55,6 +57,7 @@ def _choose(
     capacity: tl.tensor,
     room: tl.tensor,
     chunk: tl.tensor,
+    short: tl.tensor,
     count: tl.tensor,
     half: tl.tensor,
     DIM: tl.constexpr,
@@ -68,12 +71,15 @@ def _choose(
     to, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
     length = tl.load(length_ptr)
     if (to == 0) & (layer == 0):
-        place = tl.arange(0, BLOCK_CHUNKS)
-        ids = tl.load(chunks_ptr + place, mask=place < count, other=0)
-        known = tl.minimum(tl.maximum(length - ids * chunk, 0), chunk)
-        tl.store(filled_ptr, tl.sum(tl.where(place < count, known, 0), 0))
+        nth = tl.arange(0, BLOCK_CHUNKS)
+        ids = tl.load(chunks_ptr + nth, mask=nth < count, other=0)
+        known = tl.minimum(tl.maximum(length + short - ids * chunk, 0), chunk)
+        known -= tl.where(ids == 0, short, 0)
+        tl.store(filled_ptr, tl.sum(tl.where(nth < count, known, 0), 0))
 
-    row = tl.load(chunks_ptr + to // chunk) * chunk + to % chunk
+    place = to + tl.where(tl.load(chunks_ptr) == 0, short, 0)
+    inside = tl.minimum(place // chunk, count - 1)
+    row = tl.load(chunks_ptr + inside) * chunk + place % chunk - short
     row = tl.minimum(row, capacity - 1)  # beyond the text: any row will do
     head = tl.arange(0, BLOCK_HEADS)[:, None]
     is_head = head < heads

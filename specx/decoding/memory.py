@@ -38,7 +38,7 @@ class Streaming:
 
     def choose(self, cache: DraftCache, target: Target) -> Tensor:  # noqa: ARG002
         settings = self.settings
-        return streaming_chunks(cache.store.length, settings.chunk, settings.top_k, settings.sink)
+        return streaming_chunks(cache.store.length, cache.grid, settings.top_k, settings.sink)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CrossModel:
     watch: int
 
     def choose(self, cache: DraftCache, target: Target) -> Tensor:
-        settings, length = self.settings, cache.store.length
+        grid, length = cache.grid, cache.store.length
         # The draft has not read the newest tokens yet: they reach it with the next tree.
-        scores = target.chunk_scores(settings.chunk, length)
-        return best_chunks(scores.to(length.device), length, settings.chunk, settings.top_k)
+        scores = target.chunk_scores(grid.chunk, length, grid.short)
+        return best_chunks(scores.to(length.device), length, grid, self.settings.top_k)

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from specx.caches.policies import Grid
 from specx.decoding.choice import EVERY
 from specx.decoding.cost import Costs
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
 from specx.decoding.lookup_drafter import LookupDrafter
-from specx.decoding.memory import CrossModel, Memory, Streaming
+from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
@@ -51,12 +52,10 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
 def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPlan:
     """How the draft works under a method. Raises UsageError for a layer the target lacks."""
     cache = cache_settings(method, profile)
-    memory: Memory | None = None
     if cache.policy == "cross-model":
         memory = CrossModel(cache, watched_layer(cache, target))
-    elif cache.policy == "streaming":
-        memory = Streaming(cache)
-    return DraftPlan(profile.tree, cache, memory)
+        return DraftPlan(profile.tree, cache, memory, grid=Grid.around)
+    return DraftPlan(profile.tree, cache, Streaming(cache) if cache.policy == "streaming" else None)
 
 
 def watched_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:

@@ -1,6 +1,6 @@
 """Drafting with an independent small model on a full, streaming or retrieved cache."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specx.attention.call import AttentionCall, Watched, single_sets, words_for
 from specx.caches.draft import DraftCache
+from specx.caches.policies import Grid
 from specx.decoding.accept import Path
 from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Outcome
@@ -33,7 +34,7 @@ class DraftPlan:
     draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
     ``chain``: the most tokens that are committed at once; None: what a tree of its own leads to.
     ``behind``: the most tokens of the text that it may not have read when a tree is due, but for
-    those of a step.
+    those of a step. ``grid``: how a text is cut, by tokens of its prompt and of a chunk.
     """
 
     tree: TreeSettings
@@ -42,6 +43,7 @@ class DraftPlan:
     watched: Watched | None = None
     chain: int | None = None
     behind: int = 0
+    grid: Callable[[int, int], Grid] = Grid.from_start
 
 
 class ModelDrafter(Drafter):
@@ -123,6 +125,8 @@ class ModelDrafter(Drafter):
             forward(self.model, tokens, positions, store, call, logits_of=1)
             store.commit(len(tokens))
             yield PrefillProgress("draft", start + len(tokens), len(prompt))
+        if self.memory is not None:
+            self.cache.grid = self.plan.grid(len(prompt), self.plan.cache.chunk)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
 
@@ -156,7 +160,7 @@ class ModelDrafter(Drafter):
 
     def retrieve(self, target: Target) -> None:
         if self.memory is not None:
-            self.cache.choose(self.memory.choose(self.cache, target), self.plan.cache.chunk)
+            self.cache.choose(self.memory.choose(self.cache, target))
 
     def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; logits [1, V] after them.

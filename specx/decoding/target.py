@@ -99,14 +99,14 @@ class Target:
         """Nobody will ask for attention any more."""
         self.watch, self._watched, self._last = None, None, None
 
-    def chunk_scores(self, chunk: int, length: Tensor) -> Tensor:
+    def chunk_scores(self, chunk: int, length: Tensor, short: int = 0) -> Tensor:
         """What the last committed token attended to in the watched layer, by chunks of the first
         ``length`` (int64 [1]) tokens: [chunks that fit the cache], −inf beyond the text."""
         assert self._watched is not None
         assert self._last is not None
         lse = self._watched.lse.index_select(1, self._last)[:, 0]
         keys = self.cache.keys_of(self._watched.layer)
-        return chunk_scores(self._query(), lse, keys, length, self._scaling(), chunk)
+        return chunk_scores(self._query(), lse, keys, length, self._scaling(), chunk, short)
 
     def _query(self) -> Tensor:
         """[Hq, D]: what the last committed token asked the watched layer."""

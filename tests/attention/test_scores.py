@@ -1,5 +1,7 @@
 """One row of probabilities, against the softmax of the reference's scores."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -63,13 +65,16 @@ def test_with_the_log_sum_exp_a_part_of_the_keys_keeps_its_share():
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 32, 100])
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 80])
-def test_chunks_score_the_mean_of_their_tokens_and_nothing_behind_the_text(chunk, length):
+@pytest.mark.parametrize("short", [0, 1, 6, 99])
+def test_chunks_score_the_mean_of_their_tokens_and_nothing_behind_the_text(chunk, length, short):
+    short = short % chunk
     inputs = make_inputs(1, 80, ratio=4)
     query, keys = inputs.q[0, :, 0], inputs.k[0].clone()
     keys[:, length:] = torch.nan  # storage that nobody has written
     lse = scaled_scores(query, keys[:, :length], inputs.scaling).logsumexp(-1)
-    scores = chunk_scores(query, lse, keys, torch.tensor([length]), inputs.scaling, chunk)
+    scores = chunk_scores(query, lse, keys, torch.tensor([length]), inputs.scaling, chunk, short)
     row = softmax_row(query, keys[:, :length], inputs.scaling).mean(0)
-    means = [float(row[i : i + chunk].mean()) for i in range(0, length, chunk)]
+    borders = [0, *range(chunk - short, length, chunk), length]
+    means = [float(row[a:b].mean()) for a, b in pairwise(borders)]
     assert scores[: len(means)].tolist() == pytest.approx(means)
-    assert scores[len(means) :].tolist() == [-torch.inf] * (-(-80 // chunk) - len(means))
+    assert scores[len(means) :].tolist() == [-torch.inf] * (-(-(80 + short) // chunk) - len(means))

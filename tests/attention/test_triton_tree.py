@@ -230,15 +230,16 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize):
             assert launch.block_columns in {16, 32, 64, 128}
 
 
-def scores_by_definition(inputs: Inputs, row: int, length: int, chunk: int) -> Tensor:
+def scores_by_definition(inputs: Inputs, row: int, length: int, chunk: int, short: int) -> Tensor:
     """What ``attention_row`` makes of it in float64."""
     query, keys = inputs.q[0, :, row].double(), inputs.k[0, :, :length].double()
     attention = attention_row(query, keys, inputs.scaling, _lse_of(inputs, row).double())
-    return means_of(attention.mean(0), chunk)
+    return means_of(attention.mean(0), chunk, short)
 
 
-def means_of(row: Tensor, chunk: int) -> Tensor:
-    return torch.stack([piece.mean() for piece in row.split(chunk)])
+def means_of(row: Tensor, chunk: int, short: int = 0) -> Tensor:
+    first, rest = row[: chunk - short], row[chunk - short :]
+    return torch.stack([piece.mean() for piece in (first, *rest.split(chunk)) if len(piece)])
 
 
 def _lse_of(inputs: Inputs, row: int) -> Tensor:
@@ -247,14 +248,14 @@ def _lse_of(inputs: Inputs, row: int) -> Tensor:
     return (packed @ keys.transpose(1, 2) * inputs.scaling).logsumexp(-1).flatten().float()
 
 
-def check_chunks(inputs: Inputs, length: int, chunk: int, spare: int = 70) -> None:
+def check_chunks(inputs: Inputs, length: int, chunk: int, spare: int = 70, short: int = 0) -> None:
     """The query is one of the rows of [Hq, T, D], and its lse one column, both strided."""
     keys = stored(inputs.k[:, :, :length], length + spare)
     lse = torch.stack([torch.zeros(inputs.q.shape[1]), _lse_of(inputs, 1)], dim=1).to(DEVICE)
     query = inputs.q[0].to(DEVICE)[:, 1]
-    scores = chunk_scores(query, lse[:, 1], keys, one(length), inputs.scaling, chunk).cpu()
-    expected = scores_by_definition(inputs, 1, length, chunk)
-    assert len(scores) == -(-(length + spare) // chunk)
+    scores = chunk_scores(query, lse[:, 1], keys, one(length), inputs.scaling, chunk, short).cpu()
+    expected = scores_by_definition(inputs, 1, length, chunk, short)
+    assert len(scores) == -(-(length + spare + short) // chunk)
     found = scores[: len(expected)].double()
     assert (found - expected).norm() / expected.norm() < 1e-4
     assert scores[len(expected) :].tolist() == [-torch.inf] * (len(scores) - len(expected))
@@ -265,6 +266,14 @@ def check_chunks(inputs: Inputs, length: int, chunk: int, spare: int = 70) -> No
 @pytest.mark.parametrize("length", [1, 31, 64, 129])
 def test_chunk_scores_of_every_length(length, chunk, dtype):
     check_chunks(make_inputs(2, length + 3, dtype=dtype, seed=length), length, chunk)
+
+
+@pytest.mark.parametrize("chunk", [7, 16, 64, 100])
+@pytest.mark.parametrize("length", [1, 64, 129])
+@pytest.mark.parametrize("short", [1, 6])
+def test_chunk_scores_of_a_short_first_chunk(length, chunk, short):
+    inputs = make_inputs(2, length + 3, dtype=torch.float32, seed=length)
+    check_chunks(inputs, length, chunk, short=short)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -11,7 +11,7 @@ from specx.attention.call import AttentionCall
 from specx.batch.pair import load_pair
 from specx.bench.scaled import scale, scaled_layer, scaled_pair, scaled_profile
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
-from specx.caches.policies import best_chunks
+from specx.caches.policies import Grid, best_chunks
 from specx.caches.preallocated import PreallocatedCache
 from specx.decoding.forward import cache_shape, forward
 from specx.decoding.methods import Pair, with_layer
@@ -337,7 +337,7 @@ def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
         list(target.prefill(ids))
         length = target.cache.length
         rows.append(target.chunk_scores(1, length))
-        best.append(best_chunks(target.chunk_scores(32, length), length, 32, 8))
+        best.append(best_chunks(target.chunk_scores(32, length), length, Grid(32), 8))
     used = small_pair().target.num_heads / shape.num_heads
     # The heads that the small model lacks attend uniformly.
     diluted = used * rows[0] + (1 - used) / len(ids)

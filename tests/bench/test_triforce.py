@@ -10,7 +10,7 @@ from specx.attention import fused
 from specx.bench import triforce
 from specx.bench.methods import METHODS
 from specx.bench.triforce import TriForce
-from specx.caches.policies import best_chunks
+from specx.caches.policies import Grid, best_chunks
 from specx.decoding.accept import Path
 from specx.decoding.loop import decode_with
 from specx.decoding.target import PREFILL_CHUNK, Target
@@ -153,7 +153,7 @@ def test_the_excerpt_is_what_the_target_attends_to(layer):
     target = Target(pair.target, pair.target_allowed, 300, drafter.watch)
     list(target.prefill(prompt))
     list(drafter.prefill(prompt, target))
-    best = best_chunks(target.chunk_scores(4, target.cache.length), target.cache.length, 4, 3)
+    best = best_chunks(target.chunk_scores(4, target.cache.length), target.cache.length, Grid(4), 3)
     rows = [row for row in range(70) if row // 4 in best.tolist()]
     assert torch.equal(
         drafter._excerpt.storage[:, :, :, : len(rows)], target.cache.storage[:, :, :, rows]

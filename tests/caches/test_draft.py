@@ -5,6 +5,7 @@ import torch
 
 from specx.attention import fused
 from specx.caches.draft import DraftCache
+from specx.caches.policies import Grid
 from specx.models.rope import rope_facts
 from tests.caches.examples import INV_FREQ, normal, rope, shape_of
 from tests.tiny import make_model
@@ -35,6 +36,7 @@ class Text:
         self.inv_freq = inv_freq
         self.keys, self.values = normal(2, 2, tokens, 16, seed=1), normal(2, 2, tokens, 16, seed=2)
         self.cache = DraftCache(shape_of(), tokens + 10, inv_freq, working)
+        self.cache.grid = Grid(CHUNK)
         self.read = 0
         self.write(self.cache.store, prompt)
         self.cache.store.wrote(prompt)
@@ -72,18 +74,27 @@ def rows_of(chunks: list[int], tokens: int) -> list[int]:
     return [row for row in range(tokens) if row // CHUNK in chunks]
 
 
+@pytest.mark.parametrize("short", range(CHUNK))
+@pytest.mark.parametrize("chunks", [[0, 3, 7], [0, 1, 7, 8], [2, 7], [0, 7, 8, 9]])
+def test_the_first_chunk_may_be_short(short, chunks):
+    text = Text(60, 30)
+    text.cache.grid = Grid(CHUNK, short)
+    text.cache.choose(torch.tensor(chunks))
+    text.assert_working([row for row in range(30) if (row + short) // CHUNK in chunks])
+
+
 @pytest.mark.parametrize(
     ("prompt", "chunks"), [(30, [7]), (30, [0, 3, 7]), (32, [1, 2, 7]), (29, [7]), (3, [0])]
 )
 def test_chosen_chunks_stand_at_compact_positions(prompt, chunks):
     text = Text(60, prompt)
-    text.cache.choose(torch.tensor(chunks), CHUNK)
+    text.cache.choose(torch.tensor(chunks))
     text.assert_working(rows_of(chunks, prompt))
 
 
 def test_generated_tokens_follow_at_compact_positions():
     text = Text(60, 30)
-    text.cache.choose(torch.tensor([2, 7]), CHUNK)
+    text.cache.choose(torch.tensor([2, 7]))
     text.generate(3)
     text.generate(1)
     text.assert_working([*rows_of([2, 7], 30), 30, 31, 32, 33])
@@ -99,7 +110,7 @@ def test_chosen_again_and_again_the_error_does_not_add_up():
         newest = (tokens - 1) // CHUNK
         picked = torch.randperm(newest, generator=generator)[:5].tolist()
         chunks = sorted([*picked, newest])
-        text.cache.choose(torch.tensor(chunks), CHUNK)
+        text.cache.choose(torch.tensor(chunks))
         text.assert_working(rows_of(chunks, tokens))
         text.generate(1 + turn % 5)
     assert text.cache.store.committed > 200
@@ -107,30 +118,30 @@ def test_chosen_again_and_again_the_error_does_not_add_up():
 
 def test_all_of_the_text_is_the_text_at_its_own_positions():
     text = Text(60, 21)
-    text.cache.choose(torch.arange(6), CHUNK)
+    text.cache.choose(torch.arange(6))
     text.assert_working(list(range(21)))
 
 
 def test_with_partial_rotary_embedding():
     text = Text(60, 30, inv_freq=INV_FREQ[:5])
-    text.cache.choose(torch.tensor([1, 7]), CHUNK)
+    text.cache.choose(torch.tensor([1, 7]))
     text.generate(4)
-    text.cache.choose(torch.tensor([4, 8]), CHUNK)
+    text.cache.choose(torch.tensor([4, 8]))
     text.assert_working(rows_of([4, 8], 34))
 
 
 def test_choosing_forgets_what_was_read_in_vain():
     text = Text(60, 30)
-    text.cache.choose(torch.tensor([2, 7]), CHUNK)
+    text.cache.choose(torch.tensor([2, 7]))
     text.write(text.cache.working, 5)
-    text.cache.choose(torch.tensor([3, 7]), CHUNK)
+    text.cache.choose(torch.tensor([3, 7]))
     text.assert_working(rows_of([3, 7], 30))
 
 
 def test_choosing_leaves_the_store_alone():
     text = Text(60, 30)
     before = text.cache.store.storage[:, :, :, :30].clone()
-    text.cache.choose(torch.tensor([1, 7]), CHUNK)
+    text.cache.choose(torch.tensor([1, 7]))
     text.generate(2)
     assert torch.equal(text.cache.store.storage[:, :, :, :30], before)
 
@@ -155,7 +166,8 @@ def test_keys_of_a_model_chosen_are_those_it_computes_at_compact_positions():
     cache.store.storage[0, 0, :, :30], cache.store.storage[0, 1, :, :30] = keys[0], values[0]
     cache.store.wrote(30)
     cache.store.commit(30)
-    cache.choose(torch.tensor([2, 5, 7]), CHUNK)
+    cache.grid = Grid(CHUNK)
+    cache.choose(torch.tensor([2, 5, 7]))
     rows = rows_of([2, 5, 7], 30)
     expected, _ = first_layer(model, ids[rows], torch.arange(len(rows)))
     assert (keys[0][:, rows] - expected[0]).abs().max() > 0.1
@@ -174,7 +186,7 @@ def first_layer(model, ids, positions):
 def test_what_became_text_since_a_mark_can_be_taken_back(working):
     text = Text(60, prompt=30, working=working)
     if working:
-        text.cache.choose(torch.tensor([0, 7]), CHUNK)
+        text.cache.choose(torch.tensor([0, 7]))
     text.generate(2)
     before = text.cache.store.committed, text.cache.working.committed
     mark = text.cache.mark()
@@ -187,5 +199,5 @@ def test_what_became_text_since_a_mark_can_be_taken_back(working):
     rows = [*rows_of([0, 7], 30), 30, 31, 32, 33] if working else list(range(34))
     text.assert_working(rows)
     if working:
-        text.cache.choose(torch.tensor([7, 8]), CHUNK)
+        text.cache.choose(torch.tensor([7, 8]))
         text.assert_working(rows_of([7, 8], 34))

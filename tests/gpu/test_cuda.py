@@ -13,6 +13,7 @@ from specx.attention.reference import reference_attention
 from specx.batch.lossless import logit_gap
 from specx.batch.pair import load_pair
 from specx.caches.draft import DraftCache
+from specx.caches.policies import Grid
 from specx.caches.preallocated import CacheShape
 from specx.decoding import loop
 from specx.decoding.choice import TreeChoice
@@ -131,9 +132,10 @@ def test_chosen_rows_are_those_of_torch_in_float64() -> None:
         cache.store.storage.copy_(rows)
         cache.store.commit(470)
         cache.positions += 30_000
-        cache.choose(chunks.to(device), 60)
+        cache.grid = Grid(60, short=7)
+        cache.choose(chunks.to(device))
         filled[device.type] = cache.working
-    assert filled["cuda"].committed == filled["cpu"].committed == 60 + 60 + 50
+    assert filled["cuda"].committed == filled["cpu"].committed == 53 + 60 + 57
     ours, expected = (f.storage[..., :170, :].cpu().double() for f in filled.values())
     torch.testing.assert_close(ours, expected, atol=2**-7, rtol=2**-8)
 

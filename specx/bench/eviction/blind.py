@@ -27,7 +27,7 @@ class RecentFirst:
         if not self._is_first:
             return self.later.choose(cache, target)
         self._is_first = False
-        return streaming_chunks(cache.store.length, self.settings.chunk, self.settings.top_k, 0)
+        return streaming_chunks(cache.store.length, cache.grid, self.settings.top_k, 0)
 
 
 class RandomChunks:
@@ -45,4 +45,4 @@ class RandomChunks:
     def choose(self, cache: DraftCache, target: Target) -> Tensor:  # noqa: ARG002
         scores = self._scores.index_select(0, self._turn % TURNS)[0]
         self._turn += 1
-        return best_of_text(scores, cache.store.length, self.settings)
+        return best_of_text(scores, cache, self.settings.top_k)

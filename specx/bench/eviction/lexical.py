@@ -48,7 +48,7 @@ class Lexical:
         recent = self._ids[(self._length - back).clamp(min=0)]
         wanted = torch.zeros_like(self._rarity).index_copy(0, recent, self._rarity[recent])
         shared = wanted[self._ids] * self._first_in_chunk()
-        return best_of_text(shared.view(-1, chunk).sum(-1), cache.store.length, self.settings)
+        return best_of_text(shared.view(-1, chunk).sum(-1), cache, self.settings.top_k)
 
     def _first_in_chunk(self) -> Tensor:
         """float32 [rows]: 1 where a token of the text comes for the first time in its chunk."""

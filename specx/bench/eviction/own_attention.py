@@ -58,8 +58,8 @@ class OwnAttention:
             chunks = (self._places // chunk).clamp(max=len(self._mass) - 1)
             self._mass.index_add_(0, chunks, self._mass_of_step(cache))
         length = cache.store.length
-        chosen = best_of_text(self._mass, length, self.settings)
-        self._places.copy_(_places(chunk_rows(chosen, chunk), length, cache.working.capacity))
+        chosen = best_of_text(self._mass, cache, self.settings.top_k)
+        self._places.copy_(_places(chunk_rows(chosen, cache.grid), length, cache.working.capacity))
         return chosen
 
     def _mass_of_prompt(self, cache: DraftCache) -> Tensor:

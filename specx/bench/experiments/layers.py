@@ -17,7 +17,7 @@ from specx.bench.runs import Run
 from specx.bench.sources import RUN, sources
 from specx.bench.watching import Look, Watcher
 from specx.bench.workbench import Workbench
-from specx.caches.policies import best_chunks, count_chunks
+from specx.caches.policies import Grid, best_chunks, count_chunks
 from specx.decoding.loop import read_beginning
 from specx.decoding.methods import with_layer
 from specx.documents.control import first_text_id, substitute
@@ -135,7 +135,7 @@ def is_chosen(scores: Tensor, chunk: int, top_k: int) -> bool:
     """Whether cross-model retrieval by these scores [chunks] takes the chunk."""
     # Chunks as if they had a token each: their number is all that the choice needs.
     tokens = torch.tensor([len(scores)], device=scores.device)
-    return chunk in best_chunks(scores, tokens, 1, top_k).tolist()
+    return chunk in best_chunks(scores, tokens, Grid(1), top_k).tolist()
 
 
 def conclude(runs: Sequence[Run]) -> Findings:

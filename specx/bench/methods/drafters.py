@@ -6,7 +6,7 @@ from specx.bench.eviction.lexical import Lexical
 from specx.bench.eviction.own_attention import OwnAttention
 from specx.bench.eviction.reading import ReadingDrafter
 from specx.bench.methods.variant import AT_PREFILL, Variant
-from specx.caches.policies import count_chunks
+from specx.caches.policies import Grid, count_chunks
 from specx.decoding.drafter import Drafter
 from specx.decoding.memory import CrossModel, Memory, Streaming
 from specx.decoding.methods import Pair, watched_layer
@@ -30,7 +30,11 @@ def build(variant: Variant, profile: Profile, pair: Pair, max_tokens: int) -> Dr
     if memory is not None and variant.settings.get(AT_PREFILL) is False:
         chosen = RecentFirst(cache, memory)
     kind = ChainDrafter if variant.chain else ModelDrafter
-    plan = DraftPlan(profile.tree, cache, chosen, watched)
+    # Evictions keep the request too: else it would be its loss that is measured.
+    grids = {"cross-model": Grid.around, "random": Grid.ending}
+    grids |= {"own-attention": Grid.ending, "lexical": Grid.ending}
+    grid = grids.get(variant.memory, Grid.from_start)
+    plan = DraftPlan(profile.tree, cache, chosen, watched, grid=grid)
     drafter = kind(pair.draft, pair.draft_allowed, plan, max_tokens)
     if isinstance(memory, OwnAttention | Lexical):
         return ReadingDrafter(drafter, memory)

@@ -4,6 +4,7 @@ import torch
 from specx.bench.eviction.blind import RandomChunks, RecentFirst
 from specx.bench.eviction.choice import best_of_text
 from specx.caches.draft import DraftCache
+from specx.caches.policies import Grid
 from specx.decoding.memory import Streaming
 from specx.profile import DraftCacheSettings
 from tests.caches.examples import INV_FREQ, shape_of
@@ -15,6 +16,7 @@ def cache_of(tokens: int, capacity: int = 100) -> DraftCache:
     """A draft's cache whose store holds so many tokens."""
     cache = DraftCache(shape_of(), capacity, INV_FREQ, 60)
     cache.store.commit(torch.tensor([tokens]))
+    cache.grid = Grid(SETTINGS.chunk)
     return cache
 
 
@@ -27,7 +29,7 @@ def cache_of(tokens: int, capacity: int = 100) -> DraftCache:
     ],
 )
 def test_the_best_chunks_of_the_text(scores, length, expected):
-    chosen = best_of_text(torch.tensor(scores), torch.tensor([length]), SETTINGS)
+    chosen = best_of_text(torch.tensor(scores), cache_of(length), SETTINGS.top_k)
     assert chosen.tolist() == expected
 
 
