@@ -29,6 +29,7 @@ from specx.records import Finished, Method, Step, Tally
 from specx.reports.environment import environment
 
 SETTLED = 30  # steps at the end of a run that count: the first ones are recorded, not replayed
+TRAINED = 24576  # tokens that the embedded pair was trained for
 METHODS: tuple[Method, ...] = ("plain", "specextend")
 
 
@@ -173,7 +174,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="llama-3.1-8b")
     parser.add_argument("--draft", default="68m")
-    parser.add_argument("--lengths", default="1k,4k,16k")
+    parser.add_argument(
+        "--lengths", default="1k,4k,16k", help="if all are beyond the window, no text ends early"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=300, help="output tokens at most")
     parser.add_argument("--nodes", type=int, default=63)
@@ -186,7 +189,10 @@ def main() -> None:
     pair = scaled_pair(arguments.target, arguments.draft, device)
     lengths = [parse_length(length) for length in arguments.lengths.split(",")]
     # The scaled models have no window of their own: beyond the embedded one they run, and forget.
-    pair = replace(pair, target=replace(pair.target, window=max(*lengths, 24576) + 4096))
+    target = replace(pair.target, window=max(*lengths, TRAINED) + 4096)
+    if min(lengths) > TRAINED:  # what they write there means nothing, nor that it ends
+        target = replace(target, eos_token_ids=frozenset())
+    pair = replace(pair, target=target)
     if arguments.compile and pair.draft is not None:
         target, draft = compile_layers(pair.target), compile_layers(pair.draft)
         pair = replace(pair, target=target, draft=draft)
