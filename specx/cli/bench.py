@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
     from specx.bench.runs import Run
 
 DEFAULT_FOLDER = Path("specx-bench")
-DEFAULT_METHODS = "plain,tree,streaming,specextend"
+DEFAULT_METHODS = "plain,prompt-lookup,tree,streaming,specextend,specextend+lookup"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 QUICK_TOKENS = 96
 

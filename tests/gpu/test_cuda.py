@@ -193,7 +193,7 @@ def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
         profile = mini().model_copy(update={"generation": generation})
         for method in ("plain", "tree", "streaming", "specextend"):
             with monkeypatch.context() as eagerly:
-                eagerly.setattr(loop, "runner", lambda _: Eagerly())
+                eagerly.setattr(loop, "runner", lambda *_, **__: Eagerly())
                 expected, expected_tally = written(pair, profile, method, prompt)
             tokens, tally = written(pair, profile, method, prompt)
             assert tokens == expected
@@ -222,7 +222,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     for method in ("tree", "streaming", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         same_or_tied(pair, prompt, plain, ours)
-        (costs,) = pair.costs[method].values()
+        (costs,) = list(pair.costs.values())[-1].values()
         print(method, costs, plans)
         assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
         assert costs.draft(17) < costs.plain
@@ -235,14 +235,14 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
     """Shapes change every few steps, while a step is under way."""
     pair = load_pair(mini(), "specextend", CUDA)
     profile = mini().model_copy(update={"tree": AutoTree()})
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=24)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
     shapes = [(63, 16, 32), (2, 1, 1), (16, 10, 4)]
     seen = [first]
 
     def often(choice: TreeChoice, step: Step) -> TreePlan | None:
-        if not choice.note(step) or choice.seen % 5:
+        if not choice.note(step):
             return None
         seen.append(seen[-1] + 1)
         nodes, depth, width = shapes[seen[-1] % 3]

@@ -81,7 +81,7 @@ def test_graphs_of_every_mode_do_what_eager_steps_do(
 ) -> None:
     """Who drafts goes by a pattern (``m``: the model), as times would differ."""
     outcomes = []
-    for make in (loop.runner, lambda _: Eagerly()):
+    for make in (loop.runner, lambda *_, **__: Eagerly()):
         turns = cycle(pattern)
         monkeypatch.setattr(Turns, "model_drafts", lambda _, turns=turns: next(turns) == "m")
         monkeypatch.setattr(loop, "runner", make)

@@ -52,7 +52,7 @@ def test_graphs_do_what_eager_steps_do(
 ) -> None:
     (method,) = find_methods(name, setting.profile)
     recorded = method.run(setting, case)
-    monkeypatch.setattr(loop, "runner", lambda _: Eagerly())
+    monkeypatch.setattr(loop, "runner", lambda *_, **__: Eagerly())
     eager = method.run(setting, case)
     assert recorded.output == eager.output
     assert recorded.acceptance_by_position == eager.acceptance_by_position
