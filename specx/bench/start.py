@@ -32,7 +32,7 @@ def main() -> None:
         print(json.dumps(summarize(arguments, json.loads(arguments.settings))))
         return
     found = []
-    for method in ("plain", "specextend"):
+    for method in arguments.methods.split(","):
         for name, settings in SETTINGS.items():
             with tempfile.TemporaryDirectory() as folder:
                 for cache in ("cold", "warm"):
@@ -49,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--draft", default="68m")
     parser.add_argument("--length", default="16k")
     parser.add_argument("--tokens", type=int, default=300, help="output tokens at most")
+    parser.add_argument("--methods", default="plain,specextend")
     parser.add_argument("--out")
     parser.add_argument("--settings", help=argparse.SUPPRESS)
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
