@@ -18,6 +18,7 @@ from specx.profile import (
     EMBEDDED,
     FEWEST_SENTENCES,
     MOST_SENTENCES,
+    AutoTree,
     DigestPrompt,
     Profile,
     load_profile,
@@ -46,8 +47,8 @@ def summarize(
     method: Annotated[
         Method | None,
         typer.Option(
-            help="How to decode; the output is the same. Without it: specextend, or plain where "
-            "the profile has no draft."
+            help="How to decode; the output is the same. Without it: specextend, for digests "
+            "specextend+lookup, and plain where the profile has no draft."
         ),
     ] = None,
     out: Annotated[
@@ -111,7 +112,7 @@ def summarize(
         sentences=sentences,
         fallback=fallback,
     )
-    chosen: Method = method or ("specextend" if settings.draft else "plain")
+    chosen = method or _usual_method(settings)
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
@@ -129,6 +130,15 @@ def summarize(
             quiet,
         )
     )
+
+
+def _usual_method(profile: Profile) -> Method:
+    """The fastest that was measured (``docs/results.md``): a digest copies, so lookup helps."""
+    if profile.draft is None:
+        return "plain"
+    copies = isinstance(profile.prompt, DigestPrompt) and profile.prompt.task == "digest"
+    chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
+    return "specextend+lookup" if copies and not chosen else "specextend"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, sp
 from specx.bench.lengths import label
 from specx.bench.runs import Run
 from specx.bench.variants import find_runnable
-from specx.bench.wording import listing, times, where
+from specx.bench.verdicts import fastest, ours_against_others
+from specx.bench.wording import listing
 from specx.bench.workbench import Workbench
 from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
@@ -28,7 +29,6 @@ COMPARED = (
     "specextend",
     "specextend+lookup",
 )
-OURS = ("specextend", "specextend+lookup")
 COLUMNS = (
     "method",
     "input",
@@ -65,7 +65,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
         figures.append(_figure(task, of_task))
         sentences += [
             f"{task.capitalize()}: {sentence}"
-            for sentence in (_fastest(groups), *(_against_others(name, groups) for name in OURS))
+            for sentence in (fastest(groups, BASELINE), *ours_against_others(groups))
             if sentence
         ]
     missing = [name for name in COMPARED if runs and name not in by(runs, "method")]
@@ -90,34 +90,6 @@ def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
 def _speedup(runs: Sequence[Run], method: str, baseline: str) -> float | None:
     found = speedups(runs, method, baseline)
     return median(found) if found else None
-
-
-Groups = Sequence[tuple[int, list[Run]]]
-
-
-def _fastest(groups: Groups) -> str:
-    """The fastest method at each length."""
-    parts = []
-    for length, group in groups:
-        found = {name: _speedup(group, name, BASELINE) for name in by(group, "method")}
-        known = {name: ratio for name, ratio in found.items() if ratio is not None}
-        if known:
-            best = max(known, key=lambda name: known[name])
-            parts.append(f"{best} at {label(length)} ({times(known[best])} {BASELINE})")
-    return f"the fastest method is {listing(parts)}." if parts else ""
-
-
-def _against_others(method: str, groups: Groups) -> str:
-    """Where a method of ours is faster than all that are not."""
-    holds: dict[int, bool] = {}
-    for length, group in groups:
-        methods = by(group, "method")
-        if method in methods and len(methods.keys() - set(OURS)):
-            others = methods.keys() - set(OURS)
-            holds[length] = speed(methods[method]) > max(speed(methods[name]) for name in others)
-    if not holds:
-        return ""
-    return f"{where(holds)}, {method} decodes faster than all the others."
 
 
 def _figure(task: str, runs: Sequence[Run]) -> Figure:

@@ -7,6 +7,7 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, same_output, speed, speedups
 from specx.bench.lengths import label
 from specx.bench.runs import Run
+from specx.bench.verdicts import fastest, ours_against_others
 from specx.bench.workbench import Workbench
 from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
@@ -31,6 +32,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 def conclude(runs: Sequence[Run]) -> Findings:
     tables, figures = [], []
+    sentences: list[str] = []
     for task, of_task in by(runs, "task").items():
         rows = [
             _row(method, length, at_length)
@@ -41,7 +43,10 @@ def conclude(runs: Sequence[Run]) -> Findings:
         note = "Medians over documents of medians over repetitions; decoding alone, no prefill."
         tables.append(Table(f"Speed, {task}", COLUMNS, tuple(rows), BASELINE, note))
         figures += [_speedup_figure(task, of_task), _acceptance_figure(task, of_task)]
-    return Findings(tuple(tables), tuple(figures))
+        groups = _lengths(of_task)
+        said = [fastest(groups, BASELINE), *ours_against_others(groups)]
+        sentences += [f"{task.capitalize()}: {sentence}" for sentence in said if sentence]
+    return Findings(tuple(tables), tuple(figures), tuple(sentences))
 
 
 def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
