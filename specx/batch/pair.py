@@ -1,5 +1,7 @@
 """Loading the models of a profile, once for all documents."""
 
+from typing import Any
+
 import torch
 
 from specx.decoding.methods import Pair, cache_settings, no_draft
@@ -18,6 +20,20 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("there is no CUDA device here; use --device cpu or auto")
     return torch.device(name)
+
+
+def facts(pair: Pair) -> dict[str, Any]:
+    """Versions, hardware and models that the figures of a report hold for."""
+    target, draft = pair.target, pair.draft
+    device = target.device
+    return {
+        **environment(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "target": target.source,
+        "draft": draft.source if draft else None,
+    }
 
 
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:

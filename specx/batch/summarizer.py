@@ -10,6 +10,7 @@ from specx.batch import warnings
 from specx.batch.calibration import resolve_layer
 from specx.batch.listener import Listener
 from specx.batch.lossless import check_lossless
+from specx.batch.pair import facts
 from specx.decoding.forward import cache_shape
 from specx.decoding.loop import context_window, decode
 from specx.decoding.methods import Pair
@@ -21,7 +22,6 @@ from specx.errors import DocumentError, UsageError
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
 from specx.records import FellBack, Finished, FinishReason, Method, Speedup, Step, Tally, Timings
-from specx.reports.environment import environment
 from specx.reports.report import Citation, InputFacts, LosslessCheck, Report
 
 
@@ -106,7 +106,7 @@ class Summarizer:
             tally=run.tally,
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
-            environment=self._environment(),
+            environment=facts(self.pair),
             settings=self.profile.model_dump(mode="json"),
             citations=citations,
             warnings=run.warnings,
@@ -205,19 +205,6 @@ class Summarizer:
         timings.total = spent + before.read + before.load
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
         timings.host = max(0.0, timings.total - parts)
-
-    def _environment(self) -> dict[str, object]:
-        target, draft = self.pair.target, self.pair.draft
-        device = target.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        return {
-            **environment(),
-            "device": name,
-            "threads": torch.get_num_threads(),
-            "dtype": str(target.dtype).removeprefix("torch."),
-            "target": target.source,
-            "draft": draft.source if draft else None,
-        }
 
 
 def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:

@@ -17,6 +17,7 @@ import torch
 
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
 from specx.bench.idle import idle_share
+from specx.bench.lengths import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
@@ -162,12 +163,6 @@ def table(found: dict[str, Any]) -> str:
         + "".join(f"; idle in {m} {s:.1%}" for m, s in found.get("idle", {}).items() if s)
     )
     return "\n".join(lines)
-
-
-def parse_length(text: str) -> int:
-    """``16k`` is 16,384."""
-    number = text.strip().lower()
-    return int(float(number[:-1]) * 1024) if number.endswith("k") else int(number)
 
 
 def main() -> None:

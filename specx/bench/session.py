@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 
@@ -25,7 +24,6 @@ from specx.models.compiled import compile_layers
 from specx.profile import DigestPrompt, Profile
 from specx.records import Timings
 from specx.reports.bench_report import BenchReport, Section
-from specx.reports.environment import environment
 
 
 @dataclass(frozen=True)
@@ -182,21 +180,6 @@ def concluded_again(report: BenchReport) -> BenchReport:
         (experiment,) = find_experiments(section.name)
         sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
     return replace(report, sections=tuple(sections))
-
-
-def facts(bench: Workbench) -> dict[str, Any]:
-    """Versions and hardware that the figures hold for."""
-    target, draft = bench.pair.target, bench.pair.draft
-    device = target.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {
-        **environment(),
-        "device": name,
-        "threads": torch.get_num_threads(),
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "target": target.source,
-        "draft": draft.source if draft else None,
-    }
 
 
 def warnings(bench: Workbench) -> list[str]:

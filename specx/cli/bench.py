@@ -229,13 +229,14 @@ def _report(
     *,
     interrupted: bool,
 ) -> BenchReport:
+    from specx.batch.pair import facts
     from specx.bench import session
 
     return BenchReport(
         title=f"specx bench: {workbench.profile.name}",
         date=started.isoformat(timespec="seconds"),
         command=shlex.join(["specx", *sys.argv[1:]]),
-        environment=session.facts(workbench),
+        environment=facts(workbench.pair),
         settings=workbench.profile.model_dump(mode="json"),
         documents=tuple(DocumentFacts(d.name, d.characters) for d in workbench.used()),
         methods={method.name: method.about for method in workbench.methods},

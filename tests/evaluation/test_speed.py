@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from specx.bench.cases import make_cases
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
 from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.profile import Profile
 from specx.records import Method, Step
-from tests.evaluation.test_story import beginning
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -46,7 +46,8 @@ def test_speculation_pays_on_long_input_and_costs_nothing_on_short(
     for label, tokens in LENGTHS.items():
         medians: dict[Method, list[float]] = {"specextend": [], "plain": []}
         for document in govreport["16K"][:DOCUMENTS]:
-            prompt = beginning(digest, document, tokens).token_ids
+            (case,) = make_cases(digest, "digest", [document], tokens, most=1)
+            prompt = case.ids
             speeds: dict[Method, list[float]] = {"specextend": [], "plain": []}
             for _ in range(REPEATS):
                 for method, found in speeds.items():  # the one that watches a layer reads first

@@ -9,12 +9,12 @@ from statistics import mean
 
 import pytest
 
+from specx.bench.cases import make_cases
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
 from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.documents.prompt import Prompt
 from specx.profile import DigestTask, Profile, TreeSettings
 from specx.records import Method, Step, Tally
 from tests.evaluation.lookup import lookup_acceptance
@@ -31,20 +31,6 @@ def test_lookup_counts_what_repetition_gives() -> None:
     assert lookup_acceptance([5, 6, 7, 8, 9], [5, 1, 6]) == 1.0
     # 5 is written plainly, then 6 7 8 9 are drafted and 1 follows.
     assert lookup_acceptance([5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 1]) == pytest.approx(6 / 2)
-
-
-def beginning(digest: Digest, document: Document, tokens: int) -> Prompt:
-    """A prompt of as many whole paragraphs as fit into ``tokens``."""
-    low, high = 1, len(document.paragraphs)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = len(digest.prompts(_first(document, middle), 10**9)[0].token_ids) <= tokens
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return digest.prompts(_first(document, low), 10**9)[0]
-
-
-def _first(document: Document, paragraphs: int) -> Document:
-    return Document(document.name, "text", (), document.paragraphs[:paragraphs])
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +63,8 @@ def test_retrieval_brings_back_what_length_takes(
         tallies = {method: Tally() for method in METHODS}
         lookups = []
         for document in documents[source]:
-            prompt = beginning(digest, document, tokens).token_ids
+            (case,) = make_cases(digest, task, [document], tokens, most=1)
+            prompt = case.ids
             for method in METHODS:
                 output = []
                 for event in decode(pair, profile, method, prompt):
