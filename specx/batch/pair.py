@@ -11,6 +11,7 @@ from specx.models.compiled import compile_layers
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
+from specx.reports.environment import environment
 
 
 def choose_device(name: str) -> torch.device:
