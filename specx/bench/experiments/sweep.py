@@ -35,13 +35,13 @@ COLUMNS = (
 RECOMMENDED_COLUMNS = (
     "input",
     "fitted on",
-    "recommended chunk",
+    "chunk",
     "k",
     "every",
     "tokens/s",
     "measured best: chunk, k, every",
     "its tokens/s",
-    "recommended / best",
+    "share of best",
 )
 NOTE = "Acceptance: mean over documents and repetitions; step: median of decoding time per step."
 
@@ -190,8 +190,8 @@ def _sentences(sweep: Sweep, fitted: Fit) -> Iterator[str]:
     yield (
         "with working cache w, chunk c, n steps between retrievals and input L, in tokens, and "
         "binary logarithms, least squares gives acceptance length "
-        f"{polynomial(a, ACCEPTANCE_TERMS)} and "
-        f"milliseconds of a step {polynomial([1e3 * weight for weight in b], COST_TERMS)}."
+        f"= {polynomial(a, ACCEPTANCE_TERMS)} and "
+        f"milliseconds of a step = {polynomial([1e3 * weight for weight in b], COST_TERMS)}."
     )
     accepted = [fitted.acceptance(s.setting, s.length) / s.acceptance - 1 for s in sweep.samples]
     speeds = [fitted.speed(s.setting, s.length) / s.speed - 1 for s in sweep.samples]

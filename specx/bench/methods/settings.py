@@ -6,7 +6,7 @@ import yaml
 from pydantic import ValidationError
 
 from specx.errors import UsageError
-from specx.profile import DraftCacheSettings, Profile, TreeSettings
+from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.profile.messages import problem_of
 from specx.profile.wording import did_you_mean
 
@@ -39,7 +39,10 @@ def changed(profile: Profile, tree: Changes, cache: Changes, name: str) -> Profi
     Raises UsageError, about the method ``name``, with the first problem in one sentence.
     """
     content = profile.model_dump()
-    content["tree"] |= tree
+    if isinstance(profile.tree, AutoTree) and tree:
+        raise UsageError(f"{name}: the profile {profile.name} has tree: auto, which has no keys")
+    if tree:
+        content["tree"] |= tree
     content["draft_cache"] |= cache
     try:
         return Profile.model_validate(content)

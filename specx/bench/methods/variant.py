@@ -18,7 +18,7 @@ USED: dict[Remembering, tuple[str, ...]] = {  # settings of each, beside the win
     "full": (),
     "streaming": ("chunk", "top_k", "every", "sink"),
     "window": ("chunk", "top_k", "every"),
-    "cross-model": (*CHUNKED, "layer"),
+    "cross-model": (*CHUNKED, "retrieve", "layer"),
     "random": CHUNKED,
     "own-attention": CHUNKED,
     "lexical": CHUNKED,

@@ -81,7 +81,7 @@ def true_speed(setting: RetrievalSetting, length: int) -> float:
 
 def test_what_the_fit_says() -> None:
     sentences = EXPERIMENT.conclude(runs_of(1024, 4096)).sentences
-    assert sentences[0].endswith("and milliseconds of a step 10 + 0.001 w + 2 / n + 0.001 L.")
+    assert sentences[0].endswith("and milliseconds of a step = 10 + 0.001 w + 2 / n + 0.001 L.")
     assert "at 4K, the fit recommends chunk 32, k 8, every 2, which was also" in sentences[3]
     assert len(sentences) == 4  # what one other length recommends is no test
     sentences = EXPERIMENT.conclude(runs_of(1024, 4096, 16384)).sentences
