@@ -18,13 +18,12 @@ import torch
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
 from specx.bench.idle import idle_share
 from specx.bench.lengths import parse_length
-from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.scaled import compiled, scaled_pair, scaled_profile
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
 from specx.decoding.stopwatch import Stopwatch
 from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
-from specx.models.compiled import compile_layers
 from specx.profile import Profile, TreeSettings, load_profile
 from specx.records import Finished, Method, Step, Tally
 from specx.reports.environment import environment
@@ -188,9 +187,8 @@ def main() -> None:
     if min(lengths) > TRAINED:  # what they write there means nothing, nor that it ends
         target = replace(target, eos_token_ids=frozenset())
     pair = replace(pair, target=target)
-    if arguments.compile and pair.draft is not None:
-        target, draft = compile_layers(pair.target), compile_layers(pair.draft)
-        pair = replace(pair, target=target, draft=draft)
+    if arguments.compile:
+        pair = compiled(pair)
     profile = scaled_profile(load_profile("mini").on("cuda"), arguments.target)
     tree = TreeSettings(nodes=arguments.nodes, depth=10, threshold=0.0, width=arguments.width)
     generation = profile.generation.model_copy(update={"max_new_tokens": arguments.tokens})

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +75,10 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     import torch
 
     from specx.bench.cases import beginning, generated_documents
-    from specx.bench.scaled import scaled_pair, scaled_profile
+    from specx.bench.scaled import compiled, scaled_pair, scaled_profile
     from specx.bench.workbench import with_output, without_fallback
     from specx.decoding.loop import decode
     from specx.documents.digest import Digest
-    from specx.models.compiled import compile_layers
     from specx.profile import load_profile
     from specx.records import Step
 
@@ -88,8 +86,8 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
     profile = profile.model_copy(update={"graphs": settings["graphs"]})
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
-    if settings["compile"] and pair.draft is not None:
-        pair = replace(pair, target=compile_layers(pair.target), draft=compile_layers(pair.draft))
+    if settings["compile"]:
+        pair = compiled(pair)
     torch.cuda.synchronize()
     ready = time.time()
     length = parse_length(arguments.length)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean, median
 
+from specx.bench.acceptance import acceptance_figure, mean_acceptance
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_length, ratios, same_output, speed, speedups
 from specx.bench.lengths import label
@@ -14,7 +15,7 @@ from specx.bench.variants import changed, find_each
 from specx.bench.wording import times
 from specx.bench.workbench import Workbench
 from specx.profile import Profile
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
+from specx.reports.findings import Cell, Findings, Table
 
 FIXED = "specextend"
 SENTENCES = SentenceChunks("sentences", "specextend with chunks that end where sentences end")
@@ -70,7 +71,11 @@ def conclude(runs: Sequence[Run]) -> Findings:
             for method in by(group, "method")
         ]
         tables.append(Table(f"Borders of chunks, {task}", COLUMNS, tuple(rows), FIXED, NOTE))
-        figures.append(_figure(task, of_task))
+        figures.append(
+            acceptance_figure(
+                f"chunks-{task}", f"Acceptance length by borders of chunks, {task}", of_task
+            )
+        )
         sentences += [
             f"{task.capitalize()}, {label(length)}: {sentence}"
             for length, group in by_length(of_task)
@@ -85,16 +90,12 @@ def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
         method if method in (SENTENCES.name, EVEN.name) else "fixed",
         mean(run.facts["chunk_tokens"] for run in own),
         label(length),
-        _acceptance(own),
+        mean_acceptance(own),
         speed(own),
         median(found) if found else None,
         median(run.parts_ms.get("retrieval", 0.0) for run in own),
         same_output(runs, method, FIXED),
     )
-
-
-def _acceptance(runs: Sequence[Run]) -> float:
-    return mean(run.acceptance_length for run in runs)
 
 
 def _sentence(runs: Sequence[Run]) -> str:
@@ -109,22 +110,6 @@ def _sentence(runs: Sequence[Run]) -> str:
         f"borders at sentences {verdict} acceptance ({times(median(accepted))} that of as many "
         f"even chunks, at {times(median(faster))} their speed); even chunks with the request "
         f"apart accept {times(median(apart))} what the chunks of the profile do."
-    )
-
-
-def _figure(task: str, runs: Sequence[Run]) -> Figure:
-    lines = []
-    for method, own in by(runs, "method").items():
-        points = [(length, _acceptance(group)) for length, group in by_length(own)]
-        lines.append(Series(method, *(tuple(axis) for axis in zip(*points, strict=True))))
-    return Figure(
-        f"chunks-{task}",
-        f"Acceptance length by borders of chunks, {task}",
-        "input, tokens",
-        "tokens per verification pass",
-        tuple(lines),
-        log_x=True,
-        level=1.0,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
+from specx.bench.acceptance import acceptance_figure, mean_acceptance
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
 from specx.bench.larger import OnPair
@@ -12,7 +13,7 @@ from specx.bench.runs import Run
 from specx.bench.wording import times, where
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
+from specx.reports.findings import Cell, Findings, Table
 
 SMALL_FULL, SMALL_RETRIEVAL, LARGE_FULL = (
     "small draft, full cache",
@@ -66,7 +67,11 @@ def conclude(runs: Sequence[Run]) -> Findings:
             if method in by(group, "method")
         ]
         tables.append(Table(f"Size of the draft, {task}", COLUMNS, tuple(rows), BASELINE, NOTE))
-        figures.append(_figure(task, of_task))
+        figures.append(
+            acceptance_figure(
+                f"larger-draft-{task}", f"Acceptance length by size of the draft, {task}", of_task
+            )
+        )
         if sentence := _sentence(groups):
             sentences.append(f"{task.capitalize()}: {sentence}")
     return Findings(tuple(tables), tuple(figures), tuple(sentences))
@@ -81,14 +86,10 @@ def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
         median(run.prefill_s.get("draft_prefill", 0.0) for run in own),
         speed(own),
         median(found) if found else None,
-        _acceptance(own),
+        mean_acceptance(own),
         mean(run.accepted_per_step for run in own),
         same_output(runs, method),
     )
-
-
-def _acceptance(runs: Sequence[Run]) -> float:
-    return mean(run.acceptance_length for run in runs)
 
 
 def _sentence(groups: Sequence[tuple[int, list[Run]]]) -> str:
@@ -109,24 +110,7 @@ def _sentence(groups: Sequence[tuple[int, list[Run]]]) -> str:
         f"{where(does)}, a draft {times(sizes[0] / sizes[1])} as large that sees "
         f"everything does as well as the small one with retrieval; at {label(longest)} it "
         f"decodes at {times(ratios[longest])} of its speed, with acceptance length "
-        f"{_acceptance(large):.3g} against {_acceptance(small):.3g}."
-    )
-
-
-def _figure(task: str, runs: Sequence[Run]) -> Figure:
-    lines = []
-    for method, own in by(runs, "method").items():
-        if method != BASELINE:
-            points = [(length, _acceptance(group)) for length, group in by_length(own)]
-            lines.append(Series(method, *(tuple(axis) for axis in zip(*points, strict=True))))
-    return Figure(
-        f"larger-draft-{task}",
-        f"Acceptance length by size of the draft, {task}",
-        "input, tokens",
-        "tokens per verification pass",
-        tuple(lines),
-        log_x=True,
-        level=1.0,
+        f"{mean_acceptance(large):.3g} against {mean_acceptance(small):.3g}."
     )
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
+from specx.bench.acceptance import acceptance_figure
 from specx.bench.experiments.experiment import Experiment
-from specx.bench.grouping import BASELINE, by, same_output, speed, speedups
+from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
 from specx.bench.lengths import label
 from specx.bench.runs import Run
 from specx.bench.verdicts import fastest, ours_against_others
@@ -42,8 +43,11 @@ def conclude(runs: Sequence[Run]) -> Findings:
         ]
         note = "Medians over documents of medians over repetitions; decoding alone, no prefill."
         tables.append(Table(f"Speed, {task}", COLUMNS, tuple(rows), BASELINE, note))
-        figures += [_speedup_figure(task, of_task), _acceptance_figure(task, of_task)]
-        groups = _lengths(of_task)
+        figures += [
+            _speedup_figure(task, of_task),
+            acceptance_figure(f"acceptance-{task}", f"Acceptance length, {task}", of_task),
+        ]
+        groups = by_length(of_task)
         said = [fastest(groups, BASELINE), *ours_against_others(groups)]
         sentences += [f"{task.capitalize()}: {sentence}" for sentence in said if sentence]
     return Findings(tuple(tables), tuple(figures), tuple(sentences))
@@ -68,7 +72,7 @@ def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
 def _speedup_figure(task: str, runs: Sequence[Run]) -> Figure:
     lines = []
     for method in by(runs, "method"):
-        points = [(length, speedups(group, method)) for length, group in _lengths(runs)]
+        points = [(length, speedups(group, method)) for length, group in by_length(runs)]
         points = [(length, ratios) for length, ratios in points if ratios]
         if points and method != BASELINE:
             lines.append(
@@ -89,27 +93,6 @@ def _speedup_figure(task: str, runs: Sequence[Run]) -> Figure:
         log_x=True,
         level=1.0,
     )
-
-
-def _acceptance_figure(task: str, runs: Sequence[Run]) -> Figure:
-    lines = []
-    for method, own in by(runs, "method").items():
-        points = [(n, mean(run.acceptance_length for run in group)) for n, group in _lengths(own)]
-        if method != BASELINE:
-            lines.append(Series(method, *(tuple(column) for column in zip(*points, strict=True))))
-    return Figure(
-        f"acceptance-{task}",
-        f"Acceptance length, {task}",
-        "input, tokens",
-        "tokens per verification pass",
-        tuple(lines),
-        log_x=True,
-        level=1.0,
-    )
-
-
-def _lengths(runs: Sequence[Run]) -> list[tuple[int, list[Run]]]:
-    return sorted(by(runs, "length").items())
 
 
 EXPERIMENT = Experiment(
