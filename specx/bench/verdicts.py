@@ -1,9 +1,9 @@
 """Which method is the fastest where, in words."""
 
 from collections.abc import Sequence
-from statistics import mean
+from statistics import mean, median
 
-from specx.bench.grouping import by, speed
+from specx.bench.grouping import by, speedups
 from specx.bench.lengths import label
 from specx.bench.runs import Run
 from specx.bench.wording import listing, times, where
@@ -18,11 +18,11 @@ def fastest(groups: Groups, baseline: str) -> str:
     """The fastest method at each length."""
     parts = []
     for length, group in groups:
-        speeds = {name: speed(runs) for name, runs in by(group, "method").items()}
-        best = max(speeds, key=lambda name: speeds[name])
-        if baseline in speeds:
-            ratio = times(speeds[best] / speeds[baseline])
-            parts.append(f"{best} at {label(length)} ({ratio} {baseline})")
+        over = {name: speedups(group, name, baseline) for name in by(group, "method")}
+        known = {name: median(found) for name, found in over.items() if found}
+        if known:
+            best = max(known, key=lambda name: known[name])
+            parts.append(f"{best} at {label(length)} ({times(known[best])} {baseline})")
     return f"the fastest method is {listing(parts)}." if parts else ""
 
 
@@ -47,8 +47,9 @@ def _against(method: str, others: set[str] | None, called: str, groups: Groups) 
         rivals = (methods.keys() if others is None else methods.keys() & others) - {method}
         if method not in methods or not rivals:
             continue
-        best = max(rivals, key=lambda name: speed(methods[name]))
-        ratio = speed(methods[best]) / speed(methods[method])
+        over = {name: median(speedups(group, name, method) or [0.0]) for name in rivals}
+        best = max(over, key=lambda name: over[name])
+        ratio = over[best]
         holds[length] = ratio < 1
         if not holds[length]:
             exceptions.append(
