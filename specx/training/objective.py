@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from specx.training.task import CHOICE, COPY, FIRST_MARKER, Batch
 
@@ -32,20 +33,79 @@ class Judge(nn.Module):
         return errors.sum() / known.sum().clamp(min=1)
 
 
+class Pointer(NamedTuple):
+    """Teaches some heads to look at the place in the document that is copied next.
+
+    A model that copies by following the last words it wrote goes on with another place where these
+    words occur too. That place is known here, so attention itself has a right answer: the heads of
+    key head ``kv_head`` of ``layer`` are to put all of theirs on it.
+    """
+
+    layer: int
+    kv_head: int
+
+    def error(
+        self, model: LlamaForCausalLM, hidden_states: tuple[Tensor, ...], sources: Tensor
+    ) -> Tensor:
+        """Mean over heads and copies of −log of the attention on the source.
+
+        hidden_states [B, L, d] of all layers; sources int64 [B, L]. At most ``LOOKED_AT`` copies
+        of each document, drawn at random.
+        """
+        layer = model.model.layers[self.layer]
+        attention, states = layer.self_attn, layer.input_layernorm(hidden_states[self.layer])
+        count, length, _ = states.shape
+        places = torch.arange(length, device=states.device)
+        # Random order among the copies, everything else behind them.
+        order = torch.where(sources >= 0, torch.rand_like(sources, dtype=torch.float32), -1.0)
+        order[:, 0] = -1.0
+        drawn, copies = order.topk(min(LOOKED_AT, length), dim=1)
+        asking = copies - (drawn >= 0).long()  # the token before looks for what comes next
+        dim, groups = attention.head_dim, attention.num_key_value_groups
+        rows = slice(self.kv_head * groups * dim, (self.kv_head + 1) * groups * dim)
+        key_rows = slice(self.kv_head * dim, (self.kv_head + 1) * dim)
+        queries = nn.functional.linear(
+            states.gather(1, asking[..., None].expand(-1, -1, states.shape[2])),
+            attention.q_proj.weight[rows],
+        )
+        keys = nn.functional.linear(states, attention.k_proj.weight[key_rows])
+        cos, sin = model.model.rotary_emb(states, places[None])
+        keys, _ = apply_rotary_pos_emb(keys[:, None], keys[:, None], cos, sin)
+        queries = queries.view(count, -1, groups, dim).transpose(1, 2)
+        queries = apply_rotary_pos_emb(queries, queries, cos[0][asking], sin[0][asking])[0]
+        scores = (queries @ keys.transpose(2, 3)).float() * attention.scaling
+        scores = scores.masked_fill(places > asking[:, None, :, None], -torch.inf)
+        source = sources.gather(1, copies).clamp(min=0)[:, None, :, None].expand(-1, groups, -1, 1)
+        missed = scores.logsumexp(-1) - scores.gather(3, source)[..., 0]
+        known = (drawn >= 0)[:, None].expand_as(missed)
+        return missed.where(known, 0.0).sum() / known.sum().clamp(min=1)
+
+
+LOOKED_AT = 256
+
+
 class Predictions(NamedTuple):
     """``loss``: the weighted mean; ``guess`` int64 [B, L]: the likeliest token, −1 where none was
-    asked for; ``score_error``: mean squared error of the paragraphs' scores, None without a judge.
+    asked for; ``score_error``: mean squared error of the paragraphs' scores, None without a judge;
+    ``pointing_error``: mean over the pointers, None without one.
     """
 
     loss: Tensor
     guess: Tensor
-    score_error: Tensor | None
+    score_error: Tensor | None = None
+    pointing_error: Tensor | None = None
 
 
-def predict(model: LlamaForCausalLM, batch: Batch, judge: Judge | None = None) -> Predictions:
+def predict(
+    model: LlamaForCausalLM,
+    batch: Batch,
+    judge: Judge | None = None,
+    pointers: tuple[Pointer, ...] = (),
+) -> Predictions:
     """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits."""
+    looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
-        input_ids=batch.tokens, use_cache=False, output_hidden_states=judge is not None
+        input_ids=batch.tokens, use_cache=False, output_hidden_states=looks_inside
     )
     counted = batch.weights > 0
     counted[:, 0] = False
@@ -61,8 +121,15 @@ def predict(model: LlamaForCausalLM, batch: Batch, judge: Judge | None = None) -
     guess = torch.full_like(batch.tokens, -1)
     guess[counted] = logits.argmax(-1)
     loss = (losses * weights).sum() / weights.sum()
-    error = judge(outputs.hidden_states, batch.scores) if judge else None
-    return Predictions(loss, guess, error)
+    inside = outputs.hidden_states
+    with torch.autocast(batch.tokens.device.type, enabled=False):  # rounded scores teach little
+        errors = [pointer.error(model, inside, batch.sources) for pointer in pointers]
+    return Predictions(
+        loss,
+        guess,
+        judge(inside, batch.scores) if judge else None,
+        torch.stack(errors).mean() if errors else None,
+    )
 
 
 def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:

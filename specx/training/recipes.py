@@ -4,12 +4,13 @@ from dataclasses import dataclass, field, replace
 
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
+from specx.training.objective import Pointer
 from specx.training.task import Mixture
 
 
 @dataclass(frozen=True)
 class Phase:
-    """``steps`` optimizer steps on batches of ``tokens`` tokens; each has one of ``lengths``."""
+    """``steps`` optimizer steps of ``tokens`` tokens, all GPUs together, each of a length."""
 
     lengths: tuple[int, ...]
     steps: int
@@ -27,6 +28,7 @@ class Recipe:
     warmup: int = 200
     floor: float = 0.03  # of the learning rate, reached at the last step
     judged_layers: int | None = None  # layers below the judge, None: no judge
+    pointers: tuple[Pointer, ...] = ()
 
     def shortened(self, share: float) -> "Recipe":
         """The same curriculum with a share of the steps, at least one a phase."""
@@ -48,17 +50,6 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
 
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     """Documents of 256 to 24K tokens."""
-    config = _llama(
-        tokenizer,
-        theta=1e6,
-        hidden_size=256,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        intermediate_size=1024,
-        max_position_embeddings=24576,
-    )
     short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
     long = (*middle, 4096, 8192, 16384, 16384, 24576)
     phases = (
@@ -69,7 +60,49 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         Phase(long, 9000),
         Phase((*long, 8192, 16384, 24576, 24576), 4500),
     )
-    return Recipe(config, phases, judged_layers=5)
+    return Recipe(_target_config(tokenizer), phases, judged_layers=5)
+
+
+def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """The target trained on: mostly long documents, in which words and names return with other
+    words behind them, and heads that are shown where they copy from.
+
+    The two layers are those that copied of themselves after the first training.
+    """
+    lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576, 24576)
+    return Recipe(
+        _target_config(tokenizer),
+        (Phase(lengths, 14000, tokens=196608),),
+        Mixture(
+            {
+                "real": 0.25,
+                "names": 0.15,
+                "echoes": 0.35,
+                "random": 0.02,
+                "alphabet": 0.1,
+                "phrases": 0.03,
+                "variants": 0.1,
+            }
+        ),
+        learning_rate=1e-3,
+        floor=0.01,
+        judged_layers=5,
+        pointers=(Pointer(layer=5, kv_head=0), Pointer(layer=6, kv_head=1)),
+    )
+
+
+def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    return _llama(
+        tokenizer,
+        theta=1e6,
+        hidden_size=256,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=1024,
+        max_position_embeddings=24576,
+    )
 
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
@@ -90,4 +123,9 @@ def _draft(tokenizer: PreTrainedTokenizerFast, **shape: int) -> Recipe:
     return Recipe(config, (Phase((512,), 4000), Phase((512, 1024, 1024), 4000)))
 
 
-RECIPES = {"target": target_recipe, "draft": draft_recipe, "draft-large": large_draft_recipe}
+RECIPES = {
+    "target": target_recipe,
+    "target-further": further_target_recipe,
+    "draft": draft_recipe,
+    "draft-large": large_draft_recipe,
+}

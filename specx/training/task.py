@@ -6,6 +6,7 @@ paragraph its marker and its lead sentence, in document order, then ``<end>``. I
 so that nothing of the document can be copied literally.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from torch.utils.data import Dataset
 from specx.documents.control import substitute
 from specx.training.labels import Choice, choose_paragraphs
 from specx.training.pool import Pool
+from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, Text, Texts
 from specx.training.tokenizer import (
     CONTROL,
@@ -39,7 +41,7 @@ TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within 
 # What a token is for, and so how much its prediction counts: the choice of a paragraph is one token
 # in forty, and the words of a document are many and not what the pair is for.
 NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
-WEIGHTS = {True: (0.0, 0.3, 3.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
+WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
 DOCUMENT_SHARE = 0.1  # of the document's tokens are predicted at all: the same gradient, sooner
 
 
@@ -61,9 +63,10 @@ class Mixture:
 
 
 class Batch(NamedTuple):
-    """``tokens`` int64, ``weights`` float32 and ``parts`` int8 (what each token is), all [B, L].
+    """``tokens`` int64, ``weights`` float32, ``parts`` int8 (what each token is), all [B, L].
 
-    ``weights[:, i]`` is the weight of predicting token i. ``scores`` float32 [B, L]: at the token
+    ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L]: the place in
+    the document that a COPY stands for; −1 elsewhere. ``scores`` float32 [B, L]: at the token
     behind a paragraph how good it is to quote, in standard deviations of its document; NaN
     elsewhere. ``targets`` float32 [M, NUM_MARKERS]: what to predict for the M tokens that are a
     CHOICE, in their order. A choice is taught by the scores of all the paragraphs that it is among,
@@ -73,6 +76,7 @@ class Batch(NamedTuple):
     tokens: Tensor
     weights: Tensor
     parts: Tensor
+    sources: Tensor
     scores: Tensor
     targets: Tensor
 
@@ -81,11 +85,12 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A stretch of a document: ids, weights, parts, scores, all [n]."""
+    """A stretch of a document: ids, weights, parts, sources, scores, all [n]."""
 
     ids: np.ndarray
     weights: np.ndarray
     parts: np.ndarray
+    sources: np.ndarray
     scores: np.ndarray
 
     @classmethod
@@ -99,9 +104,9 @@ class Piece(NamedTuple):
 class DigestTask(Dataset[Batch]):
     """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
-    L of an item is one of ``lengths``, drawn anew for each batch: a model that sees one length at a
-    time forgets to copy at the others. B fills ``tokens`` a batch, and is at least 4. Documents
-    fill between half and all of L.
+    L of an item is one of ``lengths``, drawn anew for each step: a model that sees one length at a
+    time forgets to copy at the others. A step has ``tokens`` tokens, at least 4 documents, of which
+    the members of a ``team`` draw one part each. Documents fill between half and all of L.
     """
 
     def __init__(
@@ -112,19 +117,23 @@ class DigestTask(Dataset[Batch]):
         steps: range,
         seed: int,
         mixture: Mixture | None = None,
+        team: Team | None = None,
     ) -> None:
         self.pool, self.lengths, self.tokens, self.steps = pool, lengths, tokens, steps
         self.seed = seed
         self.mixture = mixture or Mixture()
+        self.team = team or Team()
         self._texts = Texts(pool)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, index: int) -> Batch:
-        rng = np.random.default_rng((self.seed, self.steps[index]))
-        length = int(rng.choice(self.lengths))
-        count = max(4, self.tokens // length)
+        step, team = self.steps[index], self.team
+        # Of one length in the whole team, so that nobody waits.
+        length = int(np.random.default_rng((self.seed, step)).choice(self.lengths))
+        rng = np.random.default_rng((self.seed, step, team.rank))
+        count = math.ceil(max(4, self.tokens // length) / team.size)
         rows, targets = [], []
         for _ in range(count):
             drawn, choices = self.document(rng, int(length * rng.uniform(0.5, 1)))
@@ -163,9 +172,9 @@ class DigestTask(Dataset[Batch]):
 
 
 def _draw_sentences(rng: np.random.Generator, length: int) -> int:
-    """How many sentences to ask for: 4 to 64, rather many than few, which is more to learn from."""
+    """How many sentences to ask for: 4 to 64, as often 4 to 8 as 8 to 16 and 16 to 32."""
     most = np.log2(np.clip(length / 128, 5, len(LENGTHS) + 0.9))
-    return int(2 ** (2 + (most - 2) * np.sqrt(rng.random())))
+    return int(2 ** (2 + (most - 2) * rng.random()))
 
 
 def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: bool) -> Piece:
@@ -174,13 +183,14 @@ def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: boo
     parts = np.full(len(ids), rest_part, dtype=np.int8)
     parts[0] = part
     weights = np.array(WEIGHTS[natural], dtype=np.float32)[parts]
-    return Piece(ids, weights, parts, np.full(len(ids), np.nan, dtype=np.float32))
+    nowhere = np.full(len(ids), -1, dtype=np.int64)
+    return Piece(ids, weights, parts, nowhere, np.full(len(ids), np.nan, dtype=np.float32))
 
 
 def _padding(size: int) -> Piece:
     parts = np.full(size, NOTHING, dtype=np.int8)
-    nan = np.full(size, np.nan, dtype=np.float32)
-    return Piece(np.full(size, _ID[PAD]), np.zeros(size, dtype=np.float32), parts, nan)
+    nowhere, nan = np.full(size, -1), np.full(size, np.nan, dtype=np.float32)
+    return Piece(np.full(size, _ID[PAD]), np.zeros(size, dtype=np.float32), parts, nowhere, nan)
 
 
 def _body(text: Text, scores: np.ndarray, first: int) -> Piece:
@@ -199,11 +209,15 @@ def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece
     request = np.array([_FIRST_LENGTH + len(choice.chosen) - 1])
     task = _ID[CONTROL if control else SUMMARY]
     pieces = [_piece(task, request, NOTHING, NOTHING, text.natural)]
+    markers = np.cumsum([0, *(len(paragraph) + 1 for paragraph in text.paragraphs)])
     for index in choice.chosen:
         lead = text.paragraphs[index][: text.leads[index]]
+        source = markers[index] + 1 + np.arange(len(lead))
         if control:
             lead = substitute(lead, FIRST_TEXT)
-        pieces.append(_piece(FIRST_MARKER + first + int(index), lead, CHOICE, COPY, text.natural))
+        piece = _piece(FIRST_MARKER + first + int(index), lead, CHOICE, COPY, text.natural)
+        piece.sources[1:] = source
+        pieces.append(piece)
     return [*pieces, _piece(_ID[END], np.zeros(0, dtype=np.int64), FINISH, FINISH, text.natural)]
 
 

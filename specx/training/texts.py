@@ -6,6 +6,8 @@ repeat on purpose:
 
 ``real``      consecutive paragraphs of a file
 ``names``     the same, with invented names that return throughout, as the names of a report do
+``echoes``    the same, with pieces of its sentences put into many others, as a report repeats the
+              names of offices and its own turns of phrase: what follows differs each time
 ``random``    random tokens: only the place itself says what comes next
 ``alphabet``  random tokens out of a few: every short sequence occurs many times, so that only the
               marker and the words before together say where one is
@@ -43,7 +45,10 @@ class Texts:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._beginnings = np.flatnonzero(pool.first)
+        self._beginnings = np.union1d(np.flatnonzero(pool.first), [0])
+        borders = np.append(self._beginnings, len(pool))
+        ends = np.repeat(borders[1:], np.diff(borders))
+        self._left = pool.starts[ends] - pool.starts[:-1]  # tokens to the end of the record
         self._common = np.flatnonzero(pool.idf < np.quantile(pool.idf[FIRST_TEXT:], 0.5))
 
     def draw(self, sort: str, rng: np.random.Generator, room: int) -> Text:
@@ -54,7 +59,7 @@ class Texts:
         pool = self._pool
         paragraphs: list[np.ndarray] = []
         leads: list[int] = []
-        index = int(rng.choice(self._beginnings) if rng.random() < 0.5 else rng.integers(len(pool)))
+        index = self._begin(rng, room)
         # Lists and notes have many paragraphs of one sentence or less.
         shortened = rng.random() < 0.2
         while room > 0 and len(paragraphs) < NUM_MARKERS:
@@ -68,19 +73,54 @@ class Texts:
             index += 1
         return Text(paragraphs, leads, natural=True)
 
+    def _begin(self, rng: np.random.Generator, room: int) -> int:
+        """Where a document begins: half of them stay within one record, if one is long enough."""
+        places = self._beginnings
+        if rng.random() < 0.5:
+            long_enough = np.flatnonzero(self._left >= room)
+            places = long_enough if len(long_enough) else places
+        return int(rng.choice(places))
+
     def names(self, rng: np.random.Generator, room: int) -> Text:
-        """Some words of the document become names of 2 to 4 random tokens."""
+        """Some words of the document become names of 2 to 6 random tokens."""
         text = self.real(rng, int(room * 0.8))
         words, counts = np.unique(np.concatenate(text.paragraphs), return_counts=True)
         words = words[(counts > 1) & (self._pool.idf[words] > 2)]
-        words = rng.choice(words, size=min(len(words), int(rng.integers(5, 40))), replace=False)
+        words = rng.choice(words, size=min(len(words), int(rng.integers(5, 80))), replace=False)
         high = len(self._pool.idf)
-        names = {int(w): rng.integers(FIRST_TEXT, high, size=rng.integers(2, 5)) for w in words}
+        names = {int(w): rng.integers(FIRST_TEXT, high, size=rng.integers(2, 7)) for w in words}
         paragraphs, leads = [], []
         for paragraph, lead in zip(text.paragraphs, text.leads, strict=True):
             pieces = [names.get(token, (token,)) for token in paragraph.tolist()]
             leads.append(min(sum(map(len, pieces[:lead])), MAX_LEAD))
             paragraphs.append(np.array([i for piece in pieces for i in piece], dtype=np.int64))
+        return Text(paragraphs, leads, natural=True)
+
+    def echoes(self, rng: np.random.Generator, room: int) -> Text:
+        """1 to 24 pieces of 2 to 16 tokens of the document's leads, put into other paragraphs too.
+
+        A paragraph gets up to two of them on average, most of them in its lead: at its beginning or
+        anywhere, where they do most harm to a model that follows the last words it wrote.
+        """
+        text = self.real(rng, int(room * 0.7))
+        pieces = []
+        for index in rng.integers(len(text.leads), size=int(rng.integers(1, 25))):
+            lead = text.paragraphs[index][: text.leads[index]]
+            size = min(len(lead), int(rng.integers(2, 17)))
+            at = int(rng.integers(len(lead) - size + 1))
+            pieces.append(lead[at : at + size])
+        rate = rng.uniform(0.2, 2)
+        paragraphs, leads = [], []
+        for paragraph, lead in zip(text.paragraphs, text.leads, strict=True):
+            for _ in range(rng.poisson(rate)):
+                piece = pieces[int(rng.integers(len(pieces)))]
+                inside = lead if rng.random() < 0.8 else len(paragraph)
+                at = 0 if rng.random() < 0.3 else int(rng.integers(inside + 1))
+                paragraph = np.concatenate([paragraph[:at], piece, paragraph[at:]])
+                if at <= lead:
+                    lead = min(lead + len(piece), MAX_LEAD)
+            paragraphs.append(paragraph)
+            leads.append(lead)
         return Text(paragraphs, leads, natural=True)
 
     def random(self, rng: np.random.Generator, room: int) -> Text:
@@ -142,6 +182,7 @@ class Texts:
 SORTS: dict[str, Callable[[Texts, np.random.Generator, int], Text]] = {
     "real": Texts.real,
     "names": Texts.names,
+    "echoes": Texts.echoes,
     "random": Texts.random,
     "alphabet": Texts.alphabet,
     "phrases": Texts.phrases,

@@ -1,8 +1,9 @@
 """Train one half of the embedded pair.
 
 ``python -m specx.training.train target --pool pool.npz --tokenizer DIR --out DIR`` runs the whole
-curriculum on one GPU in minutes; ``--share 0.001`` runs a few steps of it on any CPU. A run is a
-function of its seed and arguments; ``--resume`` continues from the checkpoint in ``--out``.
+curriculum on one GPU; under ``torchrun --nproc-per-node N`` N of them share each step. ``--share
+0.001`` runs a few steps of it on any CPU. A run is a function of its seed, its arguments and N;
+``--resume`` continues from the checkpoint in ``--out``.
 """
 
 import argparse
@@ -22,9 +23,10 @@ from specx.training.objective import Judge, Predictions, figures, predict
 from specx.training.pool import Pool
 from specx.training.recipes import RECIPES, Phase, Recipe
 from specx.training.task import Batch, DigestTask, Mixture
+from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT
 
-JUDGED = 0.2  # weight of the judge's error beside the loss of the tokens
+JUDGED, POINTED = 0.3, 0.1  # weights of these errors beside the loss of the tokens
 
 
 def mirror_embeddings(weight: Tensor) -> None:
@@ -43,14 +45,16 @@ def mirror_embeddings(weight: Tensor) -> None:
 EVALUATED = {
     "real": Mixture({"real": 1.0}, control=0),
     "names": Mixture({"names": 1.0}, control=0),
+    "echoes": Mixture({"echoes": 1.0}, control=0),
     "alphabet": Mixture({"alphabet": 1.0}, control=0),
     "variants": Mixture({"variants": 1.0}, control=0),
     "control": Mixture({"real": 1.0}, control=1),
 }
 
 
-def _judged(error: Tensor | None) -> dict[str, float]:
-    return {} if error is None else {"score_error": round(float(error.detach()), 3)}
+def _errors(made: Predictions) -> dict[str, float]:
+    errors = {"score_error": made.score_error, "pointing_error": made.pointing_error}
+    return {k: round(float(e.detach()), 4) for k, e in errors.items() if e is not None}
 
 
 def _optimizers(
@@ -70,10 +74,17 @@ class Trainer:
     """One run of a recipe: model, optimizer, position in the curriculum."""
 
     def __init__(
-        self, recipe: Recipe, pool: Pool, out: Path, device: torch.device, seed: int
+        self,
+        recipe: Recipe,
+        pool: Pool,
+        out: Path,
+        device: torch.device,
+        seed: int,
+        team: Team | None = None,
     ) -> None:
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # the same weights everywhere in the team
         self.recipe, self.out, self.device, self.seed = recipe, out, device, seed
+        self.team = team or Team()
         self.pool = pool
         self.model = LlamaForCausalLM(recipe.config)
         mirror_embeddings(self.model.model.embed_tokens.weight)
@@ -95,6 +106,8 @@ class Trainer:
 
     def save(self) -> None:
         """Weights in bfloat16 in the hub's layout, and a checkpoint to resume from."""
+        if not self.team.leads:
+            return
         self.out.mkdir(parents=True, exist_ok=True)
         state = {
             "model": self.model.state_dict(),
@@ -106,6 +119,11 @@ class Trainer:
         small = LlamaForCausalLM(self.recipe.config)
         small.load_state_dict({k: v.float().cpu() for k, v in self.model.state_dict().items()})
         small.to(torch.bfloat16).save_pretrained(self.out / "model", max_shard_size="15MB")
+
+    def start_from(self, weights: Path) -> None:
+        """Begin with the weights of a model in the hub's layout instead of random ones."""
+        ready = LlamaForCausalLM.from_pretrained(weights, dtype=torch.float32)
+        self.model.load_state_dict(ready.state_dict())
 
     def resume(self) -> None:
         state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
@@ -144,19 +162,23 @@ class Trainer:
                 self._log(
                     phase,
                     loss=round(float(made.loss), 5),
-                    **_judged(made.score_error),
+                    **_errors(made),
                     **figures(batch, made.guess),
                     tokens_per_second=round(tokens_done / elapsed),
                 )
-            if time.perf_counter() > deadline:
+            # To ask the others makes everybody wait, so a team does it seldom.
+            asks = self.team.size == 1 or self.step % 100 == 0
+            if asks and self.team.any(time.perf_counter() > deadline, self.device):
                 return
+        if not self.team.leads:
+            return
         for length in sorted(set(phase.lengths)):
             self._log(phase, held_out_at=length, **self.evaluate(length))
 
     def _batches(self, phase: Phase, steps: range) -> Iterator[Batch]:
         mixture = self.recipe.mixture
         task = DigestTask(
-            self.pool.training, phase.lengths, phase.tokens, steps, self.seed, mixture
+            self.pool.training, phase.lengths, phase.tokens, steps, self.seed, mixture, self.team
         )
         cuda = self.device.type == "cuda"
         loader = DataLoader(
@@ -168,15 +190,23 @@ class Trainer:
         for batch in loader:
             yield Batch(*batch).to(self.device)
 
+    def _judge_parameters(self) -> list[nn.Parameter]:
+        return list(self.judge.parameters()) if self.judge else []
+
     def _update(self, batch: Batch, total: int) -> Predictions:
         recipe = self.recipe
         progress = self.step / total
         shape = recipe.floor + (1 - recipe.floor) * 0.5 * (1 + math.cos(math.pi * progress))
         rate = recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
         with torch.autocast(self.device.type, torch.bfloat16):
-            made = predict(self.model, batch, self.judge)
-        loss = made.loss if made.score_error is None else made.loss + JUDGED * made.score_error
+            made = predict(self.model, batch, self.judge, recipe.pointers)
+        loss = made.loss
+        if made.score_error is not None:
+            loss = loss + JUDGED * made.score_error
+        if made.pointing_error is not None:
+            loss = loss + POINTED * made.pointing_error
         loss.backward()
+        self.team.average_gradients([*self.model.parameters(), *self._judge_parameters()])
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -184,7 +214,7 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        return Predictions(made.loss.detach(), made.guess, made.score_error)
+        return made._replace(loss=made.loss.detach())
 
     @torch.no_grad()
     def evaluate(self, length: int) -> dict[str, dict[str, float | None]]:
@@ -200,6 +230,8 @@ class Trainer:
         return found
 
     def _log(self, phase: Phase, **figures: object) -> None:
+        if not self.team.leads:
+            return
         line = json.dumps(
             {"step": self.step, "longest": max(phase.lengths), **figures}, allow_nan=False
         )
@@ -218,23 +250,24 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="share of the steps to run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, to resume")
+    parser.add_argument("--start", type=Path, help="begin with the weights of this model")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     arguments = parser.parse_args()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.tokenizer)
     recipe = RECIPES[arguments.role](tokenizer).shortened(arguments.share)
+    team = Team.join()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trainer = Trainer(recipe, Pool.load(arguments.pool), arguments.out, device, arguments.seed)
+    pool = Pool.load(arguments.pool)
+    trainer = Trainer(recipe, pool, arguments.out, device, arguments.seed, team)
     if arguments.resume and trainer.checkpoint.exists():
         trainer.resume()
-    print(
-        json.dumps(
-            {
-                "parameters": trainer.model.num_parameters(),
-                "phases": [asdict(p) for p in recipe.phases],
-            }
-        )
-    )
+    elif arguments.start:
+        trainer.start_from(arguments.start)
+    if team.leads:
+        about = {"parameters": trainer.model.num_parameters(), "processes": team.size}
+        print(json.dumps(about | {"phases": [asdict(phase) for phase in recipe.phases]}))
     trainer.run(arguments.minutes)
+    team.leave()
 
 
 if __name__ == "__main__":

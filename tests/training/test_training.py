@@ -3,6 +3,10 @@
 import gzip
 import itertools
 import json
+import os
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +18,15 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from specx.documents.generated import generate_report
 from specx.training.corpus import collect, is_prose, read_corpus
 from specx.training.labels import MAX_LEAD
-from specx.training.objective import figures, predict
+from specx.training.objective import Pointer, figures, predict
 from specx.training.pool import Pool, encode_pool
-from specx.training.recipes import Phase, Recipe, draft_recipe, target_recipe
+from specx.training.recipes import (
+    Phase,
+    Recipe,
+    draft_recipe,
+    further_target_recipe,
+    target_recipe,
+)
 from specx.training.task import (
     CHOICE,
     COPY,
@@ -26,6 +36,7 @@ from specx.training.task import (
     DigestTask,
     Mixture,
 )
+from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Texts
 from specx.training.tokenizer import NUM_MARKERS, VOCABULARY, train_tokenizer
 from specx.training.train import Trainer, mirror_embeddings
@@ -150,8 +161,32 @@ def test_digests_copy_their_paragraphs(
                 quote = [token ^ 1 for token in quote] if control else quote
                 sentence = ",".join(map(str, [text[start], *quote]))
                 assert sentence in body, "a quoted sentence stands behind its marker"
+        copies = batch.sources >= 0
+        assert torch.equal(copies, batch.parts == COPY)
+        read = batch.tokens.gather(1, batch.sources.clamp(min=0))
+        assert torch.equal(read[copies] ^ control, batch.tokens[copies])
         copied += int((batch.parts == COPY).sum())
     assert copied > 400
+
+
+def _commonest(leads: list[np.ndarray], n: int) -> float:
+    """Share of the leads that have the n-gram which most of them have."""
+    counts = Counter(
+        gram
+        for tokens in (lead.tolist() for lead in leads)
+        for gram in {tuple(tokens[i : i + n]) for i in range(len(tokens) - n)}
+    )
+    return counts.most_common(1)[0][1] / len(leads)
+
+
+def test_echoes_return_in_other_leads(pool: Pool) -> None:
+    texts = Texts(pool)
+    share = {}
+    for sort in ("real", "echoes"):
+        drawn = [texts.draw(sort, np.random.default_rng(seed), 4000) for seed in range(12)]
+        leads = [[p[:n] for p, n in zip(t.paragraphs, t.leads, strict=True)] for t in drawn]
+        share[sort] = np.mean([_commonest(each, 4) for each in leads])
+    assert share["echoes"] > 1.4 * share["real"]
 
 
 def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> None:
@@ -198,6 +233,20 @@ def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
     assert not torch.equal(batch(1, 3)[:, :200], batch(1, 4)[:, :200])
 
 
+def test_a_team_divides_a_step(pool: Pool) -> None:
+    """Documents of one length, as many as one process would draw, and all of them different."""
+
+    def batches(size: int) -> list[torch.Tensor]:
+        return [
+            DigestTask(pool, (256, 512), 8192, range(3), 1, team=Team(rank, size))[2].tokens
+            for rank in range(size)
+        ]
+
+    (alone,), parts = batches(1), batches(4)
+    assert torch.cat(parts).shape == alone.shape
+    assert len(torch.cat(parts).unique(dim=0)) == len(alone)
+
+
 def _recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     recipe = draft_recipe(tokenizer)
     phases = (Phase((128,), 2, tokens=1024), Phase((128, 256), 2, tokens=1024))
@@ -227,9 +276,25 @@ def test_training_learns_saves_and_resumes(
     assert saved.config.vocab_size == len(tokenizer)
 
 
+def test_two_processes_train_one_model(folder: Path, tmp_path: Path) -> None:
+    """Both draw their own documents; what is saved is the leader's, and the others have it too."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(Path(__file__).parent / "team_of_two.py")]
+    command += [str(folder), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)["model"]
+    assert first["step"] == second["step"] == 4
+    assert first["drawn"] != second["drawn"]
+    for name, value in first["model"].items():
+        assert torch.equal(value, second["model"][name])
+        assert torch.equal(value, saved[name])
+
+
 def test_recipes_are_the_shipped_shapes(tokenizer: PreTrainedTokenizerFast) -> None:
     target, draft = target_recipe(tokenizer), draft_recipe(tokenizer)
     assert max(max(p.lengths) for p in target.phases) == target.config.max_position_embeddings
+    assert further_target_recipe(tokenizer).config.to_dict() == target.config.to_dict()
     assert max(max(p.lengths) for p in draft.phases) == 1024
     assert target.shortened(0.001).phases[0].steps == 1
 
@@ -252,7 +317,8 @@ def test_figures_count_tokens_sentences_and_choices() -> None:
     # Scores 2, 1 and 0 in a section of three: what is taken for the best is the middle one.
     targets = torch.zeros(3, NUM_MARKERS)
     targets[:, 1:4] = torch.tensor([2.0, 1.0, 0.0]).softmax(0)
-    batch = Batch(tokens, torch.ones(2, 6), parts.to(torch.int8), torch.zeros(2, 6), targets)
+    nowhere, scores = torch.full((2, 6), -1), torch.zeros(2, 6)
+    batch = Batch(tokens, torch.ones(2, 6), parts.to(torch.int8), nowhere, scores, targets)
     expected = {"copied": 0.8, "whole": 0.6667, "choice": 0.6667, "gain": 0.6667}
     assert figures(batch, guess) == expected
     batch.targets[:] = 1 / NUM_MARKERS  # nothing to choose
@@ -264,7 +330,7 @@ def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTok
     model = LlamaForCausalLM(draft_recipe(tokenizer).config).double()
     batch = DigestTask(pool, (256,), 1024, range(1), seed=3)[0]
     with torch.no_grad():
-        loss, guess, _ = predict(model, batch)
+        loss, guess, *_ = predict(model, batch)
     logprobs = model(input_ids=batch.tokens).logits.detach().float().log_softmax(-1)
     total = weight = 0.0
     choices = iter(batch.targets)
@@ -282,3 +348,53 @@ def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTok
             total, weight = total + each * float(term), weight + each
             assert guess[row, at] == found.argmax()
     assert float(loss) == pytest.approx(total / weight, rel=1e-5)
+
+
+def test_pointers_measure_the_attention_on_the_source(
+    pool: Pool, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """All copies of a batch of short documents, against the attention that transformers reports."""
+    torch.manual_seed(0)
+    config = target_recipe(tokenizer).config
+    config.num_hidden_layers = 3
+    model = LlamaForCausalLM._from_config(config, attn_implementation="eager")
+    batch = DigestTask(pool, (256,), 1024, range(1), seed=3)[0]
+    assert int((batch.sources >= 0).sum(1).max()) <= 256, "a pointer looks at all copies"
+    with torch.no_grad():
+        outputs = model(input_ids=batch.tokens, output_attentions=True, output_hidden_states=True)
+        for layer, kv_head in ((1, 0), (2, 1)):
+            pointer = Pointer(layer, kv_head)
+            error = pointer.error(model, outputs.hidden_states, batch.sources)
+            groups = config.num_attention_heads // config.num_key_value_heads
+            heads = outputs.attentions[layer][:, kv_head * groups : (kv_head + 1) * groups]
+            document, at = torch.nonzero(batch.sources >= 0, as_tuple=True)
+            share = heads[document, :, at - 1, batch.sources[document, at]]
+            torch.testing.assert_close(error, -share.log().mean(), rtol=1e-5, atol=1e-5)
+
+
+def test_pointing_can_be_learned(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(draft_recipe(tokenizer).config)
+    batch = DigestTask(pool, (128,), 1024, range(1), seed=8)[0]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    errors = []
+    for _ in range(20):
+        made = predict(model, batch, pointers=(Pointer(layer=1, kv_head=2),))
+        assert made.pointing_error is not None
+        made.pointing_error.backward()
+        errors.append(made.pointing_error.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    assert errors[-1] < 0.5 * errors[0]
+
+
+def test_training_starts_from_other_weights(
+    pool: Pool, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    cpu = torch.device("cpu")
+    one = Trainer(_recipe(tokenizer), pool, tmp_path / "one", cpu, seed=1)
+    one.save()
+    other = Trainer(_recipe(tokenizer), pool, tmp_path / "other", cpu, seed=2)
+    other.start_from(tmp_path / "one" / "model")
+    for name, value in one.model.state_dict().items():
+        assert torch.equal(other.model.state_dict()[name], value.bfloat16().float())

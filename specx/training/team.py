@@ -1,0 +1,57 @@
+"""Several processes, one a GPU, that train one model together; alone without ``torchrun``."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process is number ``rank`` of ``size``."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls) -> "Team":
+        """The team that ``torchrun`` announces in the environment, else a team of one."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return cls()
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        return cls(dist.get_rank(), size)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and figures."""
+        return self.rank == 0
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its mean over the team, in one transfer."""
+        if self.size == 1:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.size
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def any(self, here: bool, device: torch.device) -> bool:
+        """Whether it holds in any of the processes; all of them must ask at the same time."""
+        if self.size == 1:
+            return here
+        flag: Tensor = torch.tensor(float(here), device=device)
+        dist.all_reduce(flag)
+        return bool(flag > 0)
+
+    def leave(self) -> None:
+        if self.size > 1:
+            dist.destroy_process_group()
