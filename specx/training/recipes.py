@@ -69,10 +69,10 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
     The two layers are those that copied of themselves after the first training.
     """
-    lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576, 24576)
+    lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(
         _target_config(tokenizer),
-        (Phase(lengths, 14000, tokens=196608),),
+        (Phase((*lengths, 8192), 7000, tokens=196608), Phase(lengths, 7000, tokens=196608)),
         Mixture(
             {
                 "real": 0.25,
