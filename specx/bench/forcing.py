@@ -84,7 +84,7 @@ def force(
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
     assert isinstance(drafter, ModelDrafter)
-    target = Target(pair.target, pair.target_allowed, longest + MAX_ROWS, drafter.watch)
+    target = Target(pair.target, longest + MAX_ROWS, drafter.watch)
     if setting.read is not None:
         target.restore(setting.read)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))

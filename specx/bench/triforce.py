@@ -21,6 +21,7 @@ from specx.decoding.forward import cache_shape
 from specx.decoding.memory import Streaming
 from specx.decoding.methods import Pair, watched_layer
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.sampling import most_probable
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.errors import UsageError
@@ -42,6 +43,7 @@ class TriForce(Drafter):
         self._small = small_draft(pair, profile, max_tokens)
         device = pair.target.device
         self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
+        self._forbidden = ~pair.target_allowed
         self._mark = torch.zeros(2, dtype=torch.int64, device=device)
         self._places = torch.arange(self.levels + 1, device=device)
 
@@ -51,7 +53,7 @@ class TriForce(Drafter):
         settings, most = self.settings, self.levels + 1
         capacity = settings.chunk * settings.top_k + EVERY * most  # drafts are never longer
         self._excerpt = Excerpt(target.cache, cache_shape(target.model), capacity, most)
-        self._middle = Target(target.model, self.pair.target_allowed, 0, watch=None)
+        self._middle = Target(target.model, 0, watch=None)
         self._middle.cache = self._excerpt
         self.retrieve(target)
 
@@ -90,7 +92,7 @@ class TriForce(Drafter):
         tree = small.grow(last)
         if first:  # it has read what is text; all that follows are drafts
             self._mark.copy_(small.cache.mark())
-        path = accept(tree, self._middle.score(tree).argmax(-1))
+        path = accept(tree, most_probable(self._middle.score(tree), self._forbidden))
         self._middle.keep(path)
         small.commit(path)
         return path

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specx.attention import fused
 from specx.decoding.tree import TokenTree, doublings
 
 
@@ -29,7 +30,12 @@ class Path:
     @property
     def last(self) -> Tensor:
         """The token at the end of the path: int64 [1]."""
-        return self.tokens.index_select(0, self.count[None] - 1)
+        return self.tokens[-1:]
+
+    @property
+    def last_row(self) -> Tensor:
+        """The row of the tree that chose it: int64 [1]."""
+        return self.rows[-1:]
 
 
 def accept(tree: TokenTree, choices: Tensor) -> Path:
@@ -40,6 +46,10 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     as the target's for any tree, however its children were found (SpecExtend keeps this rule for
     OPT-Tree; recursive rejection sampling would be biased for deterministic children).
     """
+    if fused.serves(choices):
+        from specx.decoding import triton_verify
+
+        return triton_verify.accept(tree, choices)
     rows = torch.arange(len(tree.tokens), device=choices.device)
     matches = tree.valid & (tree.tokens == choices[tree.parents])
     # Only ways of matches lead up to the root: any other row leads nowhere but to itself.

@@ -73,14 +73,14 @@ def decode_with(
     limit = min(profile.output_limit, room)
     longest = len(prompt) + limit
     drafter = make(longest + AHEAD)
-    target = Target(pair.target, pair.target_allowed, longest + AHEAD + MAX_ROWS, drafter.watch)
+    target = Target(pair.target, longest + AHEAD + MAX_ROWS, drafter.watch)
     if read is not None:
         target.restore(read)
     device = pair.target.device
     state = DecodingState(
         target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
-        sampler=Sampler(profile.generation, device, limit + AHEAD),
+        sampler=Sampler(profile.generation, pair.target_allowed, limit + AHEAD),
         watch=watch or Stopwatch(device),
         run=runner(device, graphs=profile.graphs),
         root=torch.zeros(1, dtype=torch.int64, device=device),
@@ -94,7 +94,7 @@ def decode_with(
 def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
     """The target's keys and values [layers, 2, Hkv, L - 1, D] of all of a prompt of L tokens but
     the last: many methods can start from them."""
-    target = Target(pair.target, pair.target_allowed, len(prompt), watch=None)
+    target = Target(pair.target, len(prompt), watch=None)
     ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids):
         pass

@@ -9,6 +9,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from specx.attention import fused
 from specx.profile import GenerationSettings
 
 
@@ -17,27 +18,42 @@ class Sampler:
 
     The number that decides position i of the output is the i-th of one seeded stream, whatever
     tree position i is reached by. Speculative and plain decoding therefore not only have the same
-    distribution: with the same seed they write the same text. ``limit``: tokens of the output, and
-    as many more as trees may reach beyond it.
+    distribution: with the same seed they write the same text. ``allowed``: bool [V]; ids outside
+    the tokenizer never win, and checkpoints pad their vocabulary. ``limit``: tokens of the output,
+    and as many more as trees may reach beyond it.
     """
 
-    def __init__(self, settings: GenerationSettings, device: torch.device, limit: int) -> None:
+    def __init__(self, settings: GenerationSettings, allowed: Tensor, limit: int) -> None:
         self.greedy = settings.temperature == 0
+        self._forbidden = ~allowed
         self._warpers = _warpers(settings)
         generator = torch.Generator().manual_seed(settings.seed)
         stream = torch.rand(limit, generator=generator, dtype=torch.float64)
-        self._uniform = stream.to(device)
+        self._uniform = stream.to(allowed.device)
 
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
         """logits [T, V]; positions int64 [T], place in the output that each row decides -> [T]."""
         if self.greedy:
-            return logits.argmax(-1)
-        probabilities = self._warpers(None, logits.float()).softmax(-1).double()
+            return most_probable(logits, self._forbidden)
+        logits = logits.float().masked_fill(self._forbidden, -torch.inf)
+        probabilities = self._warpers(None, logits).softmax(-1).double()
         # Inverse transform sampling, one number a position. The cumulated sum is in float64: a
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
         cumulated = probabilities.cumsum(-1)
         goal = self._uniform[positions][:, None] * cumulated[:, -1:]
         return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
+
+
+def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """The best id of each row that is not forbidden, the lowest of equal ones: int64 [T].
+
+    logits [T, V]; forbidden bool [V].
+    """
+    if fused.serves(logits):
+        from specx.decoding import triton_verify
+
+        return triton_verify.most_probable(logits, forbidden)
+    return logits.masked_fill(forbidden, -torch.inf).argmax(-1)
 
 
 def _warpers(settings: GenerationSettings) -> LogitsProcessorList:

@@ -21,15 +21,12 @@ class Target:
     ``watch``: the layer whose queries are kept for retrieval, or None.
     """
 
-    def __init__(
-        self, model: LoadedModel, allowed: Tensor, capacity: int, watch: int | None
-    ) -> None:
+    def __init__(self, model: LoadedModel, capacity: int, watch: int | None) -> None:
         self.model = model
         self.cache = PreallocatedCache(cache_shape(model), capacity)
         if "tree" in model.masked:  # there, what nobody has written has a weight of 0, NaN or not
             self.cache.storage.zero_()
         self.watch = watch
-        self._forbidden = ~allowed
         self._last: Tensor | None = None  # row of the watched queries that asked last, int64 [1]
         self._watched: Watched | None = None
         if watch is not None:
@@ -63,7 +60,7 @@ class Target:
             keys = self.cache.keys_of(self._watched.layer)[:, : len(prompt)]
             scores = scaled_scores(self._query(), keys, self._scaling())
             self._watched.lse.index_copy_(1, self._last, scores.logsumexp(-1)[:, None].float())
-        yield self._mask(logits)
+        yield logits
 
     def restore(self, rows: Tensor) -> None:
         """Take the first tokens of the prompt as read: their keys and values
@@ -84,8 +81,7 @@ class Target:
             watched=self._watched,
         )
         positions = self.cache.next_position + tree.depths
-        logits = forward(self.model, tree.tokens, positions, self.cache, call)
-        return self._mask(logits)
+        return forward(self.model, tree.tokens, positions, self.cache, call)
 
     def keep(self, path: Path) -> None:
         """Commit the accepted rows of the tree that was scored last; drop the others."""
@@ -93,7 +89,7 @@ class Target:
             self.cache.keep(path.rows)
         self.cache.commit(path.count)
         if self._last is not None:
-            self._last.copy_(path.rows[path.count[None] - 1])
+            self._last.copy_(path.last_row)
 
     def stop_watching(self) -> None:
         """Nobody will ask for attention any more."""
@@ -119,7 +115,3 @@ class Target:
         layers = self.model.model.get_decoder().layers
         scaling: float = layers[self.watch].self_attn.scaling
         return scaling
-
-    def _mask(self, logits: Tensor) -> Tensor:
-        """Ids outside the tokenizer never win: checkpoints pad their vocabulary."""
-        return logits.masked_fill_(self._forbidden, -torch.inf)

@@ -127,7 +127,7 @@ def _keep_groups(
         group = start + tl.arange(0, TILE)
         ids = (first + group)[:, None] * GROUP + in_group
         is_id = (ids < vocabulary) & (group < part_groups)[:, None]
-        logits = _allowed(logits_ptr + ids, forbidden_ptr + ids, is_id)
+        logits = allowed_logits(logits_ptr + ids, forbidden_ptr + ids, is_id)
         best = tl.max(logits, 1)
         tl.store(maxima_ptr + group, best, mask=group < part_groups)
         best = tl.maximum(highest, best)
@@ -186,7 +186,7 @@ def _pick(
     group = tl.load(kept_group_ptr + slot, mask=is_node & (row < parents), other=0)
     ids = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     is_id = (is_node & (row < parents))[:, None] & (ids < vocabulary)
-    logits = _allowed(
+    logits = allowed_logits(
         logits_ptr + row.to(tl.int64)[:, None] * row_stride + ids, forbidden_ptr + ids, is_id
     )
     lse = _row_lse(lse_ptr, row, row < parents, PARTS)
@@ -265,7 +265,7 @@ def _pick_nodes(
 
 
 @triton.jit
-def _allowed(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.tensor) -> tl.tensor:
+def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.tensor) -> tl.tensor:
     """float32 logits, −inf where forbidden."""
     logits = tl.load(logits_ptr, mask=mask, other=float("-inf")).to(tl.float32)
     forbidden = tl.load(forbidden_ptr, mask=mask, other=1)

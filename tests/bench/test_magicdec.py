@@ -9,7 +9,7 @@ from specx.bench.methods import METHODS
 from specx.decoding.accept import Path
 from specx.decoding.target import PREFILL_CHUNK, Target
 from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
-from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import SURE
 from tests.decoding.test_tree import paths_of
 from tests.tiny import make_model
@@ -93,7 +93,7 @@ def test_drafts_are_what_transformers_writes_on_the_same_rows(emitted):
     profile = make_profile(tree={"nodes": 12, "depth": 3}, cache=cache)
     text, root = make_prompt(40), 50
     drafter = MagicDec(pair_of(model), profile)
-    target = Target(model, allowed(model), 200, drafter.watch)
+    target = Target(model, 200, drafter.watch)
     list(target.prefill(torch.tensor(text)))
     list(drafter.prefill(torch.tensor(text), target))
     drafter.commit(Path.of(torch.tensor([root])))

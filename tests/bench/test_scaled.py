@@ -333,7 +333,7 @@ def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
     places = layer, scaled_layer(layer, small_pair().target.num_layers, shape)
     rows, best = [], []
     for pair, place in zip((small_pair(), modest_pair()), places, strict=True):
-        target = Target(pair.target, pair.target_allowed, len(ids), watch=place)
+        target = Target(pair.target, len(ids), watch=place)
         list(target.prefill(ids))
         length = target.cache.length
         rows.append(target.chunk_scores(1, length))

@@ -150,7 +150,7 @@ def test_the_excerpt_is_what_the_target_attends_to(layer):
     pair, profile = likely_pair(), small_profile({"layer": layer})
     prompt = torch.tensor(make_prompt(70))
     drafter = TriForce(pair, profile, 200)
-    target = Target(pair.target, pair.target_allowed, 300, drafter.watch)
+    target = Target(pair.target, 300, drafter.watch)
     list(target.prefill(prompt))
     list(drafter.prefill(prompt, target))
     best = best_chunks(target.chunk_scores(4, target.cache.length), target.cache.length, Grid(4), 3)

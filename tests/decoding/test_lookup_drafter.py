@@ -19,7 +19,7 @@ from specx.decoding.target import Target
 from specx.decoding.tree import best_tree
 from specx.decoding.turns import Turns
 from specx.errors import UsageError
-from tests.decoding.pairs import Run, allowed, loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import Run, loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_tree import paths_of
 from tests.decoding.trigrams import random_table, trigram_model
 
@@ -199,7 +199,7 @@ def joined_and_alone(text: list[int]) -> tuple[JoinedDrafter, Callable[[list[int
 
     def begun(method: str, prompt: list[int]):
         drafter = make_drafter(method, profile, pair, 400)
-        target = Target(pair.target, allowed(pair.target), 500, None)
+        target = Target(pair.target, 500, None)
         list(target.prefill(torch.tensor(prompt)))
         list(drafter.prefill(torch.tensor(prompt[:-1]), target))
         drafter.commit(Path.of(torch.tensor(prompt[-1:])))

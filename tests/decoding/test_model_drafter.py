@@ -36,7 +36,7 @@ def make_drafter(model, tree, cache, watch=None, ids=range(VOCAB)) -> ModelDraft
 
 def prefilled(drafter: ModelDrafter, prompt, target_model=None) -> Target:
     model = target_model or drafter.model
-    target = Target(model, allowed(model), 300, drafter.watch)
+    target = Target(model, 300, drafter.watch)
     list(target.prefill(torch.tensor(prompt)))
     list(drafter.prefill(torch.tensor(prompt), target))
     drafter.commit(Path.of(torch.tensor([ROOT])))

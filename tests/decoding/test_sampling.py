@@ -14,7 +14,6 @@ from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
 from tests.tiny import make_model
 
-CPU = torch.device("cpu")
 VOCABULARY, ALLOWED = 7, 5  # the last two ids are outside the tokenizer
 PROMPT = [2, 4, 1]
 LENGTH = 3
@@ -40,6 +39,11 @@ def trigram_pair(draft: str) -> Pair:
     mask = torch.arange(VOCABULARY) < ALLOWED
     target, drafter = trigram_model(TARGET_TABLE), trigram_model(DRAFTS[draft])
     return Pair(target, mask, drafter, mask)
+
+
+def all_of(row: torch.Tensor) -> torch.Tensor:
+    """Every id of a row is allowed."""
+    return torch.ones_like(row, dtype=torch.bool)
 
 
 def warped(logits, temperature, top_p=1.0, top_k=0):
@@ -146,7 +150,8 @@ def test_the_rule_is_exact_where_recursive_rejection_is_biased():
     )
     generator = torch.Generator().manual_seed(0)
     settings = GenerationSettings(temperature=1.0)
-    choices = Sampler(settings, CPU, 2000).choose(target.log().expand(2000, -1), torch.arange(2000))
+    sampler = Sampler(settings, all_of(target), 2000)
+    choices = sampler.choose(target.log().expand(2000, -1), torch.arange(2000))
     ours, biased = torch.zeros(4), torch.zeros(4)
     for choice in choices.tolist():
         ours[int(accept(tree, torch.tensor([choice, 0, 0])).tokens[0])] += 1
@@ -195,7 +200,7 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
     )
     probabilities = output.scores[0][0].softmax(-1)
     draws = 20_000
-    sampler = Sampler(GenerationSettings(**warping), CPU, draws)
+    sampler = Sampler(GenerationSettings(**warping), all_of(probabilities), draws)
     tokens = sampler.choose(output.logits[0].expand(draws, -1), torch.arange(draws))
     counts = torch.bincount(tokens, minlength=len(probabilities))
     assert p_value(counts, probabilities) > CHANCE
@@ -204,19 +209,30 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
 
 
 def test_a_place_in_the_output_draws_alike_wherever_it_stands_in_the_batch():
-    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 50)
     logits = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
+    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(logits[0]), 50)
     alone = [int(sampler.choose(row[None], torch.tensor([place]))) for place, row in
              enumerate(logits)]  # fmt: skip
     order = torch.tensor([4, 4, 0, 8, 2, 6])
     assert sampler.choose(logits[order], order).tolist() == [alone[i] for i in order]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_ids_that_are_not_allowed_have_no_chance(temperature):
+    logits = torch.zeros(500, 30)
+    logits[:, 20:] = 9.0
+    allowed = torch.zeros(30, dtype=torch.bool).index_fill(0, torch.tensor([5, 9, 17]), True)
+    sampler = Sampler(GenerationSettings(temperature=temperature), allowed, 500)
+    tokens = sampler.choose(logits, torch.arange(500))
+    assert set(tokens.tolist()) == ({5, 9, 17} if temperature else {5})
+    assert (logits[:, 20:] == 9.0).all()  # what was passed is as it was
+
+
 WITH_GAPS = torch.tensor([-torch.inf, 0.0, -torch.inf, -torch.inf, 1.0, -torch.inf])
 
 
 def test_impossible_tokens_are_never_drawn():
-    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 20_000)
+    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(WITH_GAPS), 20_000)
     tokens = sampler.choose(WITH_GAPS.expand(20_000, -1), torch.arange(20_000))
     assert set(tokens.tolist()) == {1, 4}
 
@@ -224,14 +240,14 @@ def test_impossible_tokens_are_never_drawn():
 @pytest.mark.parametrize(("number", "token"), [(0.0, 1), (1.0 - 2**-53, 4)])
 def test_impossible_tokens_are_not_drawn_at_the_borders_of_the_unit_interval(number, token):
     """The smallest and the largest number that torch.rand can give in float64."""
-    sampler = Sampler(GenerationSettings(temperature=1.0), CPU, 1)
+    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(WITH_GAPS), 1)
     sampler._uniform[0] = number
     assert sampler.choose(WITH_GAPS[None], torch.tensor([0])).tolist() == [token]
 
 
 def test_temperature_zero_takes_the_most_probable_token():
     logits = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
-    sampler = Sampler(GenerationSettings(temperature=0.0), CPU, 40)
+    sampler = Sampler(GenerationSettings(temperature=0.0), all_of(logits[0]), 40)
     assert torch.equal(sampler.choose(logits, torch.arange(40)), logits.argmax(-1))
 
 
@@ -239,7 +255,7 @@ def test_temperature_zero_takes_the_most_probable_token():
 def test_a_temperature_near_zero_takes_the_most_probable_token_too(temperature):
     logits = 100 * torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
     logits[:, 50:] = -torch.inf
-    sampler = Sampler(GenerationSettings(temperature=temperature), CPU, 40)
+    sampler = Sampler(GenerationSettings(temperature=temperature), all_of(logits[0]), 40)
     assert torch.equal(sampler.choose(logits, torch.arange(40)), logits.argmax(-1))
 
 

@@ -10,8 +10,8 @@ from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 from specx.records import PrefillProgress
-from tests.decoding.pairs import allowed, loaded, make_prompt
-from tests.tiny import VOCAB, make_model
+from tests.decoding.pairs import loaded, make_prompt
+from tests.tiny import make_model
 
 FAMILIES = ["llama", "qwen3", "mistral"]
 PARENTS = [0, 0, 0, 1, 1, 3, 2, 0]
@@ -62,7 +62,7 @@ def close(actual, expected, tolerance=2e-4):
 def test_logits_after_the_prompt(family, length, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 8)
     model = loaded(family)
-    target, prompt = Target(model, allowed(model), 64, watch=None), make_prompt(length)
+    target, prompt = Target(model, 64, watch=None), make_prompt(length)
     close(read(target, prompt), logits_of(make_model(family), prompt)[-1:])
     assert target.cache.committed == length
 
@@ -70,7 +70,7 @@ def test_logits_after_the_prompt(family, length, monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_row_of_a_tree_is_scored_as_the_end_of_its_own_path(family):
     model, plain = loaded(family), make_model(family)
-    target, prompt = Target(model, allowed(model), 64, watch=None), make_prompt(20)
+    target, prompt = Target(model, 64, watch=None), make_prompt(20)
     read(target, prompt)
     scores = target.score(make_tree())
     for row in range(len(TOKENS)):
@@ -82,7 +82,7 @@ def test_every_row_of_a_tree_is_scored_as_the_end_of_its_own_path(family):
 def test_after_keep_the_cache_holds_the_accepted_path(leaf):
     """The next tree is scored as if the text had been read in one piece."""
     model, plain = loaded("qwen3"), make_model("qwen3")
-    target, prompt = Target(model, allowed(model), 80, watch=None), make_prompt(20)
+    target, prompt = Target(model, 80, watch=None), make_prompt(20)
     read(target, prompt)
     rows = path_to(leaf)
     target.score(make_tree())
@@ -114,7 +114,7 @@ def test_attention_is_that_of_the_last_token(family, layer, monkeypatch):
     overrides = {"num_hidden_layers": 3}
     model, eager = loaded(family, **overrides), make_model(family, **overrides)
     eager.set_attn_implementation("eager")
-    target, text = Target(model, allowed(model), 80, watch=layer), make_prompt(21)
+    target, text = Target(model, 80, watch=layer), make_prompt(21)
     read(target, text)
     check_scores(target, attention_of(eager, text, layer))
     for rows in ([0, 1, 3, 5], [0], [0, 2]):
@@ -129,16 +129,3 @@ def check_scores(target: Target, row: torch.Tensor) -> None:
     scores = target.chunk_scores(1, target.cache.length)
     close(scores[: len(row)], row, 1e-5)
     assert (scores[len(row) :] == -torch.inf).all()
-
-
-def test_ids_that_are_not_allowed_have_no_chance():
-    model = loaded()
-    ids = [5, 9, 300]
-    target = Target(model, allowed(model, ids), 64, watch=None)
-    logits = read(target, make_prompt(9))
-    scores = target.score(make_tree())
-    for row in (*logits, *scores):
-        assert (row > -torch.inf).nonzero().flatten().tolist() == ids
-    plain = Target(model, allowed(model), 64, watch=None)
-    assert torch.equal(read(plain, make_prompt(9))[0, ids], logits[0, ids])
-    assert model.vocab_size == VOCAB

@@ -63,7 +63,7 @@ def prompt(small: Pair) -> tuple[int, ...]:
 @torch.inference_mode()
 def last_logits(pair: Pair, prompt: tuple[int, ...]) -> torch.Tensor:
     """float32 [V of the tokenizer]: what the target makes of the whole prompt."""
-    target = Target(pair.target, pair.target_allowed, len(prompt), watch=None)
+    target = Target(pair.target, len(prompt), watch=None)
     *_, logits = target.prefill(torch.tensor(prompt, device=DEVICE))
     assert not isinstance(logits, PrefillProgress)
     return logits[0, pair.target_allowed].float()

@@ -70,10 +70,10 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 
 @torch.inference_mode()
 def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """float32 logits [V] behind ``text``: from a pass over its last token alone, and from one over
-    a tree of 64 rows."""
-    pair = setting.pair
-    target = Target(pair.target, pair.target_allowed, len(text) + 2 * MAX_ROWS, watch=None)
+    """float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a pass over
+    its last token alone, and from one over a tree of 64 rows."""
+    pair, forbidden = setting.pair, ~setting.pair.target_allowed
+    target = Target(pair.target, len(text) + 2 * MAX_ROWS, watch=None)
     if setting.read is not None:
         target.restore(setting.read)
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
@@ -81,7 +81,8 @@ def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
         pass
     alone = target.score(root_only(ids[-1:]))[0].float()
     target.cache.drop_scratch()
-    return alone, target.score(_chain(ids[-1:]))[0].float()
+    among_many = target.score(_chain(ids[-1:]))[0].float()
+    return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
 
 
 def _chain(root: Tensor) -> TokenTree:

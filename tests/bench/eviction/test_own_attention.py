@@ -25,7 +25,7 @@ def prefilled(cache: dict) -> tuple[ReadingDrafter, Target]:
     profile = find_method("own-attention").change(setting.profile)
     drafter = build(Variant("own-attention"), profile, setting.pair, 200)
     assert isinstance(drafter, ReadingDrafter)
-    target = Target(setting.pair.target, setting.pair.target_allowed, 300, None)
+    target = Target(setting.pair.target, 300, None)
     list(drafter.prefill(torch.tensor(PROMPT), target))
     drafter.commit(Path.of(torch.tensor([ROOT])))
     return drafter, target
