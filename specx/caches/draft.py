@@ -34,13 +34,24 @@ class DraftCache:
         """The first ``count`` (int64 []) scratch rows of the working view become text, in the
         store too. All scratch rows are copied, so that the host need not know how many stay."""
         if not self.is_full:
-            working, store = self.working, self.store
-            source = working.places(working.scratch)
-            to = store.places(working.scratch)
-            store.storage.index_copy_(3, to, working.storage.index_select(3, source))
-            self.positions.index_copy_(0, to, source)
-            store.commit(count)
+            self._take_over()
+            self.store.commit(count)
         self.working.commit(count)
+
+    def _take_over(self) -> None:
+        """Copy the scratch rows of the working view behind the text of the store."""
+        working, store = self.working, self.store
+        if fused.serves(store.storage):
+            from specx.caches import triton_move
+
+            triton_move.take_over(
+                working.storage, store.storage, (working.length, store.length), self.positions,
+                working.scratch,
+            )  # fmt: skip
+            return
+        source, to = working.places(working.scratch), store.places(working.scratch)
+        store.storage.index_copy_(3, to, working.storage.index_select(3, source))
+        self.positions.index_copy_(0, to, source)
 
     def choose(self, chunks: Tensor) -> None:
         """Fill the working view with the given chunks (ids ascending, the newest among them).

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specx.attention import fused
 from specx.attention.call import Rows
 
 
@@ -97,6 +98,11 @@ class PreallocatedCache(Cache):
         Rows that ``path`` repeats or that lie beyond what is later committed do no harm. The
         gather makes a copy first, so source and destination may overlap.
         """
+        if fused.serves(self.storage):
+            from specx.caches import triton_move
+
+            triton_move.keep(self.storage, self.length, path)
+            return
         rows = self.storage.index_select(3, path + self.length)
         self.storage.index_copy_(3, self.places(len(path)), rows)
 

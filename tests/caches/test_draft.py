@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from specx.attention import fused
 from specx.caches.draft import DraftCache
 from specx.caches.policies import Grid
 from specx.models.rope import rope_facts
@@ -11,22 +10,7 @@ from tests.caches.examples import INV_FREQ, normal, rope, shape_of
 from tests.tiny import make_model
 
 CHUNK = 4
-
-
-@pytest.fixture(
-    autouse=True,
-    params=[
-        "torch",
-        pytest.param(
-            "triton", marks=pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
-        ),
-    ],
-)
-def _backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What chooses rows: torch, or the kernel in Triton's interpreter."""
-    if request.param == "triton" and torch.cuda.is_available():
-        pytest.skip("kernels are not interpreted here: tests/gpu compares them on the device")
-    monkeypatch.setattr(fused, "serves", lambda _: request.param == "triton")
+pytestmark = pytest.mark.usefixtures("_backend")
 
 
 class Text:
@@ -114,6 +98,15 @@ def test_chosen_again_and_again_the_error_does_not_add_up():
         text.assert_working(rows_of(chunks, tokens))
         text.generate(1 + turn % 5)
     assert text.cache.store.committed > 200
+
+
+def test_more_rows_than_a_program_holds_are_taken_over():
+    text = Text(300, 30, working=200)
+    text.cache.choose(torch.tensor([2, 7]))
+    text.generate(70)
+    text.generate(64)
+    text.assert_working([*rows_of([2, 7], 30), *range(30, 164)])
+    assert text.cache.positions[30:164].tolist() == list(range(6, 140))
 
 
 def test_all_of_the_text_is_the_text_at_its_own_positions():

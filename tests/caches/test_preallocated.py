@@ -7,6 +7,8 @@ import torch
 from specx.caches.preallocated import CacheShape, PreallocatedCache
 from tests.caches.examples import normal, shape_of
 
+pytestmark = pytest.mark.usefixtures("_backend")
+
 
 def put(cache: PreallocatedCache, rows: int, seed: int = 0) -> torch.Tensor:
     """Write random rows into every layer as one forward does: [layers, 2, Hkv, rows, D]."""

@@ -1,0 +1,79 @@
+"""Copying rows behind the text, of all layers, in one launch."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_ROWS = 64  # of a program, which holds all of them before it writes the first
+
+
+def keep(storage: Tensor, length: Tensor, path: Tensor) -> None:
+    """Copy rows ``length + path`` of a storage [layers, 2, Hkv, capacity, D] to rows
+    ``length + 0 … n − 1``, as if all were read before any is written.
+
+    Contiguous; length int64 [1]; path int64 [n] with n <= 64.
+    """
+    layers, _, heads, capacity, dim = storage.shape
+    assert len(path) <= MOST_ROWS
+    assert storage.is_contiguous()
+    assert path.stride(0) == 1
+    _move[(layers * 2 * heads,)](
+        storage, storage, length, length, path, path, len(path), capacity, capacity,
+        PATH=True, BLOCK=triton.next_power_of_2(len(path)),
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4,
+    )  # fmt: skip
+
+
+def take_over(
+    source: Tensor, target: Tensor, lengths: tuple[Tensor, Tensor], positions: Tensor, count: int
+) -> None:
+    """Copy the ``count`` rows behind the text of ``source`` behind that of ``target``, and note
+    their rows in ``source`` in the same places of ``positions``.
+
+    source, target [layers, 2, Hkv, capacity, D], each with its own capacity, contiguous; lengths
+    int64 [1] each, of the texts; positions int64 [capacity of the target].
+    """
+    layers, _, heads, capacity, dim = source.shape
+    block = min(MOST_ROWS, triton.next_power_of_2(count))
+    assert source.is_contiguous()
+    assert target.is_contiguous()
+    _move[(layers * 2 * heads, triton.cdiv(count, block))](
+        source, target, *lengths, positions, positions, count, capacity, target.shape[3],
+        PATH=False, BLOCK=block,
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=["count", "capacity", "room"],
+    do_not_specialize_on_alignment=["length_ptr", "filled_ptr", "path_ptr", "positions_ptr"],
+)
+def _move(
+    source_ptr: tl.tensor,  # [layers, 2, Hkv, capacity, D]
+    target_ptr: tl.tensor,  # [layers, 2, Hkv, room, D]
+    length_ptr: tl.tensor,  # int64 [1], of the source
+    filled_ptr: tl.tensor,  # int64 [1], of the target
+    path_ptr: tl.tensor,  # int64 [count] where PATH
+    positions_ptr: tl.tensor,  # int64 [room] where not
+    count: tl.tensor,
+    capacity: tl.tensor,
+    room: tl.tensor,
+    PATH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+) -> None:
+    """A block of rows: keys or values of one head in one layer."""
+    head = tl.program_id(0).to(tl.int64)
+    nth = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    dims = tl.arange(0, BLOCK_DIM)[None, :]
+    is_row = nth < count
+    inside = is_row[:, None] & (dims < DIM)
+    length, filled = tl.load(length_ptr), tl.load(filled_ptr)
+    row = length + (tl.load(path_ptr + nth, mask=is_row, other=0) if PATH else nth)
+    rows = tl.load(source_ptr + (head * capacity + row[:, None]) * DIM + dims, mask=inside)
+    tl.debug_barrier()  # what some threads write others have read
+    to = filled + nth
+    tl.store(target_ptr + (head * room + to[:, None]) * DIM + dims, rows, mask=inside)
+    if not PATH and tl.program_id(0) == 0:
+        tl.store(positions_ptr + to, row, mask=is_row)

@@ -1,0 +1,19 @@
+import pytest
+import torch
+
+from specx.attention import fused
+
+
+@pytest.fixture(
+    params=[
+        "torch",
+        pytest.param(
+            "triton", marks=pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+        ),
+    ],
+)
+def _backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moves rows: torch, or the kernels in Triton's interpreter."""
+    if request.param == "triton" and torch.cuda.is_available():
+        pytest.skip("kernels are not interpreted here: tests/gpu compares them on the device")
+    monkeypatch.setattr(fused, "serves", lambda _: request.param == "triton")
