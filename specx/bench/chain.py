@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specx.decoding.growth import best_continuations
+from specx.decoding.growth import Footing, best_continuations, footing
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.tree import Level, TokenTree
 
@@ -17,11 +17,10 @@ class ChainDrafter(ModelDrafter):
     def grow(self, root: Tensor) -> TokenTree:
         grower, cache = self.grower, self.cache.working
         levels = [self._best(self.read_pending())]
-        visible = torch.zeros_like(grower.own[0]) if grower.own else None
+        ground: Footing | None = None
         while len(levels) < self.levels:
-            assert visible is not None
-            visible = visible | grower.own[len(levels) - 1]
-            levels.append(self._best(grower.read(levels[-1], len(levels), visible, cache)))
+            ground = footing(levels[-1], ground, grower.own[len(levels) - 1], len(levels), cache)
+            levels.append(self._best(grower.read(levels[-1], ground, cache)))
         cache.drop_scratch()
         return _chain(root, levels)
 

@@ -33,9 +33,10 @@ def forward(
     """Run tokens int64 [T] at positions int64 [T]; logits [rows, V].
 
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
-    The new rows are scratch in the cache: the caller commits them.
+    The new rows are scratch in the cache, behind those that are, unless the call says where they
+    go: the caller commits them.
     """
-    call.rows = cache.next_rows(len(tokens))
+    call.rows = call.rows or cache.next_rows(len(tokens))
     call.masked = call.phase in model.masked
     extra: dict[str, Any] = {"specx_call": call}
     # The end of a text comes in too many lengths to compile for; a draft that prefills in a window

@@ -6,7 +6,7 @@ from torch import Tensor
 from specx.attention.call import AttentionCall, single_sets, words_for
 from specx.caches.preallocated import PreallocatedCache
 from specx.decoding.forward import forward
-from specx.decoding.growth import best_continuations, best_tree
+from specx.decoding.growth import Footing, best_continuations, best_tree, footing
 from specx.decoding.tree import Level, TokenTree, expected_gain
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
@@ -24,6 +24,7 @@ class TreeGrower:
         self.model, self.tree = model, tree
         self.scratch = tree.depth * tree.continued
         self.forbidden = ~allowed
+        self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
         width = tree.continued
         words = words_for((tree.depth - 1) * width)
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
@@ -42,15 +43,13 @@ class TreeGrower:
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
         """The levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
         plan = self.tree
-        weights = torch.zeros(1, device=logits.device)
-        levels = [best_continuations(logits, self.forbidden, weights, plan.nodes)]
-        gain = expected_gain(levels, plan.nodes) if self._stops_growing else weights
-        visible: Tensor | None = None
+        levels = [best_continuations(logits, self.forbidden, self._certain, plan.nodes)]
+        gain = expected_gain(levels, plan.nodes) if self._stops_growing else self._certain
+        ground: Footing | None = None
         while len(levels) < plan.depth:
             parents = levels[-1].best(plan.continued)
-            own = self.own[len(levels) - 1]
-            visible = own.clone() if visible is None else visible[parents.parents] | own
-            logits = self.read(parents, len(levels), visible, cache)
+            ground = footing(parents, ground, self.own[len(levels) - 1], len(levels), cache)
+            logits = self.read(parents, ground, cache)
             levels.append(best_continuations(logits, self.forbidden, parents.weights, plan.nodes))
             if self._stops_growing:
                 before, gain = gain, expected_gain(levels, plan.nodes)
@@ -65,8 +64,13 @@ class TreeGrower:
         tree that is still growing; on a GPU that costs more than the level it may save."""
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def read(self, level: Level, depth: int, visible: Tensor, cache: PreallocatedCache) -> Tensor:
-        """Read nodes ``depth`` levels below the root; logits [N, V] after each."""
-        positions = (cache.next_position + (depth - 1)).expand(len(level.tokens))
-        call = AttentionCall("tree", past=cache.scratch, prefix=cache.length, visible=visible)
-        return forward(self.model, level.tokens, positions, cache, call)
+    def read(self, level: Level, ground: Footing, cache: PreallocatedCache) -> Tensor:
+        """Read the nodes of a level where they stand; logits [N, V] after each."""
+        call = AttentionCall(
+            "tree",
+            past=cache.scratch,
+            prefix=cache.length,
+            visible=ground.visible,
+            rows=ground.rows,
+        )
+        return forward(self.model, level.tokens, ground.positions, cache, call)

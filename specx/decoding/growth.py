@@ -1,9 +1,14 @@
-"""The two choices by which a tree grows: by Triton kernels on a GPU, by plain torch elsewhere."""
+"""What happens between the draft's passes while a tree grows: by Triton kernels on a GPU, by plain
+torch elsewhere."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specx.attention import fused
+from specx.attention.call import Rows
+from specx.caches.preallocated import PreallocatedCache
 from specx.decoding import tree
 from specx.decoding.tree import Level, TokenTree
 
@@ -20,6 +25,38 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
         return triton_select.best_continuations(logits, forbidden, weights, nodes)
     logprobs = logits.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
     return tree.best_continuations(logprobs, weights, nodes)
+
+
+@dataclass(frozen=True)
+class Footing:
+    """What the N nodes of a level stand on: the rows of a cache that each of them sees, int64
+    [N, W] (``AttentionCall.visible``), its position in the text, int64 [N], and its own row."""
+
+    visible: Tensor
+    positions: Tensor
+    rows: Rows
+
+
+def footing(
+    level: Level, above: Footing | None, own: Tensor, depth: int, cache: PreallocatedCache
+) -> Footing:
+    """Of the nodes of ``level``, ``depth`` levels below the root, that are read next.
+
+    ``above``: what their parents stand on; None where they see no node but themselves. ``own``
+    int64 [N, W]: the sets in which each node is alone.
+    """
+    if fused.serves(own):
+        from specx.decoding import triton_footing
+
+        visible, positions, places = triton_footing.footing(
+            level.parents, None if above is None else above.visible, own,
+            (cache.length, cache.scratch), (cache.next_position, depth - 1),
+        )  # fmt: skip
+        return Footing(visible, positions, Rows(cache.storage, places))
+    # Without parents a copy: what compiled layers get is always made in inference mode.
+    visible = own.clone() if above is None else above.visible[level.parents] | own
+    positions = (cache.next_position + (depth - 1)).expand(len(own))
+    return Footing(visible, positions, cache.next_rows(len(own)))
 
 
 def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:

@@ -117,7 +117,7 @@ def _events(
         else:
             logits = item
     assert logits is not None
-    state.root.copy_(state.sampler.choose(logits, torch.zeros_like(state.root)))
+    state.root.copy_(state.sampler.choose(logits, 0, torch.zeros_like(state.root)))
     text.append(int(state.root))
     yield budget.spend(Step((text[-1],), drafted=0, accepted=0, seconds=0.0, passes=0))
 

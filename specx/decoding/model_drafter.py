@@ -14,7 +14,7 @@ from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Outcome
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.decoding.grower import TreeGrower
-from specx.decoding.growth import best_continuations, best_tree
+from specx.decoding.growth import best_continuations, best_tree, footing
 from specx.decoding.memory import Memory
 from specx.decoding.schedule import make_schedule
 from specx.decoding.target import Target
@@ -104,9 +104,9 @@ class ModelDrafter(Drafter):
         """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
         tokens = self._pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
-        visible = single_sets(0, rows, words_for(rows), tokens.device)
+        own = single_sets(0, rows, words_for(rows), tokens.device)
         working, grower = self.cache.working, self.grower
-        logits = grower.read(level, 1, visible, working)
+        logits = grower.read(level, footing(level, None, own, 1, working), working)
         best_continuations(logits, grower.forbidden, level.weights, self.plan.tree.nodes)
         working.drop_scratch()
 
@@ -172,7 +172,7 @@ class ModelDrafter(Drafter):
         """
         tokens, watched = self._pending, self.plan.watched
         logits = self._read(tokens, self._chain_visible, self._pending_count - 1, watched)
-        self.cache.commit(self._pending_count - but)
+        self.cache.commit(self._pending_count - but if but else self._pending_count)
         return logits
 
     def _read(
@@ -184,12 +184,11 @@ class ModelDrafter(Drafter):
     ) -> Tensor:
         """Read a chain of tokens behind what has been read."""
         working = self.cache.working
-        rows = torch.arange(len(tokens), device=tokens.device)
+        rows = working.next_rows(len(tokens))
         call = AttentionCall(
-            "tree", past=0, prefix=working.length, visible=visible, watched=watched
+            "tree", past=0, prefix=working.length, visible=visible, watched=watched, rows=rows
         )
-        positions = working.length + rows
-        return forward(self.model, tokens, positions, working, call, logits_of=logits_of)
+        return forward(self.model, tokens, rows.places, working, call, logits_of=logits_of)
 
 
 def _chain_sets(rows: int, device: torch.device) -> Tensor:

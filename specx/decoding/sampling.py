@@ -31,8 +31,9 @@ class Sampler:
         stream = torch.rand(limit, generator=generator, dtype=torch.float64)
         self._uniform = stream.to(allowed.device)
 
-    def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """logits [T, V]; positions int64 [T], place in the output that each row decides -> [T]."""
+    def choose(self, logits: Tensor, first: Tensor | int, offsets: Tensor) -> Tensor:
+        """logits [T, V]; ``first + offsets`` (int64 [1], [T]): the place in the output that each
+        row decides. int64 [T]."""
         if self.greedy:
             return most_probable(logits, self._forbidden)
         logits = logits.float().masked_fill(self._forbidden, -torch.inf)
@@ -40,7 +41,7 @@ class Sampler:
         # Inverse transform sampling, one number a position. The cumulated sum is in float64: a
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
         cumulated = probabilities.cumsum(-1)
-        goal = self._uniform[positions][:, None] * cumulated[:, -1:]
+        goal = self._uniform[first + offsets][:, None] * cumulated[:, -1:]
         return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
 
 

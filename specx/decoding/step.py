@@ -86,7 +86,7 @@ def decoding_step(state: DecodingState) -> Emission:
 def verify(state: DecodingState, tree: TokenTree) -> Path:
     """Where the target's own choices lead through the tree."""
     logits = state.target.score(tree)
-    return accept(tree, state.sampler.choose(logits, state.emitted + tree.depths))
+    return accept(tree, state.sampler.choose(logits, state.emitted, tree.depths))
 
 
 def keep(state: DecodingState, tree: TokenTree, path: Path) -> Tensor:
