@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="share of the steps to run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, to resume")
-    parser.add_argument("--start", type=Path, help="begin with the weights of this model")
+    parser.add_argument("--weights", type=Path, help="begin with the weights of this model")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     arguments = parser.parse_args()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.tokenizer)
@@ -261,8 +261,8 @@ def main() -> None:
     trainer = Trainer(recipe, pool, arguments.out, device, arguments.seed, team)
     if arguments.resume and trainer.checkpoint.exists():
         trainer.resume()
-    elif arguments.start:
-        trainer.start_from(arguments.start)
+    elif arguments.weights:
+        trainer.start_from(arguments.weights)
     if team.leads:
         about = {"parameters": trainer.model.num_parameters(), "processes": team.size}
         print(json.dumps(about | {"phases": [asdict(phase) for phase in recipe.phases]}))
