@@ -1,10 +1,11 @@
 """Growing a token tree on a GPU: its continuations and its nodes, picked by Triton kernels.
 
-``best_continuations`` takes the draft's logits as they are. The vocabulary is cut into groups of
-32 ids. A continuation that is among the N best of all lies in one of the N groups with the best
-maxima. So the first kernel reads the logits once, for the sum of exponentials and the maximum of
-each group, and keeps the best groups of each part of a row; the second picks the N best groups of
-these, and the N best ids in them. No copy of the logits is made.
+``best_continuations`` takes the draft's logits as they are. Many programs read them once, each a
+part of a row, for the sum of exponentials and the best ids of the part, sorted. To find these, the
+part is cut into groups of 32 ids: an id that is among the N best lies in one of the N groups with
+the best maxima. The second kernel, a single program, picks the N best of all parts. Of the lists in
+the order of their best paths, the one at place i can contribute at most N − i, as i paths are not
+worse than its own first: a triangle is left of the lists. No copy of the logits is made.
 
 ``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers.
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from specx.decoding.tree import MAX_ROWS, Level, TokenTree, doublings
 
-KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, nodes
+KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
 GROUP = tl.constexpr(32)  # ids
 MOST_PARTS = 128  # of all rows: about one for each multiprocessor
 MOST_OF_ROW = 32
@@ -33,12 +34,12 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
     the log-softmax of the logits that are not forbidden.
 
     logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
-    weights float32 [P] of the parents' paths, −inf for padding; nodes <= 64. Where weights are
+    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Where weights are
     equal, the lower parent and then the lower token comes first; which of the equal ones at the end
     are left out is determined as well. Padding is token 0 of parent 0.
     """
     parents, vocabulary = logits.shape
-    assert 1 <= nodes <= KEPT.value
+    assert 1 <= nodes < KEPT.value, "root and nodes are at most 64 rows"
     assert parents <= MAX_ROWS
     assert logits.stride(1) == weights.stride(0) == forbidden.stride(0) == 1
     assert (weights.dtype, forbidden.dtype) == (torch.float32, torch.bool)
@@ -50,22 +51,23 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
     tile = min(block, TILE)
 
     maxima = torch.empty((parents, parts, block), dtype=torch.float32, device=device)
-    kept = torch.empty((2, parents * parts, KEPT.value), dtype=torch.float32, device=device)
+    lists = torch.empty((5, parents * parts, KEPT.value), dtype=torch.float32, device=device)
+    values, some_values = lists[:2]
+    ids, some_ids, best_groups = lists[2:].view(torch.int32)
     part_lse = torch.empty((parents, parts), dtype=torch.float32, device=device)
-    chosen = torch.empty((3, KEPT.value), dtype=torch.float32, device=device)
+    chosen = torch.empty((2, KEPT.value), dtype=torch.float32, device=device)
     tokens = torch.empty(nodes, dtype=torch.int64, device=device)
     level = Level(tokens, torch.empty_like(tokens), torch.empty(nodes, device=device))
-    _keep_groups[(parts, parents)](
-        logits, forbidden, maxima, kept[0], kept[1].view(torch.int32), part_lse,
+    _keep_best[(parts, parents)](
+        logits, forbidden, maxima, best_groups, some_values, some_ids, values, ids, part_lse,
         vocabulary, logits.stride(0), part_groups, nodes,
-        BLOCK=block, TILE=tile, UNUSED=UNUSED_BITS[logits.dtype], num_warps=max(4, tile // 32),
+        BLOCK=block, TILE=tile, UNUSED=UNUSED_BITS[logits.dtype], num_warps=max(4, tile // 64),
     )  # fmt: skip
     _pick[(1,)](
-        logits, forbidden, weights, kept[0], kept[1].view(torch.int32), part_lse,
-        chosen[0].view(torch.int32), chosen[1], chosen[2].view(torch.int32),
+        weights, values, ids, part_lse, chosen[0], chosen[1].view(torch.int32),
         level.tokens, level.parents, level.weights,
-        parents, vocabulary, logits.stride(0), nodes,
-        ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=16,
+        parents, vocabulary, nodes,
+        ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=8,
     )  # fmt: skip
     return level
 
@@ -90,7 +92,7 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 
 def _parts(parents: int, groups: int) -> int:
-    """How many programs share a row: a power of 2.
+    """How many programs share a row: a power of 2, and of all rows at most ``MOST_PARTS``.
 
     A part has no fewer groups than are kept of it: it never keeps a group of the next one.
     """
@@ -99,12 +101,15 @@ def _parts(parents: int, groups: int) -> int:
 
 
 @triton.jit(do_not_specialize=["part_groups", "nodes"])
-def _keep_groups(
+def _keep_best(
     logits_ptr: tl.tensor,  # [P, V]
     forbidden_ptr: tl.tensor,  # bool [V]
     maxima_ptr: tl.tensor,  # [P, parts, BLOCK], scratch
-    kept_max_ptr: tl.tensor,  # [P, parts, KEPT]
-    kept_group_ptr: tl.tensor,  # int32 [P, parts, KEPT]
+    group_ptr: tl.tensor,  # int32 [P, parts, KEPT], scratch, and so are the next two
+    some_value_ptr: tl.tensor,  # [P, parts, KEPT]
+    some_id_ptr: tl.tensor,  # int32 [P, parts, KEPT]
+    value_ptr: tl.tensor,  # [P, parts, KEPT]
+    id_ptr: tl.tensor,  # int32 [P, parts, KEPT]
     lse_ptr: tl.tensor,  # [P, parts]
     vocabulary: tl.tensor,
     row_stride: tl.tensor,
@@ -114,7 +119,8 @@ def _keep_groups(
     TILE: tl.constexpr,
     UNUSED: tl.constexpr,
 ) -> None:
-    """Of one part of one row: log of the sum of exponentials, and the ``nodes`` best groups."""
+    """Of one part of one row: log of the sum of exponentials, and the ``nodes`` best ids with their
+    logits, sorted; −inf for those that are missing."""
     first = tl.program_id(0) * part_groups
     part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
@@ -141,20 +147,36 @@ def _keep_groups(
     tl.debug_barrier()  # maxima are read by other threads than wrote them
     group = tl.arange(0, BLOCK)
     maxima = tl.load(maxima_ptr + group, mask=group < part_groups, other=float("-inf"))
-    place = _places(_ordered(maxima) >> UNUSED, nodes)
-    tl.store(kept_max_ptr + part * KEPT + place, maxima, mask=place >= 0)
-    tl.store(kept_group_ptr + part * KEPT + place, first + group, mask=place >= 0)
+    place = places_of_greatest(ordered(maxima) >> UNUSED, nodes)
+    tl.store(group_ptr + part * KEPT + place, first + group, mask=place >= 0)
+
+    tl.debug_barrier()
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
+    group = tl.load(group_ptr + part * KEPT + node, mask=is_node, other=0)
+    ids = group[:, None] * GROUP + in_group
+    is_id = (ids < vocabulary) & is_node[:, None]
+    logits = allowed_logits(logits_ptr + ids, forbidden_ptr + ids, is_id)
+    logits = tl.reshape(logits, [KEPT * GROUP])
+    place = places_of_greatest(ordered(logits) >> UNUSED, nodes)
+    tl.store(some_value_ptr + part * KEPT + place, logits, mask=place >= 0)
+    ids = tl.reshape(ids, [KEPT * GROUP])
+    tl.store(some_id_ptr + part * KEPT + place, ids, mask=place >= 0)
+
+    tl.debug_barrier()
+    value = tl.load(some_value_ptr + part * KEPT + node, mask=is_node, other=float("-inf"))
+    best_id = tl.load(some_id_ptr + part * KEPT + node, mask=is_node, other=0)
+    rank = _ranks(value, _told_apart(value, best_id, vocabulary), is_node)
+    tl.store(value_ptr + part * KEPT + rank, value, mask=is_node)
+    tl.store(id_ptr + part * KEPT + rank, best_id, mask=is_node)
 
 
 @triton.jit(do_not_specialize=["parents", "nodes"])
 def _pick(
-    logits_ptr: tl.tensor,  # [P, V]
-    forbidden_ptr: tl.tensor,  # bool [V]
     weights_ptr: tl.tensor,  # [P]
-    kept_max_ptr: tl.tensor,  # [P, PARTS, KEPT]
-    kept_group_ptr: tl.tensor,  # int32 [P, PARTS, KEPT]
+    value_ptr: tl.tensor,  # [P, PARTS, KEPT]
+    id_ptr: tl.tensor,  # int32 [P, PARTS, KEPT]
     lse_ptr: tl.tensor,  # [P, PARTS]
-    slot_ptr: tl.tensor,  # int32 [KEPT], scratch
     path_ptr: tl.tensor,  # [KEPT], scratch
     index_ptr: tl.tensor,  # int32 [KEPT], scratch
     out_token_ptr: tl.tensor,  # int64 [nodes]
@@ -162,47 +184,45 @@ def _pick(
     out_weight_ptr: tl.tensor,  # [nodes]
     parents: tl.tensor,
     vocabulary: tl.tensor,
-    row_stride: tl.tensor,
     nodes: tl.tensor,
     ROWS: tl.constexpr,
     PARTS: tl.constexpr,
 ) -> None:
-    """The best ids of the best groups, sorted."""
-    row = tl.arange(0, ROWS)
-    slot = row[:, None] * (PARTS * KEPT) + tl.arange(0, PARTS * KEPT)[None, :]
-    is_slot = (row < parents)[:, None] & (tl.arange(0, PARTS * KEPT) % KEPT < nodes)[None, :]
-    maxima = tl.load(kept_max_ptr + slot, mask=is_slot, other=float("-inf"))
+    """The best of all parts, sorted: ``nodes`` < KEPT."""
+    LISTS: tl.constexpr = ROWS * PARTS
+    part = tl.arange(0, LISTS)
+    row = part // PARTS
+    best = tl.load(value_ptr + part * KEPT, mask=row < parents, other=float("-inf"))
     lse = _row_lse(lse_ptr, row, row < parents, PARTS)
     weight = tl.load(weights_ptr + row, mask=row < parents, other=float("-inf"))
-    paths = tl.reshape(_path(maxima, lse[:, None], weight[:, None]), [ROWS * PARTS * KEPT])
-    place = _places(_ordered(paths), nodes)
-    tl.store(slot_ptr + place, tl.arange(0, ROWS * PARTS * KEPT), mask=place >= 0)
+    rank = _ranks(_path(best, lse, weight), part, part >= 0)
+    place = tl.arange(0, KEPT)
+    in_order = tl.sum(tl.where(rank[None, :] == place[:, None], part[None, :], 0), 1)
 
-    tl.debug_barrier()
-    node = tl.arange(0, KEPT)
-    is_node = node < nodes
-    slot = tl.load(slot_ptr + node, mask=is_node, other=0)
-    row = slot // (PARTS * KEPT)
-    group = tl.load(kept_group_ptr + slot, mask=is_node & (row < parents), other=0)
-    ids = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    is_id = (is_node & (row < parents))[:, None] & (ids < vocabulary)
-    logits = allowed_logits(
-        logits_ptr + row.to(tl.int64)[:, None] * row_stride + ids, forbidden_ptr + ids, is_id
-    )
-    lse = _row_lse(lse_ptr, row, row < parents, PARTS)
-    weight = tl.load(weights_ptr + row, mask=row < parents, other=float("-inf"))
-    paths = tl.reshape(_path(logits, lse[:, None], weight[:, None]), [KEPT * GROUP])
-    index = tl.reshape(row[:, None] * vocabulary + ids, [KEPT * GROUP])
-    place = _places(_ordered(paths), nodes)
-    tl.store(path_ptr + place, paths, mask=place >= 0)
+    # The triangle of KEPT − 1 − i entries of list i, as a rectangle: the longest list and the
+    # shortest share a line, and so on; the one in the middle has a line of its own.
+    pair = tl.arange(0, KEPT * KEPT // 2) // KEPT
+    nth = tl.arange(0, KEPT * KEPT // 2) % KEPT
+    is_long = nth < KEPT - 1 - pair
+    place = tl.where(is_long, pair, KEPT - 2 - pair)
+    nth = tl.where(is_long, nth, nth - (KEPT - 1 - pair))
+    is_there = (is_long | (pair < KEPT // 2 - 1)) & (place < LISTS) & (nth < nodes)
+    part = tl.gather(in_order, place, 0)
+    row = part // PARTS
+    is_there = is_there & (row < parents)
+    value = tl.load(value_ptr + part * KEPT + nth, mask=is_there, other=float("-inf"))
+    index = row * vocabulary + tl.load(id_ptr + part * KEPT + nth, mask=is_there, other=0)
+    path = _path(value, tl.gather(lse, part, 0), tl.gather(weight, part, 0))
+    place = places_of_greatest(ordered(path), nodes)
+    tl.store(path_ptr + place, path, mask=place >= 0)
     tl.store(index_ptr + place, index, mask=place >= 0)
 
-    tl.debug_barrier()
+    tl.debug_barrier()  # what is read was written by other threads
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
     path = tl.load(path_ptr + node, mask=is_node, other=float("-inf"))
     index = tl.load(index_ptr + node, mask=is_node, other=0)
-    # Indices of padding may be equal.
-    index = tl.where(path > float("-inf"), index, parents * vocabulary + node)
-    rank = _ranks(path, index, is_node)
+    rank = _ranks(path, _told_apart(path, index, parents * vocabulary), is_node)
     index = tl.where(path > float("-inf"), index, 0)
     tl.store(out_weight_ptr + rank, path, mask=is_node)
     tl.store(out_parent_ptr + rank, (index // vocabulary).to(tl.int64), mask=is_node)
@@ -228,7 +248,7 @@ def _pick_nodes(
     """The best nodes of all levels, sorted, with the rows of their parents and ancestors."""
     index = tl.arange(0, BLOCK)
     weights = tl.load(weights_ptr + index, mask=index < places, other=float("-inf"))
-    place = _places(_ordered(weights), nodes)
+    place = places_of_greatest(ordered(weights), nodes)
     tl.store(chosen_ptr + place, index, mask=place >= 0)
 
     tl.debug_barrier()
@@ -292,7 +312,7 @@ def _path(logits: tl.tensor, lse: tl.tensor, weight: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _ordered(values: tl.tensor) -> tl.tensor:
+def ordered(values: tl.tensor) -> tl.tensor:
     """int32 in the order of the float32 values."""
     values = tl.where(values == 0.0, 0.0, values)  # −0 equals 0
     bits = values.to(tl.int32, bitcast=True)
@@ -300,15 +320,22 @@ def _ordered(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def _told_apart(values: tl.tensor, indices: tl.tensor, most: tl.tensor) -> tl.tensor:
+    """The indices, all of them below ``most``, but others where values are −inf, as there they may
+    be equal; [KEPT] each."""
+    return tl.where(values > float("-inf"), indices, most + tl.arange(0, KEPT))
+
+
+@triton.jit
 def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """Places in falling order of values [KEPT], and where they are equal, rising of indices."""
+    """Places in falling order of values [n], and where they are equal, rising of indices."""
     equal = values[:, None] == values[None, :]
     ahead = (values[:, None] > values[None, :]) | (equal & (indices[:, None] < indices[None, :]))
     return tl.sum((ahead & mask[:, None]).to(tl.int32), 0)
 
 
 @triton.jit
-def _places(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
+def places_of_greatest(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
     """A place in 0 … count − 1 for each of the ``count`` greatest of int32 keys [n], −1 for others.
 
     64 <= n < 2¹⁵ is a power of 2, and ``count`` at most 64. Of equal keys the first are taken.

@@ -121,6 +121,19 @@ def test_everything_in_one_group(dtype):
     assert all(320 <= token < 352 for token in level.tokens.tolist())
 
 
+@pytest.mark.parametrize("sharing", [1, 2, 3, 8, 9, 31, 32, 33, 62, 63])
+@pytest.mark.parametrize("steep", [0.0, 0.01])
+def test_the_best_are_shared_by_any_number_of_rows(sharing, steep):
+    """Alike, or the first rows with the most of them."""
+    logits, forbidden, _ = draw(63, 2200)
+    weights = torch.where(torch.arange(63, device=DEVICE) < sharing, 0.0, -60.0)
+    for row in range(sharing):
+        best = torch.randperm(2200, generator=torch.Generator().manual_seed(row))[: 100 // sharing]
+        logits[row, best.to(DEVICE)] = 30 - steep * (row + torch.arange(len(best), device=DEVICE))
+    level = assert_best(logits, forbidden, weights, 63)
+    assert level.parents.max() < sharing
+
+
 @pytest.mark.parametrize("allowed", [0, 1, 5, 40, 100])
 @pytest.mark.parametrize("parents", [1, 3])
 def test_few_allowed_ids(allowed, parents):
