@@ -10,9 +10,10 @@ from torch import Tensor
 from specx.attention.scores import chunk_scores
 from specx.bench.shapes import Shape
 from specx.caches.draft import DraftCache
-from specx.caches.policies import Grid, best_chunks
+from specx.caches.policies import Grid
 from specx.caches.preallocated import CacheShape
 from specx.decoding.graphs import runner
+from specx.decoding.memory import best_chunks
 from specx.decoding.stopwatch import Stopwatch
 from specx.profile import DraftCacheSettings
 

@@ -8,10 +8,22 @@ from typing import Protocol
 
 from torch import Tensor
 
+from specx.attention import fused
+from specx.caches import policies
 from specx.caches.draft import DraftCache
-from specx.caches.policies import best_chunks, streaming_chunks
+from specx.caches.policies import Grid, streaming_chunks
 from specx.decoding.target import Target
 from specx.profile import DraftCacheSettings
+
+
+def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
+    """As ``policies.best_chunks``: by a Triton kernel on a GPU, by plain torch elsewhere."""
+    if fused.serves(scores):
+        from specx.decoding import triton_retrieve
+
+        if k <= triton_retrieve.MOST_KEPT and len(scores) <= triton_retrieve.MOST_CHUNKS:
+            return triton_retrieve.best_chunks(scores, tokens, grid, k)
+    return policies.best_chunks(scores, tokens, grid, k)
 
 
 class Memory(Protocol):
