@@ -1,7 +1,7 @@
 """What a drafter is, and the simplest one: none."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -92,15 +92,17 @@ class Reshapable(Drafter, Protocol):
 
 
 class NoDrafter(Drafter):
-    """Plain decoding: every tree is a bare root."""
+    """Plain decoding: every tree is a bare root. What says so is made once."""
 
     levels = 0
+    _tree: TokenTree | None = None
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         return iter(())
 
     def grow(self, root: Tensor) -> TokenTree:
-        return root_only(root)
+        self._tree = self._tree or root_only(root)
+        return replace(self._tree, tokens=root)
 
     def commit(self, path: Path) -> None:
         pass

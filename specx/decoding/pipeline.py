@@ -1,6 +1,5 @@
 """Launching steps and reading what they emitted, on a GPU one step behind."""
 
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from specx.decoding.drafter import Outcome
 from specx.decoding.step import DecodingState, Emission, decoding_step
-from specx.decoding.stopwatch import mark, seconds_between
+from specx.decoding.stopwatch import Moment, mark, now, seconds_between
 from specx.records import Step
 
 
@@ -49,9 +48,10 @@ class Pipeline:
         return [self._land()[0] for _ in range(len(self._flying))]
 
     def _launch(self) -> None:
-        device = self.state.root.device
-        landing: _Landing = _DeviceLanding(device) if device.type == "cuda" else _HostLanding()
-        emission = decoding_step(self.state)
+        row = self.state.watch.row()
+        on_device = self.state.root.is_cuda
+        landing: _Landing = _DeviceLanding(row.began) if on_device else _HostLanding(row.began)
+        emission = decoding_step(self.state, row)
         landing.arrive(emission.packed)
         self._flying.append(_Flight(landing, emission, self.state.run.settled()))
 
@@ -75,7 +75,8 @@ class Pipeline:
 
 
 class _Landing(Protocol):
-    """Brings what a step emitted to the host, packed, and knows how many seconds the step took."""
+    """Brings what a step emitted to the host, packed, and knows how many seconds the step took
+    from the moment that it began."""
 
     def arrive(self, packed: Tensor) -> None: ...
 
@@ -83,30 +84,29 @@ class _Landing(Protocol):
 
 
 class _HostLanding:
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
+    def __init__(self, began: Moment) -> None:
+        self._began = began
 
     def arrive(self, packed: Tensor) -> None:
         self._packed = packed.tolist()
-        self._seconds = time.perf_counter() - self._started
+        self._seconds = seconds_between(self._began, now(packed.device))
 
     def read(self) -> tuple[list[int], float]:
         return self._packed, self._seconds
 
 
 class _DeviceLanding:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._started = mark(device)
+    def __init__(self, began: Moment) -> None:
+        self._began = began
 
     def arrive(self, packed: Tensor) -> None:
         self._buffer = torch.empty(len(packed), dtype=packed.dtype, pin_memory=True)
         self._buffer.copy_(packed, non_blocking=True)
-        self._done = mark(self._device)
+        self._done = mark(packed.device)
 
     def read(self) -> tuple[list[int], float]:
         self._done.synchronize()
-        return self._buffer.tolist(), seconds_between(self._started, self._done)
+        return self._buffer.tolist(), seconds_between(self._began, self._done)
 
 
 def _unpack(

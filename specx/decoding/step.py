@@ -15,7 +15,7 @@ from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Reshapable
 from specx.decoding.graphs import Runner
 from specx.decoding.sampling import Sampler
-from specx.decoding.stopwatch import Stopwatch
+from specx.decoding.stopwatch import Row, Stopwatch
 from specx.decoding.target import Target
 from specx.decoding.tree import TokenTree
 
@@ -66,15 +66,21 @@ class Emission:
     has_note: bool
 
 
-def decoding_step(state: DecodingState) -> Emission:
-    """Draft a tree, verify it in one forward pass, keep what the target agrees with."""
-    drafter, part, run = state.drafter, state.watch.part, state.run
+def decoding_step(state: DecodingState, row: Row) -> Emission:
+    """Draft a tree, verify it in one forward pass, keep what the target agrees with.
+
+    ``row``: begun for the parts of this step.
+    """
+    drafter, part, run = state.drafter, row.part, state.run
     mode = drafter.mode()
     if drafter.retrieval_due(state.steps):
         with part("retrieval"):
             run("retrieval", lambda: drafter.retrieve(state.target))
     with part("drafting"):
-        tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
+        if drafter.levels:
+            tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
+        else:  # no work for the device, and an empty graph takes time as well
+            tree = drafter.grow(state.root)
     with part("verification"):
         path = run(f"verification {mode}", lambda: verify(state, tree))
     with part("keep"):

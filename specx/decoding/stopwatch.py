@@ -1,12 +1,14 @@
 """Which part of a step the time went to."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
 from specx.records import Timings
+
+Moment = float | torch.cuda.Event  # in seconds on a CPU, in the work of a GPU
 
 
 class Stopwatch:
@@ -19,33 +21,28 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.timings = Timings()
         self.samples: dict[str, list[float]] = {}
-        self._cuda = device if device.type == "cuda" else None
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._device = device
+        self._spans: list[tuple[str, Moment, Moment]] = []
         self._started = time.perf_counter()
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        if self._cuda is None:
-            started = time.perf_counter()
-            try:
-                yield
-            finally:
-                self._add(name, time.perf_counter() - started)
-        else:
-            begin = mark(self._cuda)
-            yield
-            self._events.append((name, begin, mark(self._cuda)))
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """What is done in this context is counted as ``name``."""
+        return self.row().part(name)
+
+    def row(self) -> "Row":
+        """A row of parts, beginning now."""
+        return Row(self._device, lambda *span: self._spans.append(span))
 
     def finish(self) -> Timings:
         """All parts; ``total`` since the start, ``host`` what no part claims.
 
         Both include what the consumer of the events did meanwhile, such as showing progress.
         """
-        if self._cuda is not None:
-            torch.cuda.synchronize(self._cuda)
-        for name, begin, end in self._events:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        for name, begin, end in self._spans:
             self._add(name, seconds_between(begin, end))
-        self._events = []
+        self._spans = []
         timings = self.timings
         timings.total = time.perf_counter() - self._started
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
@@ -57,6 +54,29 @@ class Stopwatch:
         setattr(self.timings, name, getattr(self.timings, name) + seconds)
 
 
+class Row:
+    """Parts that follow each other without a pause: each begins where the one before it ended.
+
+    A GPU stops for every moment that it takes, so n parts take n + 1 of them and not 2 n.
+    ``began``: the first.
+    """
+
+    def __init__(self, device: torch.device, note: Callable[[str, Moment, Moment], None]) -> None:
+        self._device, self._note = device, note
+        self.began = self._last = now(device)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        yield
+        begin, self._last = self._last, now(self._device)
+        self._note(name, begin, self._last)
+
+
+def now(device: torch.device) -> Moment:
+    """This moment."""
+    return mark(device) if device.type == "cuda" else time.perf_counter()
+
+
 def mark(device: torch.device) -> torch.cuda.Event:
     """This moment in the work of a GPU."""
     event = torch.cuda.Event(enable_timing=True)
@@ -64,6 +84,10 @@ def mark(device: torch.device) -> torch.cuda.Event:
     return event
 
 
-def seconds_between(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    """Device time between two moments that have passed."""
-    return float(begin.elapsed_time(end)) / 1e3
+def seconds_between(begin: Moment, end: Moment) -> float:
+    """Between two moments of the same clock that have passed."""
+    if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+        return float(begin.elapsed_time(end)) / 1e3
+    assert isinstance(begin, float)
+    assert isinstance(end, float)
+    return end - begin

@@ -49,8 +49,8 @@ def doublings(levels: int) -> int:
 
 def root_only(root: Tensor) -> TokenTree:
     """The tree of plain decoding: root int64 [1], nothing drafted."""
-    zero = torch.zeros_like(root)
-    return TokenTree(root, zero, zero, torch.ones_like(root, dtype=torch.bool), levels=0)
+    zero, one = torch.zeros_like(root), torch.ones_like(root)
+    return TokenTree(root, zero, zero, one.bool(), levels=0, sets=one)
 
 
 @dataclass(frozen=True)

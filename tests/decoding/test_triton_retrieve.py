@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
+from specx.attention import fused
 from specx.caches import policies
 from specx.caches.policies import Grid
-from specx.decoding.triton_retrieve import best_chunks
+from specx.decoding import memory
+from specx.decoding.triton_retrieve import MOST_CHUNKS, MOST_KEPT, best_chunks
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -67,6 +69,15 @@ def test_ties_and_nothing_everywhere(values, beyond, k, chunk, short, kept):
     tokens = max(1, len(values) * chunk - grid.short)
     scores = [*values, *[-float("inf")] * beyond]
     assert chosen(scores, tokens, grid, k) == in_order(scores, tokens, grid, k)
+
+
+@pytest.mark.parametrize(("chunks", "k"), [(100, 8), (100, MOST_KEPT + 1), (MOST_CHUNKS + 1, 8)])
+def test_more_than_the_kernel_can_hold(chunks, k, monkeypatch):
+    monkeypatch.setattr(fused, "serves", lambda _: True)
+    scores = torch.rand(chunks, generator=torch.Generator().manual_seed(k), dtype=torch.float64)
+    scores = scores.argsort().argsort().float().to(DEVICE)  # none ties
+    given = (scores, torch.tensor([chunks - 1], device=DEVICE), Grid(1, kept=3), k)
+    assert torch.equal(memory.best_chunks(*given), policies.best_chunks(*given))
 
 
 def test_scores_that_all_tie():
