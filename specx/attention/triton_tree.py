@@ -32,7 +32,8 @@ class Launch:
 
     ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
     that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
-    ``num_stages``.
+    ``num_stages``. ``masked_cost``: what a block under a mask counts when columns are split, in
+    blocks without.
     """
 
     splits: int
@@ -40,6 +41,15 @@ class Launch:
     block_columns: int
     warps: int
     stages: int
+    masked_cost: int = 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a launch depends on. ``shared_memory``: the most bytes that one program can have."""
+
+    multiprocessors: int
+    shared_memory: int
 
 
 @cache
@@ -49,7 +59,7 @@ def plan(
     capacity: int,
     head_dim: int,
     itemsize: int,
-    multiprocessors: int,
+    device: Device,
 ) -> Launch:
     """The launch for ``rows`` packed rows (head in group × node) per key head.
 
@@ -59,6 +69,8 @@ def plan(
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         block_rows = 32 if rows > 16 and width <= 64 else 16
         block_columns, warps, stages = 32 if width <= 128 else 16, 4, 2
+    elif rows <= 16 and _fits(128, 3, width * itemsize, device):
+        return _plan_of_few_rows(kv_heads, capacity, device)
     else:
         # Of 256 rows, blocks of 128 and 256 read less and take longer: measured on an H200.
         block_rows = max(16, min(64, triton.next_power_of_2(rows)))
@@ -66,8 +78,24 @@ def plan(
         warps, stages = 4, 3 if width <= 128 else 2
     programs = -(-rows // block_rows) * kv_heads
     most = -(-capacity // (2 * block_columns))  # fewer than two blocks each: not worth a merge
-    splits = max(1, min(2 * multiprocessors // programs, most, MOST_SPLITS))
+    splits = max(1, min(2 * device.multiprocessors // programs, most, MOST_SPLITS))
     return Launch(splits, block_rows, block_columns, warps, stages)
+
+
+def _plan_of_few_rows(kv_heads: int, capacity: int, device: Device) -> Launch:
+    """Reading is all there is to do: one program on each multiprocessor, far ahead with its loads.
+
+    Twice as many with half as much read no faster, and the merge has twice as many parts.
+    """
+    most = -(-capacity // WORD)  # merging so few rows costs little
+    splits = max(1, min(device.multiprocessors // kv_heads, most, MOST_SPLITS))
+    return Launch(splits, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
+
+
+def _fits(block_columns: int, stages: int, row: int, device: Device) -> bool:
+    """Whether a program has room for the blocks that it reads ahead, with rows of ``row`` bytes."""
+    read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
+    return read_ahead + 16 * 1024 <= device.shared_memory
 
 
 def tree_attention(
@@ -107,7 +135,7 @@ def tree_attention(
     assert (visible.dtype, visible.shape[0]) == (torch.int64, nodes)
     rows = heads // kv_heads * nodes
     if launch is None:
-        launch = plan(rows, kv_heads, capacity, dim, q.itemsize, _multiprocessors(q.device))
+        launch = plan(rows, kv_heads, capacity, dim, q.itemsize, _device_of(q.device))
     if out is None:
         out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     if lse is None:
@@ -132,7 +160,7 @@ def tree_attention(
         values.stride(1), visible.stride(0), visible.stride(1),
         SPLIT=split, DIM=dim, BLOCK_DIM=block_dim,
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
-        BLOCK_OWN=min(WORD, launch.block_columns),
+        BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
         num_warps=launch.warps, num_stages=launch.stages,
     )  # fmt: skip
     if split:
@@ -189,10 +217,12 @@ def chunk_scores(
     return out
 
 
-def _multiprocessors(device: torch.device) -> int:
+@cache
+def _device_of(device: torch.device) -> Device:
     if device.type != "cuda":
-        return 4  # Triton's interpreter: enough programs for several splits
-    return torch.cuda.get_device_properties(device).multi_processor_count
+        return Device(4, 2**18)  # Triton's interpreter: enough programs for several splits
+    known = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    return Device(known["multiprocessor_count"], known["max_shared_mem"])
 
 
 @triton.jit(
@@ -234,28 +264,25 @@ def _attend(
     BLOCK_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    BLOCK_OWN: tl.constexpr,
+    BLOCK_MASKED: tl.constexpr,
+    MASKED_COST: tl.constexpr,
 ) -> None:
     """One block of packed rows of one key head, over one split of the columns.
 
     The columns are numbered in blocks: first the full blocks of the prefix, which end where the
-    prefix ends, then the tree's own rows, then what is left of the prefix at its beginning. So
-    bits and blocks of the tree's rows are aligned, and most blocks need no mask at all.
+    prefix ends, then, under a mask, the tree's own rows and what is left of the prefix at its
+    beginning. So bits and blocks of the tree's rows are aligned, and most blocks need no mask.
     """
-    kv_head = tl.program_id(1)
-    split = tl.program_id(2)
-    splits = tl.num_programs(2)
+    kv_head, split, splits = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    head, node = kv_head * (rows // nodes) + row // nodes, row % nodes
     dims = tl.arange(0, BLOCK_DIM)
-    is_row = row < rows
-    is_dim = dims < DIM
-    head = kv_head * (rows // nodes) + row // nodes
-    node = row % nodes
+    is_element = (row < rows)[:, None] & (dims < DIM)[None, :]
 
     prefix = tl.load(prefix_ptr).to(tl.int32)
     q = tl.load(
         q_ptr + head.to(tl.int64)[:, None] * q_head + node[:, None] * q_node + dims[None, :],
-        mask=is_row[:, None] & is_dim[None, :],
+        mask=is_element,
         other=0.0,
     )
     k_ptr += kv_head.to(tl.int64) * k_head
@@ -263,18 +290,67 @@ def _attend(
 
     rest = prefix % BLOCK_N
     full = prefix // BLOCK_N
-    own = words * (64 // BLOCK_OWN)
-    blocks = full + own + tl.cdiv(rest, BLOCK_OWN)
+    own = words * (64 // BLOCK_MASKED)
+    work = full + (own + tl.cdiv(rest, BLOCK_MASKED)) * MASKED_COST
     # By the length as it is now, not by the capacity: splits differ by one block at most.
-    begin = (blocks.to(tl.int64) * split // splits).to(tl.int32)
-    end = (blocks.to(tl.int64) * (split + 1) // splits).to(tl.int32)
-
+    begin = (work.to(tl.int64) * split // splits).to(tl.int32)
+    end = (work.to(tl.int64) * (split + 1) // splits).to(tl.int32)
     acc = tl.zeros([BLOCK_M, BLOCK_DIM], dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     highest = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    acc, total, highest = _full_blocks(
+        q, k_ptr, v_ptr, k_row, v_row, rest, begin, tl.minimum(end, full),
+        acc, total, highest, scale, DIM, BLOCK_DIM, BLOCK_N,
+    )  # fmt: skip
+    acc, total, highest = _masked_blocks(
+        q, k_ptr, v_ptr, k_row, v_row, rest,
+        tl.cdiv(tl.maximum(begin, full) - full, MASKED_COST),
+        tl.cdiv(end - full, MASKED_COST),
+        visible_ptr + node * visible_node, visible_word, row, rows, own, prefix, capacity,
+        acc, total, highest, scale, DIM, BLOCK_DIM, BLOCK_MASKED,
+    )  # fmt: skip
 
+    # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
+    total = tl.where(total == 0.0, 1.0, total)
+    acc = acc / total[:, None]
+    lse = highest + tl.log2(total)
+    packed = kv_head * rows + row  # head · T + node
+    if SPLIT:
+        out_row = split.to(tl.int64) * heads * nodes + packed
+        tl.store(lse_ptr + out_row, lse, mask=row < rows)
+    else:
+        out_row = node.to(tl.int64) * heads + head
+        tl.store(lse_ptr + packed, lse * LN_2, mask=row < rows)
+    tl.store(
+        out_ptr + out_row[:, None] * DIM + dims[None, :],
+        acc.to(out_ptr.dtype.element_ty),
+        mask=is_element,
+    )
+
+
+@triton.jit
+def _full_blocks(
+    q: tl.tensor,  # [M, D]
+    k_ptr: tl.tensor,  # [capacity, D]
+    v_ptr: tl.tensor,  # [capacity, D]
+    k_row: tl.tensor,
+    v_row: tl.tensor,
+    rest: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    acc: tl.tensor,
+    total: tl.tensor,
+    highest: tl.tensor,
+    scale: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Blocks of the prefix, from column ``rest`` on: every query sees them."""
+    dims = tl.arange(0, BLOCK_DIM)
+    is_dim = dims < DIM
     offsets = tl.arange(0, BLOCK_N)
-    for block in range(begin, tl.minimum(end, full)):
+    for block in range(begin, end):
         first = (rest + block * BLOCK_N).to(tl.int64)
         k_block = k_ptr + first * k_row + offsets[:, None] * k_row + dims[None, :]
         v_block = v_ptr + first * v_row + offsets[:, None] * v_row + dims[None, :]
@@ -286,24 +362,54 @@ def _attend(
             v = tl.load(v_block, mask=is_dim[None, :], other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+    return acc, total, highest
 
-    own_offsets = tl.arange(0, BLOCK_OWN)
-    for block in tl.range(tl.maximum(begin, full) - full, end - full, num_stages=2):
+
+@triton.jit
+def _masked_blocks(
+    q: tl.tensor,  # [M, D]
+    k_ptr: tl.tensor,  # [capacity, D]
+    v_ptr: tl.tensor,  # [capacity, D]
+    k_row: tl.tensor,
+    v_row: tl.tensor,
+    rest: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    sets_ptr: tl.tensor,  # [M], to the first word of each row's set
+    visible_word: tl.tensor,
+    row: tl.tensor,  # [M]
+    rows: tl.tensor,
+    own: tl.tensor,
+    prefix: tl.tensor,
+    capacity: tl.tensor,
+    acc: tl.tensor,
+    total: tl.tensor,
+    highest: tl.tensor,
+    scale: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The ``own`` blocks behind the prefix, then the first ``rest`` columns."""
+    dims = tl.arange(0, BLOCK_DIM)
+    is_dim = dims < DIM
+    offsets = tl.arange(0, BLOCK)
+    for block in tl.range(begin, end, num_stages=2):
         is_own = block < own
         # Bits of this block's columns: shifted out of the tree's words, or those before ``rest``.
-        start = tl.where(is_own, block, block - own) * BLOCK_OWN
+        start = tl.where(is_own, block, block - own) * BLOCK
         bits = tl.load(
-            visible_ptr + node * visible_node + (start // 64) * visible_word,
+            sets_ptr + (start // 64) * visible_word,
             mask=row < tl.where(is_own, rows, 0),
             other=0,
         )
-        seen = ((bits[:, None] >> (start % 64 + own_offsets)[None, :]) & 1) != 0
-        seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + own_offsets)) & 1) != 0
-        in_rest = start + own_offsets < tl.where(is_own, 0, rest)
+        seen = ((bits[:, None] >> (start % 64 + offsets)[None, :]) & 1) != 0
+        seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + offsets)) & 1) != 0
+        in_rest = start + offsets < tl.where(is_own, 0, rest)
         seen = seen | in_rest[None, :]
         seen_by_any = seen_by_any | in_rest
 
-        column = tl.where(is_own, prefix, 0) + start + own_offsets
+        column = tl.where(is_own, prefix, 0) + start + offsets
         inside = (column < capacity)[:, None] & is_dim[None, :]
         k_block = k_ptr + column.to(tl.int64)[:, None] * k_row + dims[None, :]
         v_block = v_ptr + column.to(tl.int64)[:, None] * v_row + dims[None, :]
@@ -313,24 +419,7 @@ def _attend(
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         scores = tl.where(seen, scores, float("-inf"))
         acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
-
-    # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
-    total = tl.where(total == 0.0, 1.0, total)
-    acc = acc / total[:, None]
-    lse = highest + tl.log2(total)
-    packed = kv_head * rows + row  # head · T + node
-    if SPLIT:
-        part = split.to(tl.int64) * heads * nodes + packed
-        tl.store(lse_ptr + part, lse, mask=is_row)
-        out_row = part
-    else:
-        tl.store(lse_ptr + packed, lse * LN_2, mask=is_row)
-        out_row = node.to(tl.int64) * heads + head
-    tl.store(
-        out_ptr + out_row[:, None] * DIM + dims[None, :],
-        acc.to(out_ptr.dtype.element_ty),
-        mask=is_row[:, None] & is_dim[None, :],
-    )
+    return acc, total, highest
 
 
 @triton.jit

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from specx.attention import triton_tree
 from specx.attention.scores import attention_row
-from specx.attention.triton_tree import Launch, chunk_scores, plan, tree_attention
+from specx.attention.triton_tree import Device, Launch, chunk_scores, plan, tree_attention
 from tests.attention.examples import (
     TREES,
     Inputs,
@@ -35,8 +35,12 @@ DTYPES = [torch.float32, *HALF]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
 LSE_TOLERANCE = 1e-4
 
+H200 = Device(multiprocessors=132, shared_memory=232_448)
+L4 = Device(multiprocessors=58, shared_memory=101_376)
+
 SMALL = Launch(splits=3, block_rows=16, block_columns=16, warps=4, stages=2)
 WIDE = Launch(splits=2, block_rows=64, block_columns=64, warps=4, stages=2)
+FEW_ROWS = Launch(3, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
 LAUNCHES = [
     SMALL,
     replace(SMALL, splits=1),
@@ -44,6 +48,8 @@ LAUNCHES = [
     replace(SMALL, splits=11),  # more than there are blocks
     WIDE,
     replace(SMALL, splits=2, block_rows=128, block_columns=128, warps=8),
+    replace(SMALL, splits=4, masked_cost=2),
+    FEW_ROWS,
 ]
 
 
@@ -120,6 +126,22 @@ def test_every_prefix_in_every_launch(prefix, launch):
     check(inputs, prefix, visible_of(parents), launch)
 
 
+@pytest.mark.parametrize("splits", [1, 3, 16])
+@pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 385])
+def test_one_row_around_the_borders_of_long_blocks(prefix, splits):
+    """As in plain decoding: the tree is one row, and each head has one query."""
+    inputs = make_inputs(1, prefix + 1, ratio=4, dtype=torch.float16, seed=prefix)
+    check(inputs, prefix, visible_of([0]), replace(FEW_ROWS, splits=splits))
+
+
+@pytest.mark.parametrize("launch", [WIDE, FEW_ROWS, replace(FEW_ROWS, splits=16)], ids=str)
+@pytest.mark.parametrize("prefix", [63, 130])
+@pytest.mark.parametrize("parents", [[0] * 64, [max(0, i - 1) for i in range(64)]])
+def test_the_widest_and_the_deepest_tree(parents, prefix, launch):
+    inputs = make_inputs(64, prefix + 64, kv_heads=1, dtype=torch.float16, seed=prefix)
+    check(inputs, prefix, visible_of(parents), launch)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("prefix", [0, 70])
 @pytest.mark.parametrize("tree", TREES)
@@ -130,7 +152,7 @@ def test_every_tree(tree, prefix, dtype):
     check(inputs, prefix, visible_of(parents), WIDE)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(len(LAUNCHES)))
 def test_random_trees_of_random_sizes(seed):
     generator = torch.Generator().manual_seed(seed)
     rows, prefix, capacity = (
@@ -212,22 +234,54 @@ def test_equal_scores_average_the_values():
     check(inputs, 100, torch.ones(3, 3, dtype=torch.bool), SMALL)
 
 
+@pytest.mark.parametrize("strides", [(2**31, 32), (32, 2**24)], ids=str)
+@pytest.mark.parametrize("launch", [SMALL, FEW_ROWS], ids=str)
+def test_storage_beyond_the_range_of_int32(launch, strides):
+    """Strides of heads, and of rows. On the host, what is never touched takes no memory."""
+    inputs = make_inputs(5, 135, dtype=torch.float16)
+    storage = torch.empty(2**31 + 2**28, dtype=torch.float16, device=DEVICE)
+    keys, values = (
+        storage.as_strided((2, 135, 32), (*strides, 1), offset) for offset in (0, 2**23)
+    )
+    keys.copy_(inputs.k[0])
+    values.copy_(inputs.v[0])
+    visible = visible_of(random_parents(5))
+    q, bits = inputs.q[0].to(DEVICE), bit_sets(visible, 1).to(DEVICE)
+    out, _ = tree_attention(q, keys, values, one(130), bits, inputs.scaling, launch=launch)
+    expected = oracle(inputs, tree_call(130, visible))[0][0].transpose(0, 1)
+    assert (out.cpu().double() - expected).norm() / expected.norm() < TOLERANCE[torch.float16]
+
+
 def test_the_plan_can_be_run_as_it_is():
     for rows, prefix in ((1, 300), (8, 130), (64, 200)):
         inputs = make_inputs(rows, prefix + rows, dtype=torch.float16, seed=rows)
         check(inputs, prefix, visible_of(random_parents(rows)), spare=500)
 
 
+@pytest.mark.parametrize("device", [H200, L4], ids=["H200", "L4"])
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("head_dim", [32, 80, 128, 256])
 @pytest.mark.parametrize("kv_heads", [1, 2, 8, 32, 200])
-def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize):
+def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
     for rows in (1, 4, 16, 17, 64, 65, 192, 256, 512):
         for capacity in (1, 64, 1000, 2**16):
-            launch = plan(rows, kv_heads, capacity, head_dim, itemsize, 132)
+            launch = plan(rows, kv_heads, capacity, head_dim, itemsize, device)
             assert 1 <= launch.splits <= triton_tree.MOST_SPLITS
             assert launch.block_rows in {16, 32, 64, 128}
             assert launch.block_columns in {16, 32, 64, 128}
+
+
+def test_few_rows_leave_one_program_to_each_multiprocessor():
+    few = Launch(16, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
+    assert plan(4, 8, 2**14, 128, 2, H200) == few
+    assert plan(1, 32, 2**14, 128, 2, H200) == replace(few, splits=4)
+    assert plan(4, 8, 200, 128, 2, H200) == replace(few, splits=4)
+    assert plan(4, 8, 2**14, 64, 2, L4) == replace(few, splits=7)
+
+
+def test_few_rows_take_no_more_memory_than_there_is():
+    assert plan(4, 8, 2**14, 128, 2, L4).block_columns == 64
+    assert plan(4, 8, 2**14, 256, 2, H200).block_columns == 32
 
 
 def scores_by_definition(inputs: Inputs, row: int, length: int, chunk: int, short: int) -> Tensor:
@@ -333,7 +387,7 @@ def check_big(
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(32, 8, 128), (32, 32, 128), (12, 12, 64), (28, 4, 80)])
-@pytest.mark.parametrize("prefix", [0, 1000, 16384, 65536])
+@pytest.mark.parametrize("prefix", [0, 1000, 16384, 65536, 131072])
 @pytest.mark.parametrize("rows", [1, 8, 64])
 def test_long_text_on_the_device(rows, prefix, shape, dtype):
     q, keys, values, visible = big(rows, prefix, *shape, dtype)
@@ -347,9 +401,10 @@ def test_long_text_on_the_device(rows, prefix, shape, dtype):
 
 @needs_cuda
 @pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 64])
 @pytest.mark.parametrize("launch", [None, Launch(1, 64, 64, 4, 2), Launch(8, 128, 64, 8, 3)])
-def test_one_graph_serves_every_length(launch):
-    q, keys, values, visible = big(64, 4096, 32, 8, 128, torch.bfloat16)
+def test_one_graph_serves_every_length(launch, rows):
+    q, keys, values, visible = big(rows, 4096, 32, 8, 128, torch.bfloat16)
     bits, prefix = bit_sets(visible.cpu(), 1).cuda(), one(0)
     scaling = q.shape[2] ** -0.5
     tree_attention(q, keys, values, prefix, bits, scaling, launch=launch)
