@@ -23,6 +23,7 @@ from specx.errors import ModelError, UsageError
 from specx.models.architecture import read_config
 from specx.models.compat import check_pair
 from specx.models.compiled import compile_layers
+from specx.models.fused_layers import fuse_layers
 from specx.models.load import LoadedModel, ModelSpec, Role, in_memory, load_model, usable
 from specx.models.memory import check_memory
 from specx.models.source import locate
@@ -321,4 +322,5 @@ def _scaled(
     """A small model in its large form, ready for the engine."""
     model = scale(small.model, shape, rows, dtype=dtype, device=device, seed=seed)
     dispatch.use_in(model)
+    fuse_layers(model)
     return in_memory(model, small.tokenizer, f"scaled mini {shape.name}")

@@ -4,6 +4,9 @@ Norms, rotary embeddings and activations are many small kernels, which cost a th
 in a CUDA graph; compiled, they are few. One layer is compiled for each number of new tokens and
 serves all layers; so are the angles before the layers and the norm behind them. torch caches what
 it compiled on disk, so only the first run waits long.
+
+Of layers that are fused (``fused_layers.py``) trees are left alone, and whole chunks of a prefill
+are compiled.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from specx.models.fused_layers import Fused
 from specx.models.load import LoadedModel
 from specx.models.projections import merge_products, share_projections
 
@@ -27,9 +31,11 @@ def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedMode
     # Both models and all their layers are one piece of code to torch, which gives up after 8.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     decoder = loaded.model.get_decoder()
-    share_projections(decoder)
+    if not any(isinstance(layer.forward, Fused) for layer in decoder.layers):
+        share_projections(decoder)
     for module in (*decoder.layers, decoder.rotary_emb, decoder.norm):
-        module.compile(dynamic=False, fullgraph=True, backend=_merging(backend))
+        work = module.forward if isinstance(module.forward, Fused) else module
+        work.compile(dynamic=False, fullgraph=True, backend=_merging(backend))
     return replace(loaded, compiled=True)
 
 

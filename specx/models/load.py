@@ -12,6 +12,7 @@ from specx.attention.call import Phase
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.facts import ModelFacts, model_facts
+from specx.models.fused_layers import fuse_layers
 from specx.models.memory import check_memory, is_out_of_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
@@ -95,6 +96,7 @@ def load_model(
         check_seam(model, loaded, source.label, used)
         if role == "draft":
             check_rotation(model, loaded, source.label)
+    fuse_layers(model)
     return loaded
 
 

@@ -1,9 +1,10 @@
-"""Projections that read the same input, as one matrix product where layers are compiled.
+"""Projections that read the same input, as one matrix product.
 
 A product over a few rows takes as long as reading its weight, and small weights are read slowest:
 keys and values of a model with few key heads took three times their share. So the projections of
-a group keep their weights in one matrix, each being some of its rows. Compiled, all of them state
-the product with the whole matrix, and ``merge_products`` leaves one of these products.
+a group keep their weights in one matrix, each being some of its rows. Fused layers multiply by the
+whole matrix themselves (``join``). In layers of other kinds, compiled, all projections of a group
+state the product with the whole matrix, and ``merge_products`` leaves one of these products.
 """
 
 import torch
@@ -43,11 +44,26 @@ def share_projections(model: nn.Module) -> None:
             members = [getattr(module, name, None) for name in names]
             # Their exact class: quantized maps and adapters compute in ways of their own.
             group = [member for member in members if type(member) is nn.Linear]
-            if len(group) == len(names) and _are_alike(group):
+            if len(group) == len(names) and are_alike(group):
                 _share(module, names, group)
 
 
-def _are_alike(group: list[nn.Linear]) -> bool:
+def join(group: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of one map whose rows are those of all, in this order. The maps stay what
+    they are; their weights become views."""
+    weight = torch.cat([m.weight.detach() for m in group])
+    rows = [m.out_features for m in group]
+    for member, own in zip(group, weight.split(rows), strict=True):
+        member.weight = nn.Parameter(own, requires_grad=member.weight.requires_grad)
+    if group[0].bias is None:
+        return weight, None
+    bias = torch.cat([m.bias.detach() for m in group])
+    for member, own in zip(group, bias.split(rows), strict=True):
+        member.bias = nn.Parameter(own, requires_grad=member.bias.requires_grad)
+    return weight, bias
+
+
+def are_alike(group: list[nn.Linear]) -> bool:
     """Whether the rows of all could be those of one map."""
     kinds = {
         (m.in_features, m.bias is None, m.weight.dtype, m.weight.device, m.weight.requires_grad)

@@ -8,6 +8,7 @@ from transformers import GenerationConfig
 
 from specx.attention import dispatch
 from specx.models.compiled import uncompiled
+from specx.models.fused_layers import unfused
 from specx.models.load import LoadedModel
 from specx.models.quiet import quiet_transformers
 
@@ -16,14 +17,14 @@ ATTENTION = "sdpa"  # what transformers chooses for itself
 
 @contextmanager
 def stock(loaded: LoadedModel) -> Iterator[Any]:
-    """The model with transformers' own attention, layers that are not compiled, and no settings of
-    generation but transformers' defaults; behind the block all is as it was."""
+    """The model with transformers' own attention, layers that are neither compiled nor fused, and
+    no settings of generation but transformers' defaults; behind the block all is as it was."""
     model = loaded.model
     settings = model.generation_config
     model.generation_config = GenerationConfig()
     model.set_attn_implementation(ATTENTION)
     try:
-        with quiet_transformers(), uncompiled(loaded):
+        with quiet_transformers(), uncompiled(loaded), unfused(model):
             yield model
     finally:
         model.set_attn_implementation(dispatch.NAME)

@@ -7,6 +7,7 @@ from torch._dynamo.utils import counters
 from specx.attention import fused
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.methods import Pair
+from specx.models import fused_layers
 from specx.models.compiled import compile_layers
 from tests.decoding.pairs import loaded as loaded_once
 from tests.decoding.pairs import make_profile, make_prompt, pair_of, run
@@ -26,18 +27,24 @@ def fresh_pair() -> Pair:
     return pair_of(target, loaded_once.__wrapped__(seed=5))
 
 
-def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
+@pytest.mark.parametrize("fuse", [False, True])
+def test_layers_are_compiled_once_for_all_layers_and_documents(fuse, monkeypatch):
     monkeypatch.setattr(fused, "serves", lambda _: True)  # in Triton's interpreter
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=3)
     prompts = make_prompt(30), make_prompt(47)
     expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
     models = fresh_pair()
+    if fuse:
+        monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+        monkeypatch.setattr(fused_layers, "MOST_ROWS", 15)  # a whole chunk has 16
+        for each in (models.target, models.draft):
+            fused_layers.fuse_layers(each.model)
     target, draft = (compile_layers(m, "aot_eager") for m in (models.target, models.draft))
     pair = pair_of(target, draft)
     torch._dynamo.reset()
     counters.clear()
     assert [run(pair, profile, "specextend", prompt).tokens for prompt in prompts] == expected
     # The draft's chain and its levels, the target's tree, and one prefill of whole chunks that the
-    # two share, behind whatever prefix: angles, layers and the last norm.
-    assert counters["stats"]["unique_graphs"] == 4 * 3
+    # two share, behind whatever prefix: angles, layers and the last norm. Fused trees do without.
+    assert counters["stats"]["unique_graphs"] == (1 if fuse else 4) * 3

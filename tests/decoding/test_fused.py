@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from specx.attention import fused
+from specx.models import fused_layers
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 pytestmark = [
@@ -22,3 +23,27 @@ def test_the_kernels_serve_every_method(method, monkeypatch):
     actual = run(pair, profile, method, make_prompt(40))
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted
+
+
+def test_fused_layers_serve_drafting_and_verification(monkeypatch):
+    cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=7)
+    # Models that no other test shares: fusing changes them.
+    models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
+    pair = pair_of(*models)
+    expected = run(pair, profile, "specextend", make_prompt(40))
+    monkeypatch.setattr(fused, "serves", lambda _: True)
+    monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+    passes = []
+    layer_run = fused_layers.FusedLayer.run
+    monkeypatch.setattr(
+        fused_layers.FusedLayer, "run", lambda *a: (passes.append(len(a[1])), layer_run(*a))[1]
+    )
+    for each in models:
+        fused_layers.fuse_layers(each.model)
+    actual = run(pair, profile, "specextend", make_prompt(40))
+    assert actual.tokens == expected.tokens
+    assert actual.accepted == expected.accepted
+    assert {5, 6} <= set(passes)  # a level of the draft and a tree of the target
+    assert run(pair, profile, "plain", make_prompt(40)).tokens == expected.tokens
+    assert 1 in passes

@@ -6,7 +6,7 @@ from torch import nn
 from torch._dynamo import lookup_backend
 from torch.nn.functional import linear
 
-from specx.models.projections import SharedProjection, merge_products, share_projections
+from specx.models.projections import SharedProjection, join, merge_products, share_projections
 from tests.tiny import make_model
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3"]
@@ -56,6 +56,18 @@ def test_weights_are_not_there_twice():
     share_projections(layer)
     assert sum(weight.numel() for weight in layer.parameters()) == before
     assert layer.self_attn.q_proj.weight is layer.self_attn.v_proj.weight
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_joined_maps_are_one_and_stay_themselves(bias):
+    maps = [nn.Linear(8, 4, bias=bias), nn.Linear(8, 6, bias=bias)]
+    x = torch.randn(3, 8)
+    expected = torch.cat([each(x) for each in maps], 1)
+    weight, joined = join(maps)
+    torch.testing.assert_close(linear(x, weight, joined), expected)
+    torch.testing.assert_close(torch.cat([each(x) for each in maps], 1), expected)
+    weight.zero_()
+    assert not any(each.weight.any() for each in maps)
 
 
 class Quantized(nn.Linear):

@@ -1,0 +1,234 @@
+"""Decoder layers whose passes over a tree are a few launches: products, and a kernel between each.
+
+The modules stay those of transformers, with their weights; ``fuse_layers`` puts another ``forward``
+before their own, which runs where it knows exactly what the module computes and passes everything
+else on: a prefill, another attention, other kinds of layers.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from specx.attention import fused
+from specx.attention.call import AttentionCall
+from specx.models.projections import are_alike, join
+
+if fused.IS_AVAILABLE:
+    from specx.attention import triton_tree
+    from specx.models import triton_layer, triton_product
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # the same, but for biases and norms of heads
+FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies
+HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
+MOST_ROWS = 64
+
+
+def fuse_layers(model: Any) -> None:
+    """Have passes over trees computed by the kernels, in a model on a GPU, in half precision, and
+    of a known family; any other is left alone. Idempotent."""
+    decoder = model.get_decoder()
+    layers = getattr(decoder, "layers", ())
+    if not (
+        fused.IS_AVAILABLE
+        and fused.serves(next(model.parameters()))
+        and model.dtype in HALF
+        and layers
+        and all(is_known(layer) for layer in layers)
+        and not any(isinstance(layer.forward, Fused) for layer in layers)
+    ):
+        return
+    for layer in layers:
+        layer.forward = FusedLayer.before(layer)
+    if _is(decoder.norm, "RMSNorm"):
+        decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward)
+    if _is(decoder.rotary_emb, "RotaryEmbedding") and decoder.rotary_emb.rope_type in FIXED:
+        decoder.rotary_emb.forward = FusedAngles(decoder.rotary_emb, decoder.rotary_emb.forward)
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # where weights lay before they were joined
+
+
+@contextmanager
+def unfused(model: Any) -> Iterator[None]:
+    """The modules as they were before ``fuse_layers``, until the block ends."""
+    replaced = [
+        (module, module.__dict__.pop("forward"))
+        for module in model.get_decoder().modules()
+        if isinstance(module.__dict__.get("forward"), Fused)
+    ]
+    try:
+        yield
+    finally:
+        for module, forward in replaced:
+            module.forward = forward
+
+
+def is_known(layer: Any) -> bool:
+    """Whether a decoder layer computes what the kernels do: its classes are known ones, and so are
+    its sizes."""
+    if not _is(layer, "DecoderLayer"):
+        return False
+    attention, mlp = layer.self_attn, layer.mlp
+    if not (_is(attention, "Attention") and _is(mlp, "MLP")):
+        return False
+    norms = [layer.input_layernorm, layer.post_attention_layernorm, *_norms_of_heads(attention)]
+    groups = [attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]
+    maps = [*groups[0], *groups[1], attention.o_proj, mlp.down_proj]
+    return (
+        all(_is(norm, "RMSNorm") for norm in norms)
+        # Their exact class: quantized maps and adapters compute in ways of their own.
+        and all(type(each) is nn.Linear for each in maps)
+        and all(are_alike(group) for group in groups)
+        and len({each.weight.dtype for each in (*maps, *norms)}) == 1
+        and attention.config.hidden_act in ("silu", "swish")
+        and attention.head_dim % 16 == 0
+        and attention.head_dim <= 256
+    )
+
+
+def _norms_of_heads(attention: Any) -> list[Any]:
+    """Of queries and keys, in Qwen3."""
+    return [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
+
+
+def _is(module: Any, part: str) -> bool:
+    """Whether the class is transformers' own of a family, found without importing all of them."""
+    kind = type(module)
+    return any(
+        (kind.__module__, kind.__name__)
+        == (f"transformers.models.{family}.modeling_{family}", f"{family.title()}{part}")
+        for family in FAMILIES
+    )
+
+
+def _fits(x: Tensor) -> bool:
+    """Whether a pass over hidden states [1, T, K] is one for the kernels."""
+    return len(x) == 1 and x.shape[1] <= MOST_ROWS and x.dtype in HALF and not x.requires_grad
+
+
+@dataclass
+class Fused:
+    """What stands before ``forward``, the own one of ``module``."""
+
+    module: Any
+    forward: Callable[..., Any]
+
+    def compile(self, **options: Any) -> None:
+        """Have torch compile the module's own forward: trees stay as they are."""
+        self.forward = torch.compile(self.forward, **options)
+
+
+@dataclass
+class Joined:
+    """Linear maps of one input: weight [R, I], bias [R] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+@dataclass
+class FusedLayer(Fused):
+    """The forward of a decoder layer.
+
+    ``heads``: queries, keys and values; ``gate_up``: both inputs of the gate. ``counters``: for the
+    small products of ``triton_product``; None where cuBLAS is faster.
+    """
+
+    heads: Joined
+    gate_up: Joined
+    counters: Tensor | None
+
+    @classmethod
+    def before(cls, layer: Any) -> "FusedLayer":
+        """Of a known layer. Joins its weights."""
+        attention, mlp = layer.self_attn, layer.mlp
+        heads = Joined(*join([attention.q_proj, attention.k_proj, attention.v_proj]))
+        gate_up = Joined(*join([mlp.gate_proj, mlp.up_proj]))
+        small = all(
+            each.bias is None and triton_product.suits(each.weight)
+            for each in (attention.o_proj, mlp.down_proj)
+        )
+        counters = triton_product.counters(heads.weight.device) if small else None
+        return cls(layer, layer.forward, heads, gate_up, counters)
+
+    def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        call = kwargs.get("specx_call")
+        if (
+            isinstance(call, AttentionCall)
+            and call.phase == "tree"
+            and not call.masked
+            and _fits(hidden_states)
+            and not args
+        ):
+            cos, sin = kwargs["position_embeddings"]
+            return self.run(hidden_states[0], cos[0], sin[0], call)[None]
+        return self.forward(hidden_states, *args, **kwargs)
+
+    def run(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
+        """x [T, K]; cos, sin [T, D] -> [T, K]."""
+        norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
+        out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
+        y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
+        attended = self._attend(self.heads(y), cos, sin, call)
+        weight, eps = behind.weight, behind.variance_epsilon
+        if self.counters is not None:
+            x = triton_product.add_product(attended, out.weight, x, self.counters)
+            inner = triton_layer.gated(self.gate_up(triton_layer.rms_norm(x, weight, eps)))
+            return triton_product.add_product(inner, down.weight, x, self.counters)
+        x, y = triton_layer.add_rms_norm(x, linear(attended, out.weight, out.bias), weight, eps)
+        inner = triton_layer.gated(self.gate_up(y))
+        if down.bias is not None:
+            return x.add_(linear(inner, down.weight, down.bias))
+        return x.addmm_(inner, down.weight.t())  # in the product itself, and rounded once
+
+    def _attend(self, qkv: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
+        """qkv [T, (Hq + 2 Hkv) · D] -> [T, Hq · D]."""
+        assert call.rows is not None
+        assert call.prefix is not None
+        assert call.visible is not None
+        attention = self.module.self_attn
+        number = attention.layer_idx
+        keys, values = call.rows.storage[number]
+        norms = None
+        if of_heads := _norms_of_heads(attention):
+            query, key = of_heads
+            norms = query.weight, key.weight, query.variance_epsilon
+        q = triton_layer.rotate_and_store(qkv, norms, cos, sin, call.rows.places, keys, values)
+        attended, lse = triton_tree.tree_attention(
+            q, keys, values, call.prefix, call.visible, attention.scaling
+        )
+        if call.watched is not None and call.watched.layer == number:
+            call.watched.note(q, lse)
+        return attended.flatten(1)
+
+
+@dataclass
+class FusedNorm(Fused):
+    """The forward of the norm behind the layers."""
+
+    def __call__(self, hidden_states: Tensor) -> Any:
+        if not _fits(hidden_states):
+            return self.forward(hidden_states)
+        norm = self.module
+        x = hidden_states[0].contiguous()
+        return triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)[None]
+
+
+@dataclass
+class FusedAngles(Fused):
+    """The forward of rotary embeddings whose frequencies are fixed."""
+
+    def __call__(self, x: Tensor, position_ids: Tensor) -> Any:
+        rotary = self.module
+        if not _fits(x) or len(position_ids) > 1 or rotary.inv_freq.dtype != torch.float32:
+            return self.forward(x, position_ids)
+        positions, scaling = position_ids[0].contiguous(), rotary.attention_scaling
+        cos, sin = triton_layer.angles(positions, rotary.inv_freq, scaling, x.dtype)
+        return cos[None], sin[None]

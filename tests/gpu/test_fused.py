@@ -1,0 +1,113 @@
+"""Fused layers on a CUDA device: they say what the modules say, in graphs and under compilation."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from specx.attention.call import AttentionCall, single_sets
+from specx.batch.lossless import logit_gap
+from specx.batch.pair import load_pair
+from specx.caches.preallocated import PreallocatedCache
+from specx.decoding.forward import cache_shape, forward
+from specx.decoding.methods import Pair
+from specx.documents.digest import Digest
+from specx.documents.generated import generate_report
+from specx.models import triton_product
+from specx.models.fused_layers import FusedLayer, unfused
+from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.profile import Profile
+from tests.gpu.test_cuda import CUDA, mini, written
+from tests.tiny import make_checkpoint
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+GAP = 0.3  # between logits of two tokens that bfloat16 may confuse
+ERROR = {"float16": 5e-3, "bfloat16": 4e-2}  # of logits, relative to those of float32
+
+
+def half(*, compiled: bool = False) -> Profile:
+    """The embedded pair in the format of its weights."""
+    profile = mini()
+    target = profile.target.model_copy(update={"dtype": "bfloat16"})
+    return profile.model_copy(update={"target": target, "compile": compiled})
+
+
+@contextmanager
+def modules_of(pair: Pair) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in (pair.target, pair.draft):
+            assert each is not None
+            assert isinstance(each.model.get_decoder().layers[0].forward, FusedLayer)
+            stack.enter_context(unfused(each.model))
+        yield
+
+
+def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
+    """Behind 100 rows of a cache that were never computed."""
+    generator = torch.Generator().manual_seed(rows)
+    cache = PreallocatedCache(cache_shape(model), 200)
+    cache.storage.copy_(torch.randn(cache.storage.shape, generator=generator))
+    cache.length.fill_(100)
+    tokens = torch.randint(0, 384, (rows,), generator=generator).to(CUDA)
+    visible = single_sets(0, rows, 1, CUDA).cumsum(0)
+    call = AttentionCall("tree", 0, prefix=cache.length, visible=visible)
+    with torch.inference_mode():
+        return forward(model, tokens, 100 + torch.arange(rows, device=CUDA), cache, call)
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("rows", [1, 7, 63, 64])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_a_pass_says_what_the_modules_say(
+    family: str,
+    dtype: str,
+    rows: int,
+    small: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    suits = triton_product.suits
+    monkeypatch.setattr(triton_product, "suits", lambda weight: small and suits(weight))
+    shape = {"hidden_size": 256, "intermediate_size": 2048, "head_dim": 64}
+    folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
+    model, exact = (
+        load_model(ModelSpec(str(folder), dtype=d), CUDA, "target") for d in (dtype, "float32")
+    )
+    assert isinstance(model.model.get_decoder().layers[0].forward, FusedLayer)
+    assert "forward" not in vars(exact.model.get_decoder().layers[0])
+    ours, expected = logits_of_a_chain(model, rows), logits_of_a_chain(exact, rows)
+    with unfused(model.model):
+        theirs = logits_of_a_chain(model, rows)
+    errors = [float((x - expected).norm() / expected.norm()) for x in (ours, theirs)]
+    print(f"fused {errors[0]:.1e}, modules {errors[1]:.1e}")
+    assert errors[0] < max(ERROR[dtype], 1.5 * errors[1])
+    assert torch.equal(logits_of_a_chain(model, rows), ours)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_embedded_pair_writes_what_it_writes_in_modules(compiled: bool) -> None:
+    profile = half(compiled=compiled)
+    pair = load_pair(profile, "specextend", CUDA)
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    # More than one whole chunk of a prefill, which is what is compiled.
+    prompt = digest.prompts(generate_report(24_000, seed=2), 24_000)[0].token_ids
+    if compiled:
+        assert len(prompt) > 4096
+    with modules_of(pair):
+        plain, _ = written(pair, profile, "plain", prompt)
+    for method in ("plain", "tree", "specextend"):
+        ours, tally = written(pair, profile, method, prompt)
+        if method == "specextend":  # the draft's full cache is longer than it was trained for
+            assert tally.steps < len(ours) / 1.5
+        at = next((i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b), None)
+        if at is not None:  # one row and many round differently
+            gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at])
+            print(f"{method} differs at token {at}, logit gap {gap:.2e}")
+            assert abs(gap) < GAP
