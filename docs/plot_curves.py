@@ -24,6 +24,7 @@ COLOURS = {"target": "#1f5fa8", "draft": "#c4601d"}
 SORTS = {  # name in the curve: colour, marker
     "real": ("#1f5fa8", "o"),
     "names": ("#2e8540", "s"),
+    "echoes": ("#a8325f", "P"),
     "alphabet": ("#8a5aa8", "^"),
     "variants": ("#c4601d", "D"),
     "control": ("#555555", "v"),
@@ -32,8 +33,14 @@ Lines = list[dict[str, Any]]
 
 
 def read(role: str) -> tuple[Lines, Lines]:
-    """The training lines of a run, and the held-out ones of its last step, by length."""
-    lines = [json.loads(line) for line in (DOCS / "curves" / f"{role}.jsonl").open()]
+    """The training lines of a model, of one course after the other, and the held-out ones of its
+    last step, by length."""
+    lines: Lines = []
+    for course in (f"{role}.jsonl", f"{role}-further.jsonl"):
+        begin = lines[-1]["step"] if lines else 0
+        path = DOCS / "curves" / course
+        found = map(json.loads, path.open() if path.exists() else ())
+        lines += [line | {"step": begin + line["step"]} for line in found]
     training = [line for line in lines if "held_out_at" not in line]
     held_out = [
         line for line in lines if "held_out_at" in line and line["step"] == lines[-1]["step"]
