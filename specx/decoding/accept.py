@@ -49,7 +49,7 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     if fused.serves(choices):
         from specx.decoding import triton_verify
 
-        return triton_verify.accept(tree, choices)
+        return Path(*triton_verify.follow(tree, choices))
     rows = torch.arange(len(tree.tokens), device=choices.device)
     matches = tree.valid & (tree.tokens == choices[tree.parents])
     # Only ways of matches lead up to the root: any other row leads nowhere but to itself.

@@ -2,14 +2,12 @@
 through a tree, by a few Triton kernels.
 
 ``most_probable`` reads the logits once, as they are, instead of masking, writing and searching
-them: several programs share a row, and a second kernel compares what they found. ``accept`` is one
+them: several programs share a row, and a second kernel compares what they found. ``follow`` is one
 kernel instead of a dozen operations on at most 64 numbers.
 
 Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
 CUDA graph.
 """
-
-from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -18,9 +16,6 @@ from torch import Tensor
 
 from specx.decoding.tree import MAX_ROWS, TokenTree, doublings
 from specx.decoding.triton_select import allowed_logits
-
-if TYPE_CHECKING:
-    from specx.decoding.accept import Path
 
 PROGRAMS = 256  # of all rows: about two for each multiprocessor
 BLOCK = 2048  # ids that a program looks at at once
@@ -54,10 +49,8 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     return best
 
 
-def accept(tree: TokenTree, choices: Tensor) -> "Path":
-    """As ``accept.accept``, for at most 64 rows."""
-    from specx.decoding.accept import Path
-
+def follow(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows, tokens and count of the path that ``accept.accept`` finds, for at most 64 rows."""
     rows, most = len(tree.tokens), tree.levels + 1
     assert rows <= MAX_ROWS
     columns = (tree.tokens, tree.parents, tree.depths, tree.valid, choices)
@@ -67,7 +60,7 @@ def accept(tree: TokenTree, choices: Tensor) -> "Path":
         rows, most, doublings(tree.levels),
         BLOCK=MAX_ROWS, BLOCK_PATH=triton.next_power_of_2(most), num_warps=1,
     )  # fmt: skip
-    return Path(path[1 + most :], path[1 : 1 + most], path[0])
+    return path[1 + most :], path[1 : 1 + most], path[0]
 
 
 @triton.jit(do_not_specialize=["part_blocks"])
