@@ -38,7 +38,7 @@ def test_mini_is_the_embedded_pair() -> None:
     assert (mini.target.model, mini.target.dtype) == ("embedded:target", "float32")
     assert mini.draft is not None
     assert (mini.draft.model, mini.draft.trained_context) == ("embedded:draft", 1024)
-    assert mini.draft_cache.layer == 6
+    assert mini.draft_cache.layer == 5
 
 
 def test_the_68m_profiles_have_the_papers_parameters() -> None:
