@@ -4,9 +4,15 @@ from collections.abc import Sequence
 
 
 def lookup_acceptance(
-    prompt: Sequence[int], output: Sequence[int], longest: int = 3, drafted: int = 10
+    prompt: Sequence[int],
+    output: Sequence[int],
+    longest: int = 3,
+    drafted: int = 10,
+    *,
+    in_output: bool = True,
 ) -> float:
-    """Mean tokens a step when each step drafts what followed the same n-gram before.
+    """Mean tokens a step when each step drafts what followed the same n-gram before, in the prompt
+    and, ``in_output``, in what has been written since.
 
     The n-gram is the end of the text, as long as it is found again up to ``longest`` tokens; of
     several places the last one counts. ``drafted`` tokens are proposed; a step emits those that
@@ -29,7 +35,8 @@ def lookup_acceptance(
         )
         emitted = rest[: accepted + 1]
         for token in emitted:
-            _note(seen, text, len(text), longest)
+            if in_output:
+                _note(seen, text, len(text), longest)
             text.append(token)
         written += len(emitted)
         steps += 1
