@@ -30,7 +30,7 @@ def runs_of(*lengths: int, settings: list[RetrievalSetting] = SETTINGS) -> list[
 
 def test_settings_that_the_draft_was_trained_for() -> None:
     settings = grid(load_profile("mini"))
-    assert settings[0] == RetrievalSetting(64, 8, 1)
+    assert settings[0] == RetrievalSetting(64, 4, 1)
     assert len(set(settings)) == len(settings)
     assert max(setting.working for setting in settings) == 1024
     assert {setting.every for setting in settings} == {1, 2, 4, 8, 16}
