@@ -9,6 +9,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from specx.training.task import CHOICE, COPY, FIRST_MARKER, Batch
 
+LOOKED_AT = 256  # copies of a document whose attention is taught: each is a row of scores
+
 
 class Judge(nn.Module):
     """Learns a paragraph's score from the target's hidden states behind it; not part of the model.
@@ -79,9 +81,6 @@ class Pointer(NamedTuple):
         missed = scores.logsumexp(-1) - scores.gather(3, source)[..., 0]
         known = (drawn >= 0)[:, None].expand_as(missed)
         return missed.where(known, 0.0).sum() / known.sum().clamp(min=1)
-
-
-LOOKED_AT = 256
 
 
 class Predictions(NamedTuple):
