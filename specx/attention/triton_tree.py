@@ -19,6 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.attention import dependent
+from specx.attention.dependent import wait
+
 WORD = 64  # columns per word of a visibility bit set
 MOST_NODES = 64
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
@@ -161,7 +164,7 @@ def tree_attention(
         SPLIT=split, DIM=dim, BLOCK_DIM=block_dim,
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-        num_warps=launch.warps, num_stages=launch.stages,
+        num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
     )  # fmt: skip
     if split:
         block_splits = triton.next_power_of_2(launch.splits)
@@ -169,6 +172,7 @@ def tree_attention(
             part_out, part_lse, out, lse, nodes, heads, launch.splits,
             DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
             num_warps=max(1, min(8, block_splits * block_dim // 1024)),
+            **dependent.early(q.device),
         )  # fmt: skip
     return out, lse
 
@@ -266,6 +270,7 @@ def _attend(
     BLOCK_N: tl.constexpr,
     BLOCK_MASKED: tl.constexpr,
     MASKED_COST: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """One block of packed rows of one key head, over one split of the columns.
 
@@ -279,6 +284,7 @@ def _attend(
     dims = tl.arange(0, BLOCK_DIM)
     is_element = (row < rows)[:, None] & (dims < DIM)[None, :]
 
+    wait(EARLY)
     prefix = tl.load(prefix_ptr).to(tl.int32)
     q = tl.load(
         q_ptr + head.to(tl.int64)[:, None] * q_head + node[:, None] * q_node + dims[None, :],
@@ -464,8 +470,10 @@ def _merge(
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_SPLITS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """One row of the result out of its parts, all of them in flight at once."""
+    wait(EARLY)
     packed = tl.program_id(0)
     part = tl.arange(0, BLOCK_SPLITS)
     dims = tl.arange(0, BLOCK_DIM)

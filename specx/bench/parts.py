@@ -18,7 +18,7 @@ import torch
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
 from specx.bench.idle import idle_share
 from specx.bench.lengths import parse_length
-from specx.bench.scaled import compiled, scaled_pair, scaled_profile
+from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.loop import decode
 from specx.decoding.methods import Pair
 from specx.decoding.stopwatch import Stopwatch
@@ -175,7 +175,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=300, help="output tokens at most")
     parser.add_argument("--nodes", type=int, default=63)
     parser.add_argument("--width", type=int, default=None, help="nodes of a level that go on")
-    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--idle", action="store_true", help="profile how long the GPU waits")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -187,8 +186,6 @@ def main() -> None:
     if min(lengths) > TRAINED:  # what they write there means nothing, nor that it ends
         target = replace(target, eos_token_ids=frozenset())
     pair = replace(pair, target=target)
-    if arguments.compile:
-        pair = compiled(pair)
     profile = scaled_profile(load_profile("mini").on("cuda"), arguments.target)
     tree = TreeSettings(nodes=arguments.nodes, depth=10, threshold=0.0, width=arguments.width)
     generation = profile.generation.model_copy(update={"max_new_tokens": arguments.tokens})

@@ -1,5 +1,5 @@
 """How long a user with one document waits: from the start of the process to the first token and to
-the last, with and without CUDA graphs and compiled layers, on cold and warm caches.
+the last, with and without CUDA graphs, on cold and warm caches.
 
 ``python -m specx.bench.start --target llama-3.1-8b --length 16k --out start.json``
 starts one process for each setting, twice: the first finds no compiled kernels on disk.
@@ -18,9 +18,8 @@ from typing import Any
 from specx.bench.lengths import parse_length
 
 SETTINGS = {
-    "as it is": {"graphs": True, "compile": False},
-    "without graphs": {"graphs": False, "compile": False},
-    "compiled": {"graphs": True, "compile": True},
+    "as it is": {"graphs": True},
+    "without graphs": {"graphs": False},
 }
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
@@ -75,7 +74,7 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     import torch
 
     from specx.bench.cases import beginning, generated_documents
-    from specx.bench.scaled import compiled, scaled_pair, scaled_profile
+    from specx.bench.scaled import scaled_pair, scaled_profile
     from specx.bench.workbench import with_output, without_fallback
     from specx.decoding.loop import decode
     from specx.documents.digest import Digest
@@ -86,8 +85,6 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
     profile = profile.model_copy(update={"graphs": settings["graphs"]})
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
-    if settings["compile"]:
-        pair = compiled(pair)
     torch.cuda.synchronize()
     ready = time.time()
     length = parse_length(arguments.length)

@@ -5,8 +5,7 @@ in a CUDA graph; compiled, they are few. One layer is compiled for each number o
 serves all layers; so are the angles before the layers and the norm behind them. torch caches what
 it compiled on disk, so only the first run waits long.
 
-Of layers that are fused (``fused_layers.py``) trees are left alone, and whole chunks of a prefill
-are compiled.
+Layers that are fused (``fused_layers.py``) are left alone: there is nothing to gain.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,15 +26,16 @@ VARIANTS = 16  # target and draft share code, each with a few numbers of new tok
 
 
 def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedModel:
-    """The model with decoder layers that are compiled, from their next forward pass on."""
+    """The model with decoder layers that are compiled, from their next forward pass on; as it is,
+    if they are fused."""
+    decoder = loaded.model.get_decoder()
+    if any(isinstance(layer.forward, Fused) for layer in decoder.layers):
+        return loaded
     # Both models and all their layers are one piece of code to torch, which gives up after 8.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
-    decoder = loaded.model.get_decoder()
-    if not any(isinstance(layer.forward, Fused) for layer in decoder.layers):
-        share_projections(decoder)
+    share_projections(decoder)
     for module in (*decoder.layers, decoder.rotary_emb, decoder.norm):
-        work = module.forward if isinstance(module.forward, Fused) else module
-        work.compile(dynamic=False, fullgraph=True, backend=_merging(backend))
+        module.compile(dynamic=False, fullgraph=True, backend=_merging(backend))
     return replace(loaded, compiled=True)
 
 

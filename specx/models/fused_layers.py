@@ -1,8 +1,9 @@
-"""Decoder layers whose passes over a tree are a few launches: products, and a kernel between each.
+"""Decoder layers in a few launches each: products, attention, and a kernel between each.
 
 The modules stay those of transformers, with their weights; ``fuse_layers`` puts another ``forward``
 before their own, which runs where it knows exactly what the module computes and passes everything
-else on: a prefill, another attention, other kinds of layers.
+else on: another attention, other kinds of layers. Chunks of a prefill and trees go the same way;
+a single row has products of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,21 +17,22 @@ from torch.nn.functional import linear
 
 from specx.attention import fused
 from specx.attention.call import AttentionCall
+from specx.attention.hybrid import prefill_attention
 from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
     from specx.attention import triton_tree
-    from specx.models import triton_layer, triton_product
+    from specx.models import triton_layer, triton_product, triton_row
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # the same, but for biases and norms of heads
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
-MOST_ROWS = 64
+FEW_ROWS = 64  # more take longer to be added to within a product than behind it
 
 
 def fuse_layers(model: Any) -> None:
-    """Have passes over trees computed by the kernels, in a model on a GPU, in half precision, and
-    of a known family; any other is left alone. Idempotent."""
+    """Have the layers computed by the kernels, in a model on a GPU, in half precision, and of a
+    known family; any other is left alone. Idempotent."""
     decoder = model.get_decoder()
     layers = getattr(decoder, "layers", ())
     if not (
@@ -48,6 +50,9 @@ def fuse_layers(model: Any) -> None:
         decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward)
     if _is(decoder.rotary_emb, "RotaryEmbedding") and decoder.rotary_emb.rope_type in FIXED:
         decoder.rotary_emb.forward = FusedAngles(decoder.rotary_emb, decoder.rotary_emb.forward)
+    head = model.get_output_embeddings()
+    if _is_plain(head):
+        head.forward = FusedHead(head, head.forward)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
 
@@ -57,7 +62,7 @@ def unfused(model: Any) -> Iterator[None]:
     """The modules as they were before ``fuse_layers``, until the block ends."""
     replaced = [
         (module, module.__dict__.pop("forward"))
-        for module in model.get_decoder().modules()
+        for module in model.modules()
         if isinstance(module.__dict__.get("forward"), Fused)
     ]
     try:
@@ -80,14 +85,19 @@ def is_known(layer: Any) -> bool:
     maps = [*groups[0], *groups[1], attention.o_proj, mlp.down_proj]
     return (
         all(_is(norm, "RMSNorm") for norm in norms)
-        # Their exact class: quantized maps and adapters compute in ways of their own.
-        and all(type(each) is nn.Linear for each in maps)
+        and all(_is_plain(each) for each in maps)
         and all(are_alike(group) for group in groups)
         and len({each.weight.dtype for each in (*maps, *norms)}) == 1
         and attention.config.hidden_act in ("silu", "swish")
         and attention.head_dim % 16 == 0
         and attention.head_dim <= 256
     )
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether it is a linear map of exactly that class: quantized maps and adapters compute in ways
+    of their own."""
+    return type(module) is nn.Linear
 
 
 def _norms_of_heads(attention: Any) -> list[Any]:
@@ -107,7 +117,7 @@ def _is(module: Any, part: str) -> bool:
 
 def _fits(x: Tensor) -> bool:
     """Whether a pass over hidden states [1, T, K] is one for the kernels."""
-    return len(x) == 1 and x.shape[1] <= MOST_ROWS and x.dtype in HALF and not x.requires_grad
+    return len(x) == 1 and x.dtype in HALF and not x.requires_grad
 
 
 @dataclass
@@ -116,10 +126,6 @@ class Fused:
 
     module: Any
     forward: Callable[..., Any]
-
-    def compile(self, **options: Any) -> None:
-        """Have torch compile the module's own forward: trees stay as they are."""
-        self.forward = torch.compile(self.forward, **options)
 
 
 @dataclass
@@ -162,13 +168,13 @@ class FusedLayer(Fused):
         call = kwargs.get("specx_call")
         if (
             isinstance(call, AttentionCall)
-            and call.phase == "tree"
             and not call.masked
             and _fits(hidden_states)
             and not args
         ):
             cos, sin = kwargs["position_embeddings"]
-            return self.run(hidden_states[0], cos[0], sin[0], call)[None]
+            run = self.run if hidden_states.shape[1] > 1 else self.run_row
+            return run(hidden_states[0], cos[0], sin[0], call)[None]
         return self.forward(hidden_states, *args, **kwargs)
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
@@ -178,32 +184,49 @@ class FusedLayer(Fused):
         y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
         attended = self._attend(self.heads(y), cos, sin, call)
         weight, eps = behind.weight, behind.variance_epsilon
-        if self.counters is not None:
+        if self.counters is not None and len(x) <= triton_product.MOST_ROWS:
             x = triton_product.add_product(attended, out.weight, x, self.counters)
             inner = triton_layer.gated(self.gate_up(triton_layer.rms_norm(x, weight, eps)))
             return triton_product.add_product(inner, down.weight, x, self.counters)
         x, y = triton_layer.add_rms_norm(x, linear(attended, out.weight, out.bias), weight, eps)
         inner = triton_layer.gated(self.gate_up(y))
-        if down.bias is not None:
+        if down.bias is not None or len(x) > FEW_ROWS:
             return x.add_(linear(inner, down.weight, down.bias))
         return x.addmm_(inner, down.weight.t())  # in the product itself, and rounded once
+
+    def run_row(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
+        """The same for a single row."""
+        norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
+        out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
+        y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
+        qkv = triton_row.row_product(y, self.heads.weight, self.heads.bias)
+        attended = self._attend(qkv, cos, sin, call)
+        x = triton_row.row_product(attended, out.weight, out.bias, x)
+        y = triton_layer.rms_norm(x, behind.weight, behind.variance_epsilon)
+        inner = triton_row.gated_row_product(y, self.gate_up.weight, self.gate_up.bias)
+        return triton_row.row_product(inner, down.weight, down.bias, x)
 
     def _attend(self, qkv: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """qkv [T, (Hq + 2 Hkv) · D] -> [T, Hq · D]."""
         assert call.rows is not None
-        assert call.prefix is not None
-        assert call.visible is not None
         attention = self.module.self_attn
-        number = attention.layer_idx
+        number, scaling = attention.layer_idx, attention.scaling
         keys, values = call.rows.storage[number]
         norms = None
         if of_heads := _norms_of_heads(attention):
             query, key = of_heads
             norms = query.weight, key.weight, query.variance_epsilon
         q = triton_layer.rotate_and_store(qkv, norms, cos, sin, call.rows.places, keys, values)
-        attended, lse = triton_tree.tree_attention(
-            q, keys, values, call.prefix, call.visible, attention.scaling
-        )
+        lse = None
+        if call.phase == "tree":
+            assert call.prefix is not None
+            assert call.visible is not None
+            attended, lse = triton_tree.tree_attention(
+                q, keys, values, call.prefix, call.visible, scaling
+            )
+        else:
+            out = prefill_attention(q[None], keys[None], values[None], scaling, call)
+            attended = out[0].transpose(0, 1)
         if call.watched is not None and call.watched.layer == number:
             call.watched.note(q, lse)
         return attended.flatten(1)
@@ -232,3 +255,14 @@ class FusedAngles(Fused):
         positions, scaling = position_ids[0].contiguous(), rotary.attention_scaling
         cos, sin = triton_layer.angles(positions, rotary.inv_freq, scaling, x.dtype)
         return cos[None], sin[None]
+
+
+@dataclass
+class FusedHead(Fused):
+    """The forward of the map to logits."""
+
+    def __call__(self, x: Tensor) -> Any:
+        if x.shape[:-1] == (1, 1) and _fits(x):
+            head = self.module
+            return triton_row.row_product(x[0], head.weight, head.bias)[None]
+        return self.forward(x)

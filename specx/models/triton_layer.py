@@ -1,4 +1,4 @@
-"""What a decoder layer computes around its matrix products, over a few rows: a Triton kernel each.
+"""What a decoder layer computes around its matrix products: a Triton kernel each.
 
 Results are rounded where the modules of transformers round them. Nothing is read back to the host,
 and grids depend on shapes only, so all of it can be captured in a CUDA graph.
@@ -8,6 +8,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from specx.attention import dependent
+from specx.attention.dependent import wait
 
 HEADS_AT_ONCE = 4
 COLUMNS_AT_ONCE = 1024
@@ -43,7 +46,7 @@ def _normalize(
     _rms_norm[(rows,)](
         x, product, total, out, weight, eps,
         ADD=product is not None, K=inputs, BLOCK=triton.next_power_of_2(inputs),
-        num_warps=4 if inputs <= 2048 else 8,
+        num_warps=4 if inputs <= 2048 else 8, **dependent.early(x.device),
     )  # fmt: skip
 
 
@@ -82,6 +85,8 @@ def rotate_and_store(
         cos.stride(0), keys.stride(0), keys.stride(1),
         NORMED=norms is not None, HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
         BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
+        enable_fp_fusion=False,  # which would leave out rounding between product and sum
+        **dependent.early(qkv.device),
     )  # fmt: skip
     return q.transpose(0, 1)
 
@@ -92,7 +97,7 @@ def gated(both: Tensor) -> Tensor:
     assert both.is_contiguous()
     out = torch.empty((rows, columns), dtype=both.dtype, device=both.device)
     _gated[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
-        both, out, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4
+        both, out, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4, **dependent.early(both.device)
     )
     return out
 
@@ -108,6 +113,7 @@ def angles(
     _angles[(len(positions),)](
         positions, frequencies, both[0], both[1], scaling,
         HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
+        **dependent.early(positions.device),
     )  # fmt: skip
     return both[0], both[1]
 
@@ -123,18 +129,20 @@ def _rms_norm(
     ADD: tl.constexpr,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """One row."""
+    wait(EARLY)
     column = tl.arange(0, BLOCK)
     inside = column < K
-    at = tl.program_id(0) * K + column
+    at = tl.program_id(0).to(tl.int64) * K + column
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         x += tl.load(product_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        x = _rounded(x, x_ptr)
+        x = rounded(x, x_ptr)
         tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=inside)
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    x = _rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), x_ptr)
+    x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), x_ptr)
     tl.store(out_ptr + at, (x * weight).to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -162,11 +170,13 @@ def _rotate_and_store(
     DIM: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Some heads of one row. A pair that rotates lies half a head apart."""
+    wait(EARLY)
     HALF: tl.constexpr = DIM // 2
     ALL: tl.constexpr = HEADS + 2 * KV_HEADS
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)[:, None]
     dims = tl.arange(0, BLOCK_HALF)[None, :]
     is_dim = dims < HALF
@@ -185,8 +195,8 @@ def _rotate_and_store(
         )
     cos = tl.load(cos_ptr + row * angle_row + dims, mask=is_dim, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + row * angle_row + dims, mask=is_dim, other=0.0).to(tl.float32)
-    turned_low = _rounded(new_low * cos, q_ptr) - _rounded(new_high * sin, q_ptr)
-    turned_high = _rounded(new_high * cos, q_ptr) + _rounded(new_low * sin, q_ptr)
+    turned_low = rounded(new_low * cos, q_ptr) - rounded(new_high * sin, q_ptr)
+    turned_high = rounded(new_high * cos, q_ptr) + rounded(new_low * sin, q_ptr)
     dtype = q_ptr.dtype.element_ty
     low = tl.where(is_value, low, turned_low).to(dtype)
     high = tl.where(is_value, high, turned_high).to(dtype)
@@ -216,7 +226,7 @@ def _times_norm(
     """x [heads, dims] times the weight of its kind of head."""
     query = tl.load(query_norm_ptr + dims, mask=is_dim, other=0.0).to(tl.float32)
     key = tl.load(key_norm_ptr + dims, mask=is_dim, other=0.0).to(tl.float32)
-    return _rounded(_rounded(x, query_norm_ptr) * tl.where(is_query, query, key), query_norm_ptr)
+    return rounded(rounded(x, query_norm_ptr) * tl.where(is_query, query, key), query_norm_ptr)
 
 
 @triton.jit
@@ -225,15 +235,17 @@ def _gated(
     out_ptr: tl.tensor,  # [T, N]
     N: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Some columns of one row."""
-    row = tl.program_id(0)
+    wait(EARLY)
+    row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < N
     at = both_ptr + row * (2 * N) + column
     gate = tl.load(at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(at + N, mask=inside, other=0.0).to(tl.float32)
-    out = _rounded(gate / (1.0 + tl.exp(-gate)), both_ptr) * up
+    out = rounded(gate / (1.0 + tl.exp(-gate)), both_ptr) * up
     tl.store(out_ptr + row * N + column, out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -246,8 +258,10 @@ def _angles(
     scaling: tl.tensor,
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """One row."""
+    wait(EARLY)
     row = tl.program_id(0)
     dims = tl.arange(0, BLOCK)
     position = tl.load(positions_ptr + row).to(tl.float32)
@@ -262,6 +276,6 @@ def _angles(
 
 
 @triton.jit
-def _rounded(x: tl.tensor, like: tl.tensor) -> tl.tensor:
+def rounded(x: tl.tensor, like: tl.tensor) -> tl.tensor:
     """x, float32, as an element of what ``like`` points to would hold it."""
     return x.to(like.dtype.element_ty).to(tl.float32)

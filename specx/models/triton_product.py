@@ -11,7 +11,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+
+from specx.attention import dependent
+from specx.attention.dependent import wait
 
 MOST_ROWS = 64
 MOST_COLUMNS = 1024
@@ -58,7 +60,7 @@ def add_product(x: Tensor, weight: Tensor, residual: Tensor, counters: Tensor) -
     _add_product[(columns // width, splits)](
         x, weight, residual, out, parts, counters, rows,
         K=inputs, N=columns, SPLITS=splits, BLOCK_M=block, BLOCK_N=width, BLOCK_K=DEPTH,
-        EARLY=x.is_cuda, num_warps=4, num_stages=6, **({"launch_pdl": True} if x.is_cuda else {}),
+        num_warps=4, num_stages=6, **dependent.early(x.device),
     )  # fmt: skip
     return out
 
@@ -96,7 +98,7 @@ def _add_product(
     begin = split * PART
     if EARLY:
         _fetch(weight_ptr + begin, column, K, PART)
-        gdc_wait()
+    wait(EARLY)
     depth = begin + tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
     w_block = weight_ptr + column[:, None] * K + depth[None, :]

@@ -367,9 +367,9 @@ class Profile(Section):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers on an NVIDIA GPU: faster prefill of long documents, and "
-        "faster steps of models that are not Llama, Mistral, Qwen2 or Qwen3 in half precision, "
-        "after a wait that only a long batch makes up for",
+        description="compile the layers on an NVIDIA GPU, of models that are not Llama, Mistral, "
+        "Qwen2 or Qwen3 in half precision: faster steps after a wait that only a long batch makes "
+        "up for",
     )
     devices: Devices = Field(
         default_factory=Devices, description="what is different on one kind of device"

@@ -27,24 +27,26 @@ def fresh_pair() -> Pair:
     return pair_of(target, loaded_once.__wrapped__(seed=5))
 
 
-@pytest.mark.parametrize("fuse", [False, True])
-def test_layers_are_compiled_once_for_all_layers_and_documents(fuse, monkeypatch):
+def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
     monkeypatch.setattr(fused, "serves", lambda _: True)  # in Triton's interpreter
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=3)
     prompts = make_prompt(30), make_prompt(47)
     expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
     models = fresh_pair()
-    if fuse:
-        monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
-        monkeypatch.setattr(fused_layers, "MOST_ROWS", 15)  # a whole chunk has 16
-        for each in (models.target, models.draft):
-            fused_layers.fuse_layers(each.model)
     target, draft = (compile_layers(m, "aot_eager") for m in (models.target, models.draft))
     pair = pair_of(target, draft)
     torch._dynamo.reset()
     counters.clear()
     assert [run(pair, profile, "specextend", prompt).tokens for prompt in prompts] == expected
     # The draft's chain and its levels, the target's tree, and one prefill of whole chunks that the
-    # two share, behind whatever prefix: angles, layers and the last norm. Fused trees do without.
-    assert counters["stats"]["unique_graphs"] == (1 if fuse else 4) * 3
+    # two share, behind whatever prefix: angles, layers and the last norm.
+    assert counters["stats"]["unique_graphs"] == 4 * 3
+
+
+def test_fused_layers_are_not_compiled(monkeypatch):
+    monkeypatch.setattr(fused, "serves", lambda _: True)
+    monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+    target = fresh_pair().target
+    fused_layers.fuse_layers(target.model)
+    assert compile_layers(target, "aot_eager") is target

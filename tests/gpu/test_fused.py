@@ -1,4 +1,4 @@
-"""Fused layers on a CUDA device: they say what the modules say, in graphs and under compilation."""
+"""Fused layers on a CUDA device: they say what the modules say, in graphs and in a prefill."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,11 +31,11 @@ GAP = 0.3  # between logits of two tokens that bfloat16 may confuse
 ERROR = {"float16": 5e-3, "bfloat16": 4e-2}  # of logits, relative to those of float32
 
 
-def half(*, compiled: bool = False) -> Profile:
+def half() -> Profile:
     """The embedded pair in the format of its weights."""
     profile = mini()
     target = profile.target.model_copy(update={"dtype": "bfloat16"})
-    return profile.model_copy(update={"target": target, "compile": compiled})
+    return profile.model_copy(update={"target": target})
 
 
 @contextmanager
@@ -91,15 +91,13 @@ def test_a_pass_says_what_the_modules_say(
     assert torch.equal(logits_of_a_chain(model, rows), ours)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_embedded_pair_writes_what_it_writes_in_modules(compiled: bool) -> None:
-    profile = half(compiled=compiled)
+def test_the_embedded_pair_writes_what_it_writes_in_modules() -> None:
+    profile = half()
     pair = load_pair(profile, "specextend", CUDA)
     digest = Digest(pair.target.tokenizer, sentences=8)
-    # More than one whole chunk of a prefill, which is what is compiled.
+    # More than one chunk of a prefill.
     prompt = digest.prompts(generate_report(24_000, seed=2), 24_000)[0].token_ids
-    if compiled:
-        assert len(prompt) > 4096
+    assert len(prompt) > 4096
     with modules_of(pair):
         plain, _ = written(pair, profile, "plain", prompt)
     for method in ("plain", "tree", "specextend"):

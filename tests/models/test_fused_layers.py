@@ -128,14 +128,44 @@ class Quantized(nn.Linear):
     """Computes in a way of its own."""
 
 
-def test_what_is_no_tree_is_left_to_the_modules(monkeypatch):
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize(("family", "settings"), [("llama", {}), ("qwen3", {"head_dim": 48})])
+def test_a_prefill_is_fused_too(family, settings, window, monkeypatch):
+    model = a_model(family, **settings)
+    watched = Watched(1, torch.zeros(4, 3, model.config.head_dim), torch.zeros(4, 3))
+
+    def prefilled(model, rows):
+        call = AttentionCall("prefill", 21, window=window, watched=watched)
+        return [None if x is None else x.clone() for x in one_pass(model, rows, call)]
+
+    plain = copy.deepcopy(model).double()
+    fuse_layers(model)
+    calls = []
+    attend = FusedLayer._attend
+    monkeypatch.setattr(FusedLayer, "_attend", lambda *a: calls.append(1) or attend(*a))
+    fused_results = prefilled(model, 65), prefilled(model, 1)
+    assert len(calls) == 2 * model.config.num_hidden_layers
+    monkeypatch.setattr(fused, "serves", lambda _: False)
+    for results, rows in zip(fused_results, (65, 1), strict=True):
+        for actual, expected in zip(results[:3], prefilled(plain, rows)[:3], strict=True):
+            torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_attention_under_one_mask_is_left_to_the_modules(monkeypatch):
     model = a_model()
-    expected = one_pass(model, 5, AttentionCall("prefill", 0)), one_pass(model, 5, masked=True)
+    expected = one_pass(model, 5, masked=True)
     fuse_layers(model)
     monkeypatch.setattr(FusedLayer, "run", lambda *_: pytest.fail("not for this pass"))
-    actual = one_pass(model, 5, AttentionCall("prefill", 0)), one_pass(model, 5, masked=True)
-    for ours, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(ours[:2], theirs[:2])
+    torch.testing.assert_close(one_pass(model, 5, masked=True)[:2], expected[:2])
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_logits_of_a_single_row(rows):
+    model = a_model()
+    x = torch.randn(1, rows, model.config.hidden_size)
+    expected = model.lm_head(x)
+    fuse_layers(model)
+    torch.testing.assert_close(model.lm_head(x), expected)
 
 
 def test_stock_models_are_those_of_transformers():
@@ -143,7 +173,7 @@ def test_stock_models_are_those_of_transformers():
     fuse_layers(model)
     loaded = in_memory(model, make_tokenizer(), "tiny")
     replaced = [m for m in model.modules() if isinstance(vars(m).get("forward"), Fused)]
-    assert len(replaced) == 2 + 2
+    assert len(replaced) == 2 + 3
     forwards = [module.forward for module in replaced]
     for block in (stock(loaded), unfused(model)):
         with block:

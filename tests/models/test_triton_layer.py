@@ -8,7 +8,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 pytest.importorskip("triton")
 
-from specx.models import triton_layer, triton_product
+from specx.models import triton_layer, triton_product, triton_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EPS = 1e-3
@@ -134,3 +134,16 @@ def test_a_product_is_added(draw, rows, columns, inputs):
     assert error(out, x.double() @ weight.double().T + residual) < tolerance
     assert not counters.any()  # as they were
     assert torch.equal(triton_product.add_product(x, weight, residual, counters), out)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("inputs", "columns"), [(64, 40), (200, 17), (4096, 12), (5000, 8)])
+def test_products_of_a_row(draw, inputs, columns, biased):
+    x, weight, residual = draw(1, inputs), draw(2 * columns, inputs), draw(1, 2 * columns)
+    bias = draw(2 * columns) if biased else None
+    product = x.double() @ weight.double().t() + (0 if bias is None else bias.double())
+    assert error(triton_row.row_product(x, weight, bias), product) < TOLERANCE
+    out = triton_row.row_product(x, weight, bias, residual)
+    assert error(out, product + residual.double()) < TOLERANCE
+    gate, up = product.chunk(2, 1)
+    assert error(triton_row.gated_row_product(x, weight, bias), silu(gate) * up) < TOLERANCE

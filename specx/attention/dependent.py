@@ -1,0 +1,33 @@
+"""Kernels that are launched before the one in front of them is done.
+
+Half a microsecond passes between two kernels of a graph, and a step has some hundred: with
+programmatic dependent launch (Hopper and later) the next one is on the device by then, waits there,
+and may already have asked for what does not depend on the one in front.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+HOPPER = 9  # the first generation that can
+
+
+@cache
+def early(device: torch.device) -> dict[str, Any]:
+    """What a launch on ``device`` adds to its arguments, for a kernel that calls ``wait``."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] < HOPPER:
+        return {"EARLY": False}
+    return {"EARLY": True, "launch_pdl": True}
+
+
+@triton.jit
+def wait(EARLY: tl.constexpr) -> None:
+    """Until everything that the kernels in front wrote is there. Before it a kernel reads what no
+    kernel writes, and writes nothing."""
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
