@@ -5,8 +5,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.attention import dependent
-from specx.attention.dependent import wait
 from specx.decoding.tree import MAX_ROWS
 
 
@@ -35,7 +33,7 @@ def footing(
         parents, own if above is None else above, own, *behind, *position,
         sets, positions, places, count, words,
         ABOVE=above is not None, BLOCK=MAX_ROWS, BLOCK_WORDS=triton.next_power_of_2(words),
-        num_warps=4, **dependent.early(own.device),
+        num_warps=4,
     )  # fmt: skip
     return sets, positions, places
 
@@ -60,9 +58,7 @@ def _footing(
     ABOVE: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
-    EARLY: tl.constexpr,
 ) -> None:
-    wait(EARLY)
     node, word = tl.arange(0, BLOCK), tl.arange(0, BLOCK_WORDS)[None, :]
     is_node = node < count
     inside = is_node[:, None] & (word < words)

@@ -18,8 +18,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.attention import dependent
-from specx.attention.dependent import wait
 from specx.decoding.tree import MAX_ROWS, Level, TokenTree, doublings
 
 KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
@@ -64,13 +62,12 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
         logits, forbidden, maxima, best_groups, some_values, some_ids, values, ids, part_lse,
         vocabulary, logits.stride(0), part_groups, nodes,
         BLOCK=block, TILE=tile, UNUSED=UNUSED_BITS[logits.dtype], num_warps=max(4, tile // 64),
-        **dependent.early(device),
     )  # fmt: skip
     _pick[(1,)](
         weights, values, ids, part_lse, chosen[0], chosen[1].view(torch.int32),
         level.tokens, level.parents, level.weights,
         parents, vocabulary, nodes,
-        ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=8, **dependent.early(device),
+        ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=8,
     )  # fmt: skip
     return level
 
@@ -121,11 +118,9 @@ def _keep_best(
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,
     UNUSED: tl.constexpr,
-    EARLY: tl.constexpr,
 ) -> None:
     """Of one part of one row: log of the sum of exponentials, and the ``nodes`` best ids with their
     logits, sorted; −inf for those that are missing."""
-    wait(EARLY)
     first = tl.program_id(0) * part_groups
     part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
@@ -192,10 +187,8 @@ def _pick(
     nodes: tl.tensor,
     ROWS: tl.constexpr,
     PARTS: tl.constexpr,
-    EARLY: tl.constexpr,
 ) -> None:
     """The best of all parts, sorted: ``nodes`` < KEPT."""
-    wait(EARLY)
     LISTS: tl.constexpr = ROWS * PARTS
     part = tl.arange(0, LISTS)
     row = part // PARTS

@@ -113,7 +113,6 @@ def angles(
     _angles[(len(positions),)](
         positions, frequencies, both[0], both[1], scaling,
         HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
-        **dependent.early(positions.device),
     )  # fmt: skip
     return both[0], both[1]
 
@@ -258,10 +257,8 @@ def _angles(
     scaling: tl.tensor,
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
 ) -> None:
     """One row."""
-    wait(EARLY)
     row = tl.program_id(0)
     dims = tl.arange(0, BLOCK)
     position = tl.load(positions_ptr + row).to(tl.float32)
