@@ -91,28 +91,6 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     )
 
 
-def last_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """The target's last course: the choice of paragraphs in long documents, with hardly anything
-    else to learn beside it."""
-    lengths = (2048, 4096, 8192, 8192, 16384, 16384, 24576, 24576)
-    return replace(
-        further_target_recipe(tokenizer),
-        phases=(Phase(lengths, 11500),),
-        mixture=Mixture(
-            {
-                "real": 0.5,
-                "names": 0.15,
-                "echoes": 0.2,
-                "random": 0.01,
-                "alphabet": 0.06,
-                "phrases": 0.02,
-                "variants": 0.06,
-            },
-            document=0.01,
-        ),
-    )
-
-
 def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return _llama(
         tokenizer,
@@ -148,7 +126,6 @@ def _draft(tokenizer: PreTrainedTokenizerFast, **shape: int) -> Recipe:
 RECIPES = {
     "target": target_recipe,
     "target-further": further_target_recipe,
-    "target-last": last_target_recipe,
     "draft": draft_recipe,
     "draft-large": large_draft_recipe,
 }
