@@ -19,9 +19,10 @@ HOPPER = 9  # the first generation that can
 @cache
 def early(device: torch.device) -> dict[str, Any]:
     """What a launch on ``device`` adds to its arguments, for a kernel that calls ``wait``."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] < HOPPER:
-        return {"EARLY": False}
-    return {"EARLY": True, "launch_pdl": True}
+    can = device.type == "cuda" and torch.version.hip is None
+    if can and torch.cuda.get_device_capability(device)[0] >= HOPPER:
+        return {"EARLY": True, "launch_pdl": True}
+    return {"EARLY": False}
 
 
 @triton.jit

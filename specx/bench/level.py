@@ -50,16 +50,7 @@ def _growth(model: LoadedModel, depth: int) -> Callable[[], object]:
 
 def random_model(shape: Shape, place: Place) -> LoadedModel:
     """A Llama with random weights, ready for the engine."""
-    config = LlamaConfig(
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.num_layers,
-        num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=2 * CACHED,
-    )
+    config = LlamaConfig(**shape.config(), max_position_embeddings=2 * CACHED)
     model = LlamaForCausalLM(config).to(place.device, place.dtype).requires_grad_(False).eval()
     dispatch.use_in(model)
     fuse_layers(model)

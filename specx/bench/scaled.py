@@ -246,13 +246,7 @@ def _random_model(
 
 def _large_config(small: LlamaConfig, shape: Shape, rows: int) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=rows,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.num_layers,
-        num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
+        **(shape.config() | {"vocab_size": rows}),
         hidden_act=small.hidden_act,
         max_position_embeddings=small.max_position_embeddings,
         rms_norm_eps=small.rms_norm_eps * small.hidden_size / shape.hidden_size,

@@ -30,6 +30,18 @@ class Shape:
         rows = self.vocab_size if vocab_size is None else vocab_size
         return matrices * rows * hidden + self.num_layers * layer + hidden
 
+    def config(self) -> dict[str, int]:
+        """Its sizes under the names of transformers' configs."""
+        return {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": self.num_heads,
+            "num_key_value_heads": self.num_kv_heads,
+            "head_dim": self.head_dim,
+        }
+
 
 def _by_name(*shapes: Shape) -> dict[str, Shape]:
     return {shape.name: shape for shape in shapes}
