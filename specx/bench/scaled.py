@@ -8,7 +8,7 @@ than on real data. Tables made with such models are labelled ``scaled mini``.
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from specx.decoding.methods import Pair, with_layer
 from specx.errors import ModelError, UsageError
 from specx.models.architecture import read_config
 from specx.models.compat import check_pair
-from specx.models.compiled import compile_layers
 from specx.models.fused_layers import fuse_layers
 from specx.models.load import LoadedModel, ModelSpec, Role, in_memory, load_model, usable
 from specx.models.memory import check_memory
@@ -61,12 +60,6 @@ def scaled_pair(
     )
     facts = check_pair(large_target, large_draft)
     return Pair(large_target, facts.target_allowed, large_draft, facts.draft_allowed)
-
-
-def compiled(pair: Pair) -> Pair:
-    """The pair with compiled layers."""
-    draft = pair.draft and compile_layers(pair.draft)
-    return replace(pair, target=compile_layers(pair.target), draft=draft)
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:

@@ -14,7 +14,7 @@ from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run, run_from_raw
-from specx.bench.scaled import compiled, scaled_pair, scaled_profile
+from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
 from specx.decoding.loop import context_window
 from specx.decoding.methods import Pair
@@ -103,8 +103,6 @@ def _models(
     # A scaled model has no window of its own: beyond the embedded one it runs, and forgets.
     window = max(pair.target.window, longest + profile.output_limit)
     pair = replace(pair, target=replace(pair.target, window=window))
-    if profile.compile:
-        pair = compiled(pair)
     return scaled_profile(profile, request.scale.target), pair
 
 
