@@ -22,8 +22,8 @@ import numpy as np
 MAX_LEAD = 80  # tokens of a lead sentence that the digest quotes
 
 _POWER = 2  # sections grow from the beginning: border i of n stands at (i / n) ** 2
-_TOLD = 0.85  # what is left of the worth of a token each time it is quoted
-_SHORTENED = 0.5  # a lead of n distinct tokens is judged by the sum of their worth / n ** 0.5
+_TOLD = 0.92  # what is left of the worth of a token each time it is quoted
+_SHORTENED = 0.35  # a lead of n distinct tokens is judged by the sum of their worth / n ** 0.35
 _CUT = 0.5  # what is left of the score of a lead that is too long to be quoted whole
 _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct tokens
 
@@ -54,8 +54,8 @@ def choose_paragraphs(
     than ``count``.
 
     A token is worth log(1 + number of paragraphs it occurs in) * idf. A lead is worth the sum
-    over its distinct tokens, divided by the square root of their number, and half of that if
-    it has MAX_LEAD tokens, where it is cut. Of each section the best lead is taken, the first of
+    over its distinct tokens, divided by a power of their number (``_SHORTENED``), and half of that
+    if it has MAX_LEAD tokens, where it is cut. Of each section the best lead is taken, the first of
     equals, and its tokens lose some of their worth.
     """
     total = len(paragraphs)

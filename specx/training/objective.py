@@ -10,6 +10,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from specx.training.task import CHOICE, COPY, FIRST_MARKER, Batch
 
 LOOKED_AT = 256  # copies of a document whose attention is taught: each is a row of scores
+EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
+GAINED = 3.0  # weight of a choice's expected gain beside its cross entropy
 
 
 class Judge(nn.Module):
@@ -116,7 +118,10 @@ def predict(
     targets = batch.targets[batch.weights[batch.parts == CHOICE] > 0]
     markers = logits[choices].float().log_softmax(-1)
     markers = markers[:, FIRST_MARKER : FIRST_MARKER + targets.shape[1]]
-    losses[choices] = -(targets * markers).sum(-1)
+    # Cross entropy teaches which one is likely to be best; greedy decoding is to take the one that
+    # gains most on average, which is the aim itself.
+    worth = (gains(targets) * markers.exp()).sum(-1)
+    losses[choices] = -(targets * markers).sum(-1) - GAINED * worth
     guess = torch.full_like(batch.tokens, -1)
     guess[counted] = logits.argmax(-1)
     loss = (losses * weights).sum() / weights.sum()
@@ -149,7 +154,7 @@ def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:
         "copied": _mean(right[copied], 5),
         "whole": _mean(wrong[size > 0] == 0),
         "choice": _mean(right[marker & counted]),
-        "gain": _mean(_gains(batch.targets, guess[marker] - FIRST_MARKER)),
+        "gain": _mean(_gained(batch.targets, guess[marker] - FIRST_MARKER)),
     }
 
 
@@ -157,14 +162,23 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
     return round(float(values.float().mean()), digits) if len(values) else None
 
 
-def _gains(targets: Tensor, chosen: Tensor) -> Tensor:
-    """The gain of each choice where there is something to choose: ``targets`` [M, markers]."""
+def gains(targets: Tensor) -> Tensor:
+    """What choosing each marker gains, for ``targets`` [M, markers]: [M, markers].
+
+    1 for the best of a section, 0 for one that is as good as its mean, and for any other section;
+    0 throughout where all of a section are equally good.
+    """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant
-    best = scores.amax(1)
-    mean = scores.where(inside, scores.new_zeros(())).sum(1) / inside.sum(1)
+    best = scores.amax(1, keepdim=True)
+    mean = scores.where(inside, 0.0).sum(1, keepdim=True) / inside.sum(1, keepdim=True)
+    spread = best - mean
+    return ((scores - mean) / spread).where(inside & (spread > EQUAL), 0.0)
+
+
+def _gained(targets: Tensor, chosen: Tensor) -> Tensor:
+    """The gain of each choice [M] where there is something to choose: at most [M]."""
+    found = gains(targets)
     at = chosen.clamp(0, targets.shape[1] - 1)[:, None]
-    known = inside.gather(1, at)[:, 0] & (chosen >= 0)
-    gained = (scores.gather(1, at)[:, 0] - mean).where(known, mean.new_zeros(()))
-    open_ = best - mean > 1e-3
-    return (gained / (best - mean))[open_]
+    made = found.gather(1, at)[:, 0].where(chosen >= 0, 0.0)
+    return made[found.amax(1) > 0]

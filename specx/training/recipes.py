@@ -91,6 +91,29 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     )
 
 
+def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
+    """The target taught to choose better: more real prose, hardly any prediction of it."""
+    lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
+    return replace(
+        further_target_recipe(tokenizer),
+        phases=(Phase(lengths, 6500, tokens=131072),),
+        mixture=Mixture(
+            {
+                "real": 0.5,
+                "names": 0.1,
+                "echoes": 0.25,
+                "random": 0.01,
+                "alphabet": 0.07,
+                "phrases": 0.01,
+                "variants": 0.06,
+            },
+            control=0.2,
+            predicted=0.01,
+        ),
+        learning_rate=1.5e-3,
+    )
+
+
 def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return _llama(
         tokenizer,
@@ -126,6 +149,7 @@ def _draft(tokenizer: PreTrainedTokenizerFast, **shape: int) -> Recipe:
 RECIPES = {
     "target": target_recipe,
     "target-further": further_target_recipe,
+    "target-choosing": choosing_target_recipe,
     "draft": draft_recipe,
     "draft-large": large_draft_recipe,
 }

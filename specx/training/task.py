@@ -42,12 +42,15 @@ TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within 
 # in forty, and the words of a document are many and not what the pair is for.
 NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
 WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
-DOCUMENT_SHARE = 0.1  # of the document's tokens are predicted at all: the same gradient, sooner
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the sorts of documents (``texts.py``) and of the control task."""
+    """Shares of the sorts of documents (``texts.py``) and of the control task.
+
+    ``predicted``: the share of a document's tokens that are predicted at all, drawn at random: the
+    same gradient on average, sooner.
+    """
 
     sorts: dict[str, float] = field(
         default_factory=lambda: {
@@ -60,6 +63,7 @@ class Mixture:
         }
     )
     control: float = 0.25
+    predicted: float = 0.1
 
 
 class Batch(NamedTuple):
@@ -156,7 +160,7 @@ class DigestTask(Dataset[Batch]):
         if rng.random() >= 0.5:
             first = 0
         body = _body(text, _standardized(choice.scores), first)
-        body.weights[rng.random(len(body.ids)) >= DOCUMENT_SHARE] = 0
+        body.weights[rng.random(len(body.ids)) >= mixture.predicted] = 0
         digest = _digest(text, choice, first, control=control)
         whole = Piece.join([body, *digest]).cut(slice(length))
         return whole, _targets(choice, first)[: int((whole.parts == CHOICE).sum())]

@@ -18,11 +18,12 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from specx.documents.generated import generate_report
 from specx.training.corpus import collect, is_prose, read_corpus
 from specx.training.labels import MAX_LEAD
-from specx.training.objective import Pointer, figures, predict
+from specx.training.objective import Pointer, figures, gains, predict
 from specx.training.pool import Pool, encode_pool
 from specx.training.recipes import (
     Phase,
     Recipe,
+    choosing_target_recipe,
     draft_recipe,
     further_target_recipe,
     target_recipe,
@@ -30,7 +31,6 @@ from specx.training.recipes import (
 from specx.training.task import (
     CHOICE,
     COPY,
-    DOCUMENT_SHARE,
     FIRST_MARKER,
     Batch,
     DigestTask,
@@ -200,11 +200,19 @@ def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> 
     assert (best < 0.99).any()
 
 
+def test_gains_of_a_section() -> None:
+    """Scores 3, 2 and 1 at markers 1 to 3; then all equal, which offers nothing."""
+    scores = torch.tensor([[-torch.inf, 3.0, 2.0, 1.0], [0.0, 0.0, -torch.inf, -torch.inf]])
+    found = gains(scores.softmax(1))
+    torch.testing.assert_close(found, torch.tensor([[0.0, 1.0, 0.0, -1.0], [0.0, 0.0, 0.0, 0.0]]))
+
+
 def test_few_tokens_of_the_document_are_predicted_and_none_where_they_mean_nothing(
     pool: Pool,
 ) -> None:
-    for sort, share in (("real", DOCUMENT_SHARE), ("alphabet", 0.0)):
-        batch = DigestTask(pool, (1024,), 8192, range(1), 0, Mixture({sort: 1.0}, control=0))[0]
+    for sort, share in (("real", 0.2), ("alphabet", 0.0)):
+        mixture = Mixture({sort: 1.0}, control=0, predicted=0.2)
+        batch = DigestTask(pool, (1024,), 8192, range(1), 0, mixture)[0]
         document = batch.parts == 1
         counted = (batch.weights[document] > 0).float().mean()
         assert abs(float(counted) - share) < 0.03
@@ -294,7 +302,8 @@ def test_two_processes_train_one_model(folder: Path, tmp_path: Path) -> None:
 def test_recipes_are_the_shipped_shapes(tokenizer: PreTrainedTokenizerFast) -> None:
     target, draft = target_recipe(tokenizer), draft_recipe(tokenizer)
     assert max(max(p.lengths) for p in target.phases) == target.config.max_position_embeddings
-    assert further_target_recipe(tokenizer).config.to_dict() == target.config.to_dict()
+    for further in (further_target_recipe, choosing_target_recipe):
+        assert further(tokenizer).config.to_dict() == target.config.to_dict()
     assert max(max(p.lengths) for p in draft.phases) == 1024
     assert target.shortened(0.001).phases[0].steps == 1
 
