@@ -22,7 +22,7 @@ from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
     from specx.attention import triton_tree
-    from specx.models import triton_layer, triton_norm_product, triton_product, triton_row
+    from specx.models import triton_layer, triton_product, triton_row
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # the same, but for biases and norms of heads
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies
@@ -144,7 +144,7 @@ class FusedLayer(Fused):
     """The forward of a decoder layer.
 
     ``heads``: queries, keys and values; ``gate_up``: both inputs of the gate. ``counters``: for the
-    small products of ``triton_product`` and ``triton_norm_product``; None where cuBLAS is faster.
+    small products of ``triton_product``; None where cuBLAS is faster.
     """
 
     heads: Joined
@@ -161,8 +161,6 @@ class FusedLayer(Fused):
             each.bias is None and triton_product.suits(each.weight)
             for each in (attention.o_proj, mlp.down_proj)
         )
-        small = small and triton_norm_product.fits(heads.weight)
-        small = small and triton_norm_product.fits(gate_up.weight, gated=True)
         counters = triton_product.counters(heads.weight.device) if small else None
         return cls(layer, layer.forward, heads, gate_up, counters)
 
@@ -175,44 +173,26 @@ class FusedLayer(Fused):
             and not args
         ):
             cos, sin = kwargs["position_embeddings"]
-            run = self._for(hidden_states.shape[1])
+            run = self.run if hidden_states.shape[1] > 1 else self.run_row
             return run(hidden_states[0], cos[0], sin[0], call)[None]
         return self.forward(hidden_states, *args, **kwargs)
-
-    def _for(self, rows: int) -> Callable[..., Tensor]:
-        if rows == 1:
-            return self.run_row
-        if self.counters is not None and rows <= triton_product.MOST_ROWS:
-            return self.run_small
-        return self.run
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """x [T, K]; cos, sin [T, D] -> [T, K]."""
         norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
         out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
-        weight, eps = behind.weight, behind.variance_epsilon
         y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
         attended = self._attend(self.heads(y), cos, sin, call)
+        weight, eps = behind.weight, behind.variance_epsilon
+        if self.counters is not None and len(x) <= triton_product.MOST_ROWS:
+            x = triton_product.add_product(attended, out.weight, x, self.counters)
+            inner = triton_layer.gated(self.gate_up(triton_layer.rms_norm(x, weight, eps)))
+            return triton_product.add_product(inner, down.weight, x, self.counters)
         x, y = triton_layer.add_rms_norm(x, linear(attended, out.weight, out.bias), weight, eps)
         inner = triton_layer.gated(self.gate_up(y))
         if down.bias is not None or len(x) > FEW_ROWS:
             return x.add_(linear(inner, down.weight, down.bias))
         return x.addmm_(inner, down.weight.t())  # in the product itself, and rounded once
-
-    def run_small(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
-        """The same for few rows and small weights."""
-        assert self.counters is not None
-        norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
-        out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
-        qkv = triton_norm_product.norm_product(
-            x, norm.weight, norm.variance_epsilon, self.heads.weight, self.heads.bias
-        )
-        attended = self._attend(qkv, cos, sin, call)
-        x = triton_product.add_product(attended, out.weight, x, self.counters)
-        inner = triton_norm_product.gated_norm_product(
-            x, behind.weight, behind.variance_epsilon, self.gate_up.weight, self.gate_up.bias
-        )
-        return triton_product.add_product(inner, down.weight, x, self.counters)
 
     def run_row(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """The same for a single row."""

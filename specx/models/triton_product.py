@@ -97,7 +97,7 @@ def _add_product(
     is_row = (row < rows)[:, None]
     begin = split * PART
     if EARLY:
-        fetch(weight_ptr + begin, column, K, PART)
+        _fetch(weight_ptr + begin, column, K, PART)
     wait(EARLY)
     depth = begin + tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
@@ -127,7 +127,7 @@ def _add_product(
 
 
 @triton.jit
-def fetch(ptr: tl.tensor, row: tl.tensor, K: tl.constexpr, COLUMNS: tl.constexpr) -> None:
+def _fetch(ptr: tl.tensor, row: tl.tensor, K: tl.constexpr, COLUMNS: tl.constexpr) -> None:
     """Have ``COLUMNS`` columns of rows [N] of a weight read into L2, in lines of 128 bytes."""
     LINE: tl.constexpr = 128 * 8 // ptr.dtype.element_ty.primitive_bitwidth
     LINES: tl.constexpr = 4 if COLUMNS % (4 * LINE) == 0 else 1

@@ -8,7 +8,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 pytest.importorskip("triton")
 
-from specx.models import triton_layer, triton_norm_product, triton_product, triton_row
+from specx.models import triton_layer, triton_product, triton_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EPS = 1e-3
@@ -134,24 +134,6 @@ def test_a_product_is_added(draw, rows, columns, inputs):
     assert error(out, x.double() @ weight.double().T + residual) < tolerance
     assert not counters.any()  # as they were
     assert torch.equal(triton_product.add_product(x, weight, residual, counters), out)
-
-
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("columns", "inputs"), [(32, 128), (96, 768)])
-def test_a_product_behind_a_norm(draw, rows, columns, inputs, biased):
-    dtype, tolerance = torch.float32, TOLERANCE
-    if DEVICE.type == "cuda":
-        dtype, tolerance = torch.bfloat16, 8e-3
-    shapes = (rows, inputs), (inputs,), (2 * columns, inputs), (2 * columns,)
-    x, norm, weight, bias = (draw(*shape).to(dtype) for shape in shapes)
-    bias = bias if biased else None
-    product = normed(x, norm) @ weight.double().T + (0 if bias is None else bias.double())
-    out = triton_norm_product.norm_product(x, norm, EPS, weight, bias)
-    assert error(out, product) < tolerance
-    gate, up = product.chunk(2, 1)
-    out = triton_norm_product.gated_norm_product(x, norm, EPS, weight, bias)
-    assert error(out, silu(gate) * up) < tolerance
 
 
 @pytest.mark.parametrize("biased", [False, True])
