@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specx.attention import dispatch
 from specx.bench.retrieval_cost import Place, median_ms
@@ -51,7 +51,9 @@ def _growth(model: LoadedModel, depth: int) -> Callable[[], object]:
 def random_model(shape: Shape, place: Place) -> LoadedModel:
     """A Llama with random weights, ready for the engine."""
     config = LlamaConfig(**shape.config(), max_position_embeddings=2 * CACHED)
-    model = LlamaForCausalLM(config).to(place.device, place.dtype).requires_grad_(False).eval()
+    # Not cast as a whole: rotary frequencies stay in float32, as in a model that was loaded.
+    model = AutoModelForCausalLM.from_config(config, dtype=place.dtype).to(place.device)
+    model.requires_grad_(False).eval()
     dispatch.use_in(model)
     fuse_layers(model)
     tokenizer = load_model(ModelSpec("embedded:draft"), "cpu", "draft").tokenizer

@@ -31,3 +31,12 @@ def test_trees_have_the_depth_and_the_nodes_that_are_measured(model):
         tree = level._growth(model, depth)()
         assert tree.nodes == level.NODES
         assert int(tree.depths.max()) <= tree.levels == depth
+
+
+def test_a_model_is_as_one_that_was_loaded():
+    """Weights as asked for, rotary frequencies in float32: others are not for the fused kernel."""
+    place = Place(torch.device("cpu"), torch.bfloat16)
+    shape = dataclasses.replace(DRAFTS["68m"], num_layers=1, intermediate_size=64, vocab_size=200)
+    model = level.random_model(shape, place).model
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    assert model.model.rotary_emb.inv_freq.dtype == torch.float32
