@@ -36,7 +36,7 @@ def read(role: str) -> tuple[Lines, Lines]:
     """The training lines of a model, of one course after the other, and the held-out ones of its
     last step, by length."""
     lines: Lines = []
-    for course in (f"{role}.jsonl", f"{role}-further.jsonl"):
+    for course in (f"{role}.jsonl", f"{role}-further.jsonl", f"{role}-choosing.jsonl"):
         begin = lines[-1]["step"] if lines else 0
         path = DOCS / "curves" / course
         found = map(json.loads, path.open() if path.exists() else ())

@@ -285,6 +285,5 @@ def test_the_choice_beats_beginnings_and_chance(
     assert one >= max(lead1, random1) + 0.02
     assert two >= random2 + 0.015
     assert two >= lead2 - 0.01  # beginnings state the purpose, as the summary does
-    # Measured: .011 less than the best (mmr, which weighs the whole document) of 8 sentences, and
-    # the best of 16.
-    assert one + two >= max(row[:2].sum() for row in table.values()) - 0.02
+    # Measured: the best, with 8 sentences hardly before mmr, which weighs the whole document.
+    assert one + two >= max(row[:2].sum() for row in table.values()) - 0.005
