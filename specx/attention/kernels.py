@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from specx.attention import flash_decoding
+
 DENSE_SCORES = 2**26  # scores held at once where they are written out: 256 MB in float32
 
 
@@ -21,6 +23,8 @@ def attend(
             q, k, v, 0.0, causal, scale=scaling
         )
     if q.dtype in (torch.float16, torch.bfloat16):
+        if not causal and flash_decoding.serves(q):
+            return flash_decoding.attend(q, k, v, scaling)
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scaling
         )[:2]

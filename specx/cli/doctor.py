@@ -16,12 +16,13 @@ from specx.reports.environment import PACKAGES, environment
 
 Report = dict[str, Any]  # sections and values, ready for JSON
 
-UNUSED = ("flash-attn",)  # people look for it, so that specx does without is no riddle
+OPTIONAL = ("triton", "flash-attn")  # packages that make a GPU faster
 ATTENTION = {
     "cpu": "torch flash with packed rows",
-    "cuda": "Triton kernels for trees, torch flash for prefill (written-out scores in float32)",
-    "cuda without triton": "torch flash with packed rows (written-out scores in float32); slow "
-    "without Triton",
+    "triton": "Triton kernels for trees, torch flash for prefill (written-out scores in float32)",
+    "flash-attn": "flash-attn for the text before a tree (untested; written-out scores in "
+    "float32), torch flash for prefill; slow without Triton",
+    "neither": "torch flash with packed rows (written-out scores in float32); slow without Triton",
 }
 GB = 10**9
 
@@ -41,7 +42,7 @@ def examine() -> Report:
     here = environment()
     return {
         "versions": {"python": here["python"], "specx": here["specx"], **here["packages"]},
-        "not_used_by_this_version": {package: _version(package) for package in UNUSED},
+        "optional": {package: _version(package) for package in OPTIONAL},
         "machine": {
             **{name: here[name] for name in ("platform", "cpu", "cpu_cores", "cpu_threads")},
             "torch_threads": torch.get_num_threads() if torch else None,
@@ -122,8 +123,10 @@ def _gpu(properties: Any) -> Report:
 
 def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
     """Device, number format and attention path (``specx/attention/dispatch.py``)."""
-    device = "cuda" if gpus else "cpu"
-    path = "cuda without triton" if gpus and _version("triton") is None else device
+    device = path = "cpu"
+    if gpus:
+        device = "cuda"
+        path = next((package for package in OPTIONAL if _version(package)), "neither")
     return {
         "device": device if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
@@ -161,7 +164,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
-        return "absent" if name in (*PACKAGES, *UNUSED) else "unknown"
+        return "absent" if name in (*PACKAGES, *OPTIONAL) else "unknown"
     if isinstance(value, list):
         gpus = (f"{gpu['name']} ({gpu['memory_gb']} GB)" for gpu in value)
         return ", ".join(gpus) or "none"

@@ -51,10 +51,10 @@ def test_as_json() -> None:
     assert set(report["versions"]) == {"python", "specx", "torch", "transformers", "pypdf"}
 
 
-def test_what_people_look_for_in_vain() -> None:
+def test_packages_that_make_a_gpu_faster() -> None:
     report = doctor.examine()
-    assert set(report["not_used_by_this_version"]) == {"flash-attn"}
-    assert "not used by this version" in list(doctor._lines(report))
+    assert set(report["optional"]) == {"triton", "flash-attn"}
+    assert "optional" in list(doctor._lines(report))
 
 
 def test_the_processor_is_counted_as_in_reports() -> None:
@@ -64,11 +64,16 @@ def test_the_processor_is_counted_as_in_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("triton", "path"), [("3.6.0", "Triton kernels"), (None, "without Triton")]
+    ("installed", "path"),
+    [
+        ({"triton": "3.6.0", "flash-attn": "2.8.3"}, "Triton kernels"),
+        ({"flash-attn": "2.8.3"}, "flash-attn for the text before a tree (untested;"),
+        ({}, "torch flash with packed rows (written-out scores in float32); slow without"),
+    ],
 )
-def test_with_gpus(monkeypatch: pytest.MonkeyPatch, triton: str | None, path: str) -> None:
+def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
-    monkeypatch.setattr(doctor, "_version", lambda _: triton)
+    monkeypatch.setattr(doctor, "_version", installed.get)
     report = doctor.examine()
     gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
     assert report["machine"]["gpus"] == [gpu, gpu]
@@ -106,7 +111,7 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) 
 
 
 def test_absent_packages_are_said_to_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "UNUSED", ("no-such-package",))
+    monkeypatch.setattr(doctor, "OPTIONAL", ("no-such-package",))
     assert "  no-such-package   absent" in list(doctor._lines(doctor.examine()))
     monkeypatch.setattr("specx.reports.environment.PACKAGES", ("torch", "pypdf"))
     monkeypatch.setattr("specx.reports.environment._version", lambda _: None)
