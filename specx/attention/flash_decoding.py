@@ -3,11 +3,12 @@ not.
 
 torch's own flash kernels divide queries among programs, and each reads all keys; with as few
 queries as a tree has, most of a GPU stands idle. ``flash_attn_with_kvcache`` divides the keys, too
-(flash decoding). The package is built from source, for hours, and cannot be where specx is tested:
-it was never run. Tested is how it is called, with a stand-in that does what its documentation says;
-``specx doctor`` calls it untested.
+(flash decoding). The package is built from source, for hours, and could not be where specx is
+tested: it was never run there. Tested is how it is called, with a stand-in that does what its
+documentation says; ``specx doctor`` calls it untested.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -27,7 +28,7 @@ def serves(q: Tensor) -> bool:
         and q.shape[-1] % 8 == 0
         and q.shape[-1] <= MOST_DIM
         and torch.cuda.get_device_capability(q.device)[0] >= AMPERE
-        and _kernel() is not None
+        and is_installed()
     )
 
 
@@ -50,11 +51,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> tuple[Tensor, Ten
 
 @cache
 def _kernel() -> Callable[..., Any] | None:
-    """None where there is no such package, an older or newer one without the function (version 4
-    has the same name), or one that was built for another torch."""
+    """None where there is no such package, an older one that keeps the log-sum-exp to itself, one
+    that only has the name (version 4), or one that was built for another torch."""
     try:
         from flash_attn import flash_attn_with_kvcache
     except Exception:  # a library that does not fit raises more than ImportError
         return None
     found: Callable[..., Any] = flash_attn_with_kvcache
-    return found
+    return found if "return_softmax_lse" in inspect.signature(found).parameters else None
+
+
+def is_installed() -> bool:
+    """Whether there is a package that can be used."""
+    return _kernel() is not None

@@ -126,12 +126,20 @@ def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
     device = path = "cpu"
     if gpus:
         device = "cuda"
-        path = next((package for package in OPTIONAL if _version(package)), "neither")
+        path = "triton" if _version("triton") else "flash-attn" if _has_flash(gpus) else "neither"
     return {
         "device": device if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
     }
+
+
+def _has_flash(gpus: list[Report]) -> bool:
+    """Whether ``flash-attn`` is there, and usable on the first device."""
+    from specx.attention import flash_decoding
+
+    generation = int(gpus[0]["capability"].split(".")[0])
+    return generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
 
 
 def _embedded_pair() -> bool:

@@ -11,7 +11,6 @@ from specx.training.task import CHOICE, COPY, FIRST_MARKER, Batch
 
 LOOKED_AT = 256  # copies of a document whose attention is taught: each is a row of scores
 EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
-GAINED = 3.0  # weight of a choice's expected gain beside its cross entropy
 
 
 class Judge(nn.Module):
@@ -102,8 +101,13 @@ def predict(
     batch: Batch,
     judge: Judge | None = None,
     pointers: tuple[Pointer, ...] = (),
+    rewarded: float = 0.0,
 ) -> Predictions:
-    """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits."""
+    """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits.
+
+    Cross entropy teaches which choice is likely to be best; greedy decoding is to take the one that
+    gains most on average. ``rewarded``: the weight of that gain beside the cross entropy.
+    """
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
         input_ids=batch.tokens, use_cache=False, output_hidden_states=looks_inside
@@ -118,10 +122,8 @@ def predict(
     targets = batch.targets[batch.weights[batch.parts == CHOICE] > 0]
     markers = logits[choices].float().log_softmax(-1)
     markers = markers[:, FIRST_MARKER : FIRST_MARKER + targets.shape[1]]
-    # Cross entropy teaches which one is likely to be best; greedy decoding is to take the one that
-    # gains most on average, which is the aim itself.
-    worth = (gains(targets) * markers.exp()).sum(-1)
-    losses[choices] = -(targets * markers).sum(-1) - GAINED * worth
+    gained = (gains(targets) * markers.exp()).sum(-1)
+    losses[choices] = -(targets * markers).sum(-1) - rewarded * gained
     guess = torch.full_like(batch.tokens, -1)
     guess[counted] = logits.argmax(-1)
     loss = (losses * weights).sum() / weights.sum()
@@ -165,8 +167,8 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 def gains(targets: Tensor) -> Tensor:
     """What choosing each marker gains, for ``targets`` [M, markers]: [M, markers].
 
-    1 for the best of a section, 0 for one that is as good as its mean, and for any other section;
-    0 throughout where all of a section are equally good.
+    1 for the best of a section, 0 for one that is as good as its mean, and 0 for what stands in
+    another section; 0 throughout where all of a section are equally good.
     """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant

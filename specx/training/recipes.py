@@ -29,6 +29,7 @@ class Recipe:
     floor: float = 0.03  # of the learning rate, reached at the last step
     judged_layers: int | None = None  # layers below the judge, None: no judge
     pointers: tuple[Pointer, ...] = ()
+    rewarded: float = 0.0  # weight of what a choice gains on average
 
     def shortened(self, share: float) -> "Recipe":
         """The same curriculum with a share of the steps, at least one a phase."""
@@ -92,7 +93,8 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 
 def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """The target taught to choose better: more real prose, hardly any prediction of it."""
+    """The target taught to choose better, by what its choices gain: more real prose, hardly any
+    prediction of it."""
     lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
     return replace(
         further_target_recipe(tokenizer),
@@ -111,6 +113,7 @@ def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
             predicted=0.01,
         ),
         learning_rate=1.5e-3,
+        rewarded=3.0,
     )
 
 

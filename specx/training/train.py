@@ -199,7 +199,7 @@ class Trainer:
         shape = recipe.floor + (1 - recipe.floor) * 0.5 * (1 + math.cos(math.pi * progress))
         rate = recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
         with torch.autocast(self.device.type, torch.bfloat16):
-            made = predict(self.model, batch, self.judge, recipe.pointers)
+            made = predict(self.model, batch, self.judge, recipe.pointers, recipe.rewarded)
         loss = made.loss
         if made.score_error is not None:
             loss = loss + JUDGED * made.score_error

@@ -87,7 +87,11 @@ def test_trees_of_every_shape(tree, prefix, stand_in, monkeypatch):
 def test_keys_and_values_are_not_copied(stand_in, monkeypatch):
     """The storage of a layer is [Hkv, capacity, D], with rows that nobody has written."""
     inputs = make_inputs(8, 400, ratio=1, dim=64, dtype=DTYPE)
-    monkeypatch.setattr(stand_in, "flash_attn_with_kvcache", lambda q, k, v, **_: (q, (k, v)))
+
+    def given(q, k, v, softmax_scale, causal, return_softmax_lse):  # noqa: ARG001
+        return q, (k, v)
+
+    monkeypatch.setattr(stand_in, "flash_attn_with_kvcache", given)
     with Allocations(inputs.q, inputs.k, inputs.v) as found:
         _, (k, _) = flash_decoding.attend(inputs.q, inputs.k[:, :, :300], inputs.v, 0.1)
     assert k.data_ptr() == inputs.k.data_ptr()
@@ -122,6 +126,10 @@ def test_without_the_package_it_serves_nothing(monkeypatch):
     assert not flash_decoding.serves(on_a_gpu())
     flash_decoding._kernel.cache_clear()
     monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))  # version 4
+    assert not flash_decoding.serves(on_a_gpu())
+    flash_decoding._kernel.cache_clear()
+    old = SimpleNamespace(flash_attn_with_kvcache=lambda q, k, v: (q, k, v))
+    monkeypatch.setitem(sys.modules, "flash_attn", old)
     assert not flash_decoding.serves(on_a_gpu())
 
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specx import __version__
+from specx.attention import flash_decoding
 from specx.cli import doctor
 from specx.cli.main import app
 from specx.models import memory
@@ -74,6 +75,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
     monkeypatch.setattr(doctor, "_version", installed.get)
+    monkeypatch.setattr(flash_decoding, "is_installed", lambda: "flash-attn" in installed)
     report = doctor.examine()
     gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
     assert report["machine"]["gpus"] == [gpu, gpu]
@@ -81,6 +83,12 @@ def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], p
     assert report["specx_will_use"]["device"] == "cuda"
     assert path in report["specx_will_use"]["attention"]
     assert "NVIDIA H200 (150.0 GB), NVIDIA H200 (150.0 GB)" in "\n".join(doctor._lines(report))
+
+
+def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash_decoding, "is_installed", lambda: True)
+    assert doctor._has_flash([{"capability": "8.6"}])
+    assert not doctor._has_flash([{"capability": "7.5"}])
 
 
 @pytest.mark.parametrize("torch", [fake_torch(0), fake_torch(1, broken=True)])

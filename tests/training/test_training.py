@@ -334,12 +334,16 @@ def test_figures_count_tokens_sentences_and_choices() -> None:
     assert figures(batch, guess)["gain"] is None
 
 
-def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> None:
+@pytest.mark.parametrize("rewarded", [0.0, 3.0])
+def test_the_loss_is_that_of_its_definition(
+    rewarded: float, pool: Pool, tokenizer: PreTrainedTokenizerFast
+) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(draft_recipe(tokenizer).config).double()
-    batch = DigestTask(pool, (256,), 1024, range(1), seed=3)[0]
+    batch = DigestTask(pool, (1024,), 4096, range(1), seed=3)[0]
+    assert (gains(batch.targets) > 0).any()
     with torch.no_grad():
-        loss, guess, *_ = predict(model, batch)
+        loss, guess, *_ = predict(model, batch, rewarded=rewarded)
     logprobs = model(input_ids=batch.tokens).logits.detach().float().log_softmax(-1)
     total = weight = 0.0
     choices = iter(batch.targets)
@@ -353,7 +357,9 @@ def test_the_loss_is_that_of_its_definition(pool: Pool, tokenizer: PreTrainedTok
             if target is None:
                 term = -found[batch.tokens[row, at]]
             else:
-                term = -(target * found[FIRST_MARKER : FIRST_MARKER + NUM_MARKERS]).sum()
+                markers = found[FIRST_MARKER : FIRST_MARKER + NUM_MARKERS]
+                term = -(target * markers).sum()
+                term -= rewarded * (gains(target[None])[0] * markers.exp()).sum()
             total, weight = total + each * float(term), weight + each
             assert guess[row, at] == found.argmax()
     assert float(loss) == pytest.approx(total / weight, rel=1e-5)
