@@ -22,9 +22,9 @@ def attend(
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, causal, scale=scaling
         )
+    if not causal and flash_decoding.serves(q):
+        return flash_decoding.attend(q, k, v, scaling)
     if q.dtype in (torch.float16, torch.bfloat16):
-        if not causal and flash_decoding.serves(q):
-            return flash_decoding.attend(q, k, v, scaling)
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scaling
         )[:2]

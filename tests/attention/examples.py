@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specx.attention.call import BITS, AttentionCall, words_for
+from specx.attention.hybrid import tree_attention
 from specx.attention.reference import reference_attention
 
 # Against float64 on the same (rounded) inputs. A path in half precision may round the weights and
@@ -60,6 +61,15 @@ def oracle(inputs: Inputs, call: AttentionCall) -> tuple[Tensor, Tensor]:
 
 def assert_close(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     torch.testing.assert_close(actual.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def check_tree(inputs: Inputs, call: AttentionCall, dtype: torch.dtype = torch.float64) -> None:
+    """Hybrid tree attention against the reference."""
+    out, lse = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
+    expected, expected_lse = oracle(inputs, call)
+    assert out.dtype == dtype
+    assert_close(out, expected, TOLERANCE[dtype])
+    assert_close(lse, expected_lse, LSE_TOLERANCE[dtype])
 
 
 def visible_of(parents: list[int]) -> Tensor:

@@ -11,15 +11,14 @@ import pytest
 import torch
 
 from specx.attention import flash_decoding, kernels
-from specx.attention.hybrid import tree_attention
 from tests.attention.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
     TREES,
     Allocations,
     assert_close,
+    check_tree,
     make_inputs,
-    oracle,
     tree_call,
     visible_of,
 )
@@ -76,11 +75,7 @@ def test_trees_of_every_shape(tree, prefix, stand_in, monkeypatch):
     parents = TREES[tree]
     call = tree_call(prefix, visible_of(parents))
     inputs = make_inputs(len(parents), prefix + len(parents), ratio=4, dim=64, dtype=DTYPE)
-    out, lse = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
-    expected, expected_lse = oracle(inputs, call)
-    assert out.dtype == DTYPE
-    assert_close(out, expected, TOLERANCE[DTYPE])
-    assert_close(lse, expected_lse, LSE_TOLERANCE[DTYPE])
+    check_tree(inputs, call, DTYPE)
     assert stand_in.calls == (1 if prefix or len(parents) == 1 else 0)
 
 

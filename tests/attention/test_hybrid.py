@@ -8,11 +8,11 @@ from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention, tree_attention
 from specx.attention.reference import reference_attention
 from tests.attention.examples import (
-    LSE_TOLERANCE,
     TOLERANCE,
     TREES,
     Allocations,
     assert_close,
+    check_tree,
     make_inputs,
     oracle,
     tree_call,
@@ -21,14 +21,6 @@ from tests.attention.examples import (
 
 PREFIXES = [0, 1, 31, 32, 33, 1000]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
-
-
-def check_tree(inputs, call, dtype=torch.float64):
-    out, lse = tree_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
-    expected, expected_lse = oracle(inputs, call)
-    assert out.dtype == dtype
-    assert_close(out, expected, TOLERANCE[dtype])
-    assert_close(lse, expected_lse, LSE_TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
