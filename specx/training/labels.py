@@ -22,7 +22,7 @@ import numpy as np
 MAX_LEAD = 80  # tokens of a lead sentence that the digest quotes
 
 _POWER = 2  # sections grow from the beginning: border i of n stands at (i / n) ** 2
-_TOLD = 0.92  # what is left of the worth of a token each time it is quoted
+_TOLD = 0.95  # what is left of the worth of a token each time it is quoted
 _SHORTENED = 0.35  # a lead of n distinct tokens is judged by the sum of their worth / n ** 0.35
 _CUT = 0.5  # what is left of the score of a lead that is too long to be quoted whole
 _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct tokens
@@ -53,10 +53,10 @@ def choose_paragraphs(
     ``_borders``, and each gives one paragraph. All paragraphs are chosen where there are not more
     than ``count``.
 
-    A token is worth log(1 + number of paragraphs it occurs in) * idf. A lead is worth the sum
-    over its distinct tokens, divided by a power of their number (``_SHORTENED``), and half of that
-    if it has MAX_LEAD tokens, where it is cut. Of each section the best lead is taken, the first of
-    equals, and its tokens lose some of their worth.
+    What a token is worth says ``token_worth``. A lead is worth the sum over its distinct tokens,
+    divided by a power of their number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens,
+    where it is cut. Of each section the best lead is taken, the first of equals, and its tokens
+    lose some of their worth.
     """
     total = len(paragraphs)
     count = min(count, total)
@@ -65,7 +65,7 @@ def choose_paragraphs(
     scores = np.zeros(total)
     if not count:
         return Choice(chosen, borders, scores.astype(np.float32))
-    worth = np.log1p(_paragraph_frequency(paragraphs, len(idf))) * idf
+    worth = token_worth(paragraphs, idf)
     owner, token = _distinct([p[:n] for p, n in zip(paragraphs, leads, strict=True)], len(idf))
     starts = np.searchsorted(owner, np.arange(total + 1))
     scale = np.maximum(np.diff(starts), _FEWEST_WORDS) ** _SHORTENED
@@ -80,6 +80,45 @@ def choose_paragraphs(
         worth[token[starts[best] : starts[best + 1]]] *= _TOLD
         chosen[section] = best
     return Choice(chosen, borders, (scores / _spread(scores, borders)).astype(np.float32))
+
+
+def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
+    """log(1 + number of paragraphs a token occurs in) ** 2 * idf: float64 [vocabulary].
+
+    Squared, since otherwise nearly the same is chosen by length alone, and that tells the subject
+    no better than the beginning does.
+    """
+    worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
+    return worth
+
+
+def scores_so_far(
+    paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
+) -> np.ndarray:
+    """At each token of each paragraph, what the part of its lead up to there scores.
+
+    Behind the lead it stays the score of the whole. ``worth`` [vocabulary] of each token. There is
+    a paragraph, and none is empty. Returns float64 [tokens of all paragraphs together].
+    """
+    sizes = np.array([len(paragraph) for paragraph in paragraphs])
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    begins = np.cumsum(sizes) - sizes
+    token = np.concatenate(paragraphs).astype(np.int64)
+    told = np.arange(len(token)) - begins[owner] + 1  # of the paragraph, this token counted in
+    length = np.asarray(leads)[owner]
+    inside = np.flatnonzero(told <= length)
+    new = np.zeros(len(token), dtype=bool)
+    new[inside[np.unique(owner[inside] * len(worth) + token[inside], return_index=True)[1]]] = True
+
+    def since_beginning(values: np.ndarray) -> np.ndarray:
+        total = np.cumsum(values)
+        before: np.ndarray = (total - values)[begins]
+        return total - before[owner]
+
+    scores = since_beginning(np.where(new, worth[token], 0.0))
+    scores /= np.maximum(since_beginning(new.astype(np.int64)), _FEWEST_WORDS) ** _SHORTENED
+    scores[np.minimum(told, length) >= MAX_LEAD] *= _CUT
+    return scores
 
 
 def _borders(total: int, count: int) -> np.ndarray:

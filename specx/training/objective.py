@@ -14,26 +14,30 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Learns a paragraph's score from the target's hidden states behind it; not part of the model.
+    """Reads from hidden states what a token is worth, and the score of a lead as far as it goes.
 
-    The choice of a few paragraphs out of hundreds teaches slowly what makes a good one. The judge
-    asks it of every paragraph, and so brings the knowledge into the lower ``layers`` of the model,
-    where the choice finds it.
+    Not part of the model. The choice of a few paragraphs out of hundreds teaches slowly what makes
+    a good one. The judge asks for it at every token, and so brings the knowledge into the lower
+    layers of the model, where the choice finds it: the worth of tokens behind ``layers[0]`` of
+    them, scores behind ``layers[1]``.
     """
 
-    def __init__(self, hidden: int, layers: int) -> None:
+    def __init__(self, hidden: int, layers: tuple[int, int]) -> None:
         super().__init__()
         self.layers = layers
+        self.worth = nn.Linear(hidden, 1)
         self.score = nn.Linear(hidden, 1)
 
-    def forward(self, hidden_states: tuple[Tensor, ...], scores: Tensor) -> Tensor:
-        """Mean squared error of ``scores`` [B, L], NaN where there is none."""
-        known = ~scores.isnan()
-        states = nn.functional.rms_norm(
-            hidden_states[self.layers][known], (self.score.in_features,)
-        )
-        errors: Tensor = (self.score(states).float()[:, 0] - scores[known]).square()
-        return errors.sum() / known.sum().clamp(min=1)
+    def forward(self, hidden_states: tuple[Tensor, ...], batch: Batch) -> Tensor:
+        """Mean squared errors of ``batch.worths`` and ``batch.scores``: [2]."""
+        asked = ((self.worth, batch.worths), (self.score, batch.scores))
+        errors = []
+        for layer, (read, wanted) in zip(self.layers, asked, strict=True):
+            states = nn.functional.rms_norm(hidden_states[layer], (read.in_features,))
+            known = ~wanted.isnan()
+            error = torch.where(known, read(states)[..., 0].float() - wanted, 0.0)
+            errors.append(error.square().sum() / known.sum().clamp(min=1))
+        return torch.stack(errors)
 
 
 class Pointer(NamedTuple):
@@ -86,13 +90,13 @@ class Pointer(NamedTuple):
 
 class Predictions(NamedTuple):
     """``loss``: the weighted mean; ``guess`` int64 [B, L]: the likeliest token, −1 where none was
-    asked for; ``score_error``: mean squared error of the paragraphs' scores, None without a judge;
-    ``pointing_error``: mean over the pointers, None without one.
+    asked for; ``judge_errors``: mean squared errors of tokens' worth and of leads' scores, [2],
+    None without a judge; ``pointing_error``: mean over the pointers, None without one.
     """
 
     loss: Tensor
     guess: Tensor
-    score_error: Tensor | None = None
+    judge_errors: Tensor | None = None
     pointing_error: Tensor | None = None
 
 
@@ -133,7 +137,7 @@ def predict(
     return Predictions(
         loss,
         guess,
-        judge(inside, batch.scores) if judge else None,
+        judge(inside, batch) if judge else None,
         torch.stack(errors).mean() if errors else None,
     )
 

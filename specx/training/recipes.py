@@ -27,7 +27,7 @@ class Recipe:
     learning_rate: float = 2e-3
     warmup: int = 200
     floor: float = 0.03  # of the learning rate, reached at the last step
-    judged_layers: int | None = None  # layers below the judge, None: no judge
+    judged_layers: tuple[int, int] | None = None  # layers below the judge, None: no judge
     pointers: tuple[Pointer, ...] = ()
     rewarded: float = 0.0  # weight of what a choice gains on average
 
@@ -49,6 +49,9 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
     )
 
 
+JUDGED_LAYERS = (3, 5)  # of the target's 8: what is behind them has three layers to choose by
+
+
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     """Documents of 256 to 24K tokens."""
     short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
@@ -61,7 +64,7 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         Phase(long, 9000),
         Phase((*long, 8192, 16384, 24576, 24576), 4500),
     )
-    return Recipe(_target_config(tokenizer), phases, judged_layers=5)
+    return Recipe(_target_config(tokenizer), phases, judged_layers=JUDGED_LAYERS)
 
 
 def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
@@ -87,7 +90,7 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
         ),
         learning_rate=1e-3,
         floor=0.01,
-        judged_layers=5,
+        judged_layers=JUDGED_LAYERS,
         pointers=(Pointer(layer=5, kv_head=0), Pointer(layer=6, kv_head=1)),
     )
 
@@ -98,7 +101,7 @@ def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
     return replace(
         further_target_recipe(tokenizer),
-        phases=(Phase(lengths, 6500, tokens=131072),),
+        phases=(Phase(lengths, 9500, tokens=131072),),
         mixture=Mixture(
             {
                 "real": 0.5,

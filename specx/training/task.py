@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from specx.documents.control import substitute
-from specx.training.labels import Choice, choose_paragraphs
+from specx.training.labels import Choice, choose_paragraphs, scores_so_far, token_worth
 from specx.training.pool import Pool
 from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, Text, Texts
@@ -70,17 +70,19 @@ class Batch(NamedTuple):
     """``tokens`` int64, ``weights`` float32, ``parts`` int8 (what each token is), all [B, L].
 
     ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L]: the place in
-    the document that a COPY stands for; −1 elsewhere. ``scores`` float32 [B, L]: at the token
-    behind a paragraph how good it is to quote, in standard deviations of its document; NaN
-    elsewhere. ``targets`` float32 [M, NUM_MARKERS]: what to predict for the M tokens that are a
-    CHOICE, in their order. A choice is taught by the scores of all the paragraphs that it is among,
-    which say more than the winner alone.
+    the document that a COPY stands for; −1 elsewhere. ``worths`` and ``scores`` float32 [B, L], NaN
+    where the text means nothing: what a token of the document is worth, and how good the lead of
+    its paragraph is to quote as far as it has been read, at the token behind a paragraph the whole;
+    both in standard deviations of the document. ``targets`` float32 [M, NUM_MARKERS]: what to
+    predict for the M tokens that are a CHOICE, in their order. A choice is taught by the scores of
+    all the paragraphs that it is among, which say more than the winner alone.
     """
 
     tokens: Tensor
     weights: Tensor
     parts: Tensor
     sources: Tensor
+    worths: Tensor
     scores: Tensor
     targets: Tensor
 
@@ -89,12 +91,13 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A stretch of a document: ids, weights, parts, sources, scores, all [n]."""
+    """A stretch of a document: ids, weights, parts, sources, worths, scores, all [n]."""
 
     ids: np.ndarray
     weights: np.ndarray
     parts: np.ndarray
     sources: np.ndarray
+    worths: np.ndarray
     scores: np.ndarray
 
     @classmethod
@@ -159,7 +162,9 @@ class DigestTask(Dataset[Batch]):
         first = int(rng.integers(NUM_MARKERS - len(text.paragraphs) + 1))
         if rng.random() >= 0.5:
             first = 0
-        body = _body(text, _standardized(choice.scores), first)
+        body = _body(text, first)
+        if text.natural:
+            _judge(body, text, self.pool.idf)
         body.weights[rng.random(len(body.ids)) >= mixture.predicted] = 0
         digest = _digest(text, choice, first, control=control)
         whole = Piece.join([body, *digest]).cut(slice(length))
@@ -188,24 +193,41 @@ def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: boo
     parts[0] = part
     weights = np.array(WEIGHTS[natural], dtype=np.float32)[parts]
     nowhere = np.full(len(ids), -1, dtype=np.int64)
-    return Piece(ids, weights, parts, nowhere, np.full(len(ids), np.nan, dtype=np.float32))
+    return Piece(ids, weights, parts, nowhere, _unknown(len(ids)), _unknown(len(ids)))
 
 
 def _padding(size: int) -> Piece:
     parts = np.full(size, NOTHING, dtype=np.int8)
-    nowhere, nan = np.full(size, -1), np.full(size, np.nan, dtype=np.float32)
-    return Piece(np.full(size, _ID[PAD]), np.zeros(size, dtype=np.float32), parts, nowhere, nan)
+    ids, weights = np.full(size, _ID[PAD]), np.zeros(size, dtype=np.float32)
+    return Piece(ids, weights, parts, np.full(size, -1), _unknown(size), _unknown(size))
 
 
-def _body(text: Text, scores: np.ndarray, first: int) -> Piece:
-    """Markers and paragraphs, and behind each paragraph its score."""
+def _unknown(size: int) -> np.ndarray:
+    return np.full(size, np.nan, dtype=np.float32)
+
+
+def _body(text: Text, first: int) -> Piece:
+    """Markers and paragraphs."""
     pieces = []
     for index, paragraph in enumerate(text.paragraphs):
         marker = FIRST_MARKER + first + index
         pieces.append(_piece(marker, paragraph, DOCUMENT, DOCUMENT, text.natural))
-        if text.natural and index:
-            pieces[-1].scores[0] = scores[index - 1]
     return Piece.join(pieces)
+
+
+def _judge(body: Piece, text: Text, idf: np.ndarray) -> None:
+    """Write into the body what its tokens are worth and what its leads score."""
+    worth = token_worth(text.paragraphs, idf)
+    scores = scores_so_far(text.paragraphs, text.leads, worth)
+    sizes = [len(paragraph) for paragraph in text.paragraphs]
+    markers = np.cumsum([0, *(size + 1 for size in sizes)])[:-1]
+    ends = scores[np.cumsum(sizes) - 1]
+    scores = (scores - ends.mean()) / (ends.std() + 1e-6)
+    inside = np.ones(len(body.ids), dtype=bool)
+    inside[markers] = False
+    body.worths[inside] = _standardized(worth[body.ids[inside]])
+    body.scores[inside] = scores
+    body.scores[markers[1:]] = body.scores[markers[1:] - 1]
 
 
 def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece]:

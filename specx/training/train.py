@@ -26,7 +26,7 @@ from specx.training.task import Batch, DigestTask, Mixture
 from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT
 
-JUDGED, POINTED = 0.3, 0.1  # weights of these errors beside the loss of the tokens
+JUDGED, POINTED = 0.5, 0.1  # weights of these errors beside the loss of the tokens
 
 
 def mirror_embeddings(weight: Tensor) -> None:
@@ -53,8 +53,12 @@ EVALUATED = {
 
 
 def _errors(made: Predictions) -> dict[str, float]:
-    errors = {"score_error": made.score_error, "pointing_error": made.pointing_error}
-    return {k: round(float(e.detach()), 4) for k, e in errors.items() if e is not None}
+    errors: dict[str, Tensor] = {}
+    if made.judge_errors is not None:
+        errors["worth_error"], errors["score_error"] = made.judge_errors.detach()
+    if made.pointing_error is not None:
+        errors["pointing_error"] = made.pointing_error.detach()
+    return {name: round(float(error), 4) for name, error in errors.items()}
 
 
 def _optimizers(
@@ -201,8 +205,8 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16):
             made = predict(self.model, batch, self.judge, recipe.pointers, recipe.rewarded)
         loss = made.loss
-        if made.score_error is not None:
-            loss = loss + JUDGED * made.score_error
+        if made.judge_errors is not None:
+            loss = loss + JUDGED * made.judge_errors.sum()
         if made.pointing_error is not None:
             loss = loss + POINTED * made.pointing_error
         loss.backward()

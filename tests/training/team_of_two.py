@@ -15,7 +15,9 @@ from specx.training.train import Trainer
 data, out = map(Path, sys.argv[1:])
 team = Team.join()
 recipe = draft_recipe(PreTrainedTokenizerFast.from_pretrained(data / "tokenizer"))
-recipe = replace(recipe, phases=(Phase((128, 256), 4, tokens=1024),), warmup=1, judged_layers=2)
+recipe = replace(
+    recipe, phases=(Phase((128, 256), 4, tokens=1024),), warmup=1, judged_layers=(1, 2)
+)
 pool = Pool.load(data / "pool.npz")
 pool = replace(pool, held_out=len(pool) // 4)
 trainer = Trainer(recipe, pool, out / "out", torch.device("cpu"), seed=1, team=team)

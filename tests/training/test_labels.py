@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specx.profile.schema import TOKENS_PER_SENTENCE
-from specx.training.labels import MAX_LEAD, Choice, choose_paragraphs
+from specx.training.labels import (
+    MAX_LEAD,
+    Choice,
+    choose_paragraphs,
+    scores_so_far,
+    token_worth,
+)
 
 VOCABULARY = 50
 IDF = np.linspace(0, 5, VOCABULARY)
@@ -79,6 +85,37 @@ def test_the_first_of_equals(token: int) -> None:
 def test_what_returns_in_the_document_counts() -> None:
     theme, other = [40, 41, 42, 43], [44, 45, 46, 47]
     assert choose([other, theme, [40, 41], [42, 43, 1]], 1) == [1]
+
+
+def test_tokens_of_many_paragraphs_are_worth_more_and_common_ones_less() -> None:
+    worth = token_worth([np.array(p) for p in ([40, 40, 10], [40, 7], [40, 41])], IDF)
+    assert worth[40] == pytest.approx(np.log(4) ** 2 * IDF[40])
+    assert worth[41] == pytest.approx(np.log(2) ** 2 * IDF[41])
+    assert worth[40] > worth[41] > worth[10] > worth[42] == 0
+
+
+@given(st.lists(st.tuples(texts, st.integers(0, 12)), min_size=1, max_size=20))
+def test_scores_so_far_end_at_the_scores_that_are_chosen_by(
+    drawn: list[tuple[list[int], int]],
+) -> None:
+    """A lead's first n tokens score what a lead of n tokens would."""
+    paragraphs = [np.array(paragraph) for paragraph, _ in drawn]
+    leads = [min(lead, len(paragraph)) for paragraph, lead in drawn]
+    worth = token_worth(paragraphs, IDF)
+    found = iter(scores_so_far(paragraphs, leads, worth))
+    for paragraph, lead in zip(paragraphs, leads, strict=True):
+        for read in range(1, len(paragraph) + 1):
+            tokens = np.unique(paragraph[: min(read, lead)])
+            expected = worth[tokens].sum() / max(len(tokens), 4) ** 0.35
+            assert next(found) == pytest.approx(expected)
+    assert next(found, None) is None
+
+
+def test_a_lead_that_is_cut_scores_half() -> None:
+    paragraph = np.arange(MAX_LEAD + 5)
+    scores = scores_so_far([paragraph], [MAX_LEAD], np.ones(len(paragraph)))
+    assert scores[MAX_LEAD - 2] == pytest.approx((MAX_LEAD - 1) ** 0.65)
+    assert scores[MAX_LEAD - 1 :] == pytest.approx(MAX_LEAD**0.65 / 2)
 
 
 @pytest.mark.parametrize("lead", [0, 1])

@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from specx.documents.generated import generate_report
 from specx.training.corpus import collect, is_prose, read_corpus
 from specx.training.labels import MAX_LEAD
-from specx.training.objective import Pointer, figures, gains, predict
+from specx.training.objective import Judge, Pointer, figures, gains, predict
 from specx.training.pool import Pool, encode_pool
 from specx.training.recipes import (
     Phase,
@@ -218,18 +218,53 @@ def test_few_tokens_of_the_document_are_predicted_and_none_where_they_mean_nothi
         assert abs(float(counted) - share) < 0.03
 
 
-def test_scores_stand_behind_the_paragraphs_of_natural_documents(pool: Pool) -> None:
+def test_every_token_of_natural_documents_is_judged(pool: Pool) -> None:
     batch = DigestTask(pool, (4096,), 8192, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
-    at = ~batch.scores.isnan()
-    markers = batch.tokens[at]
-    assert ((markers > FIRST_MARKER) & (markers < FIRST_MARKER + NUM_MARKERS)).all()
-    # Every paragraph but the last has one, and the best of a section is chosen.
     row = 0
-    document = (batch.parts[row] == 1) & (batch.tokens[row] < FIRST_TEXT)
-    assert int(at[row].sum()) == int(document.sum()) - 1
-    scores = batch.scores[row][at[row]]
-    places = batch.tokens[row][batch.parts[row] == CHOICE] - batch.tokens[row][0]
-    assert scores[places[places < len(scores)]].mean() > scores.mean() + 0.5
+    tokens, scores, worths = batch.tokens[row], batch.scores[row], batch.worths[row]
+    document = batch.parts[row] == 1
+    text = document & (tokens >= FIRST_TEXT)
+    assert torch.equal(~worths.isnan(), text)
+    torch.testing.assert_close(float(worths[text].mean()), 0.0, atol=1e-4, rtol=0)
+    assert worths[text & (tokens == tokens[text][0])].std() < 1e-6  # one worth for each token
+    # Markers have the score of the paragraph before, so the first has none.
+    markers = document & ~text
+    (places,) = markers.nonzero(as_tuple=True)
+    assert torch.equal(~scores.isnan(), document & (torch.arange(len(tokens)) > places[0]))
+    assert torch.equal(scores[places[1:]], scores[places[1:] - 1])
+    # The best of a section is chosen.
+    behind = scores[places[1:]]
+    chosen = tokens[batch.parts[row] == CHOICE] - tokens[0]
+    assert behind[chosen[chosen < len(behind)]].mean() > behind.mean() + 0.5
+
+
+def test_nothing_is_judged_where_the_text_means_nothing(pool: Pool) -> None:
+    batch = DigestTask(pool, (1024,), 4096, range(1), 0, Mixture({"random": 1.0}))[0]
+    assert batch.worths.isnan().all()
+    assert batch.scores.isnan().all()
+
+
+def test_the_judge_is_right_where_the_hidden_states_say_it(pool: Pool) -> None:
+    """Worth in the first hidden dimension of layer 1, scores in the second of layer 2."""
+    batch = DigestTask(pool, (512,), 1024, range(1), 0, Mixture({"real": 1.0}))[0]
+    judge = Judge(64, (1, 2))
+    states = [torch.zeros(*batch.tokens.shape, 64) for _ in range(3)]
+    for layer, (read, wanted) in enumerate(
+        ((judge.worth, batch.worths), (judge.score, batch.scores)), start=1
+    ):
+        with torch.no_grad():
+            read.weight.zero_()
+            read.bias.zero_()
+            read.weight[0, layer] = 4.0
+        # An RMS of one: the rest of the square is put into the last dimension.
+        value = wanted.nan_to_num() / 4
+        states[layer][..., layer] = value
+        states[layer][..., 63] = (64 - value.square()).sqrt()
+    errors = judge(tuple(states), batch)
+    torch.testing.assert_close(errors, torch.zeros(2), atol=1e-4, rtol=0)
+    states[1][..., 1] = 0
+    assert judge(tuple(states), batch)[0] > 0.5
+    assert judge(tuple(states), batch)[1] < 1e-4
 
 
 def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
@@ -258,7 +293,7 @@ def test_a_team_divides_a_step(pool: Pool) -> None:
 def _recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     recipe = draft_recipe(tokenizer)
     phases = (Phase((128,), 2, tokens=1024), Phase((128, 256), 2, tokens=1024))
-    return replace(recipe, phases=phases, warmup=1, judged_layers=2)
+    return replace(recipe, phases=phases, warmup=1, judged_layers=(1, 2))
 
 
 def test_training_learns_saves_and_resumes(
@@ -326,8 +361,8 @@ def test_figures_count_tokens_sentences_and_choices() -> None:
     # Scores 2, 1 and 0 in a section of three: what is taken for the best is the middle one.
     targets = torch.zeros(3, NUM_MARKERS)
     targets[:, 1:4] = torch.tensor([2.0, 1.0, 0.0]).softmax(0)
-    nowhere, scores = torch.full((2, 6), -1), torch.zeros(2, 6)
-    batch = Batch(tokens, torch.ones(2, 6), parts.to(torch.int8), nowhere, scores, targets)
+    nowhere, none = torch.full((2, 6), -1), torch.zeros(2, 6)
+    batch = Batch(tokens, torch.ones(2, 6), parts.to(torch.int8), nowhere, none, none, targets)
     expected = {"copied": 0.8, "whole": 0.6667, "choice": 0.6667, "gain": 0.6667}
     assert figures(batch, guess) == expected
     batch.targets[:] = 1 / NUM_MARKERS  # nothing to choose
