@@ -101,7 +101,7 @@ def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
     return replace(
         further_target_recipe(tokenizer),
-        phases=(Phase(lengths, 9500, tokens=131072),),
+        phases=(Phase(lengths, 10500, tokens=131072),),
         mixture=Mixture(
             {
                 "real": 0.5,
