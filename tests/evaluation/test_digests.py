@@ -110,5 +110,4 @@ def test_digests_are_nearer_to_the_reference_than_lead_and_random(
         assert digest_one > means[name][0]
         assert digest_two > means[name][1]
     assert digest_one >= means["lead"][0] + 0.02
-    # The aim is 0.02 in ROUGE-2 too; 0.013 is reached with 8 sentences, 0.008 with 16.
-    assert digest_two >= means["lead"][1] + 0.005
+    assert digest_two >= means["lead"][1] + 0.02
