@@ -38,6 +38,8 @@ QUOTED = 55  # tokens that a chosen sentence takes on average, its marker counte
 
 TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within a section
 
+LEAST_SPREAD = 0.25  # of the scores of a document's leads, as a share of their mean
+
 # What a token is for, and so how much its prediction counts: the choice of a paragraph is one token
 # in forty, and the words of a document are many and not what the pair is for.
 NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
@@ -222,7 +224,9 @@ def _judge(body: Piece, text: Text, idf: np.ndarray) -> None:
     sizes = [len(paragraph) for paragraph in text.paragraphs]
     markers = np.cumsum([0, *(size + 1 for size in sizes)])[:-1]
     ends = scores[np.cumsum(sizes) - 1]
-    scores = (scores - ends.mean()) / (ends.std() + 1e-6)
+    # Where all leads score nearly the same, their beginnings still score less: not without bounds.
+    spread = max(ends.std(), LEAST_SPREAD * ends.mean())
+    scores = (scores - ends.mean()) / (spread + 1e-6)
     inside = np.ones(len(body.ids), dtype=bool)
     inside[markers] = False
     body.worths[inside] = _standardized(worth[body.ids[inside]])

@@ -32,12 +32,15 @@ from specx.training.task import (
     CHOICE,
     COPY,
     FIRST_MARKER,
+    LEAST_SPREAD,
     Batch,
     DigestTask,
     Mixture,
+    _body,
+    _judge,
 )
 from specx.training.team import Team
-from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Texts
+from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Text, Texts
 from specx.training.tokenizer import NUM_MARKERS, VOCABULARY, train_tokenizer
 from specx.training.train import Trainer, mirror_embeddings
 
@@ -236,6 +239,19 @@ def test_every_token_of_natural_documents_is_judged(pool: Pool) -> None:
     behind = scores[places[1:]]
     chosen = tokens[batch.parts[row] == CHOICE] - tokens[0]
     assert behind[chosen[chosen < len(behind)]].mean() > behind.mean() + 0.5
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_scores_stay_bounded_where_paragraphs_do_not_differ(count: int, pool: Pool) -> None:
+    """Nothing spreads the scores of one paragraph, or of two alike, but their leads begin low."""
+    paragraph = pool.paragraph(int(np.diff(pool.starts).argmax())).astype(np.int64)
+    text = Text([paragraph] * count, [len(paragraph)] * count, natural=True)
+    body = _body(text, first=0)
+    _judge(body, text, pool.idf)
+    found = body.scores[~np.isnan(body.scores)]
+    assert len(found) == len(body.ids) - 1
+    assert found.min() < -1
+    assert np.abs(found).max() <= 1 / LEAST_SPREAD
 
 
 def test_nothing_is_judged_where_the_text_means_nothing(pool: Pool) -> None:
