@@ -36,9 +36,9 @@ def read(role: str) -> tuple[Lines, Lines]:
     """The training lines of a model, of one course after the other, and the held-out ones of its
     last step, by length."""
     lines: Lines = []
-    for course in (f"{role}.jsonl", f"{role}-further.jsonl", f"{role}-choosing.jsonl"):
+    for course in ("", "-further", "-choosing", "-choosing-again"):
         begin = lines[-1]["step"] if lines else 0
-        path = DOCS / "curves" / course
+        path = DOCS / "curves" / f"{role}{course}.jsonl"
         found = map(json.loads, path.open() if path.exists() else ())
         lines += [line | {"step": begin + line["step"]} for line in found]
     training = [line for line in lines if "held_out_at" not in line]
