@@ -53,7 +53,7 @@ def choose_paragraphs(
     ``_borders``, and each gives one paragraph. All paragraphs are chosen where there are not more
     than ``count``.
 
-    What a token is worth says ``token_worth``. A lead is worth the sum over its distinct tokens,
+    ``token_worth`` says what a token is worth. A lead is worth the sum over its distinct tokens,
     divided by a power of their number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens,
     where it is cut. Of each section the best lead is taken, the first of equals, and its tokens
     lose some of their worth.
@@ -83,10 +83,10 @@ def choose_paragraphs(
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
-    """log(1 + number of paragraphs a token occurs in) ** 2 * idf: float64 [vocabulary].
+    """log(1 + number of ``paragraphs`` a token occurs in) ** 2 * ``idf``: float64 [vocabulary].
 
-    Squared, since otherwise nearly the same is chosen by length alone, and that tells the subject
-    no better than the beginning does.
+    Squared: with the plain logarithm the longest lead wins nearly always, and long leads say no
+    more of the subject than the document's beginning.
     """
     worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
     return worth
@@ -97,16 +97,18 @@ def scores_so_far(
 ) -> np.ndarray:
     """At each token of each paragraph, what the part of its lead up to there scores.
 
-    Behind the lead it stays the score of the whole. ``worth`` [vocabulary] of each token. There is
-    a paragraph, and none is empty. Returns float64 [tokens of all paragraphs together].
+    Behind the lead it stays the score of the whole. Scores are those of ``choose_paragraphs``
+    before they are divided by their spread, while nothing has been quoted. ``leads`` are the
+    lengths of the leads in tokens, ``worth`` float64 [vocabulary]. There is a paragraph, and none
+    is empty. Returns float64 [tokens of all paragraphs together].
     """
     sizes = np.array([len(paragraph) for paragraph in paragraphs])
     owner = np.repeat(np.arange(len(sizes)), sizes)
     begins = np.cumsum(sizes) - sizes
     token = np.concatenate(paragraphs).astype(np.int64)
-    told = np.arange(len(token)) - begins[owner] + 1  # of the paragraph, this token counted in
+    read = np.arange(len(token)) - begins[owner] + 1  # of the paragraph, this token counted in
     length = np.asarray(leads)[owner]
-    inside = np.flatnonzero(told <= length)
+    inside = np.flatnonzero(read <= length)
     new = np.zeros(len(token), dtype=bool)
     new[inside[np.unique(owner[inside] * len(worth) + token[inside], return_index=True)[1]]] = True
 
@@ -117,7 +119,7 @@ def scores_so_far(
 
     scores = since_beginning(np.where(new, worth[token], 0.0))
     scores /= np.maximum(since_beginning(new.astype(np.int64)), _FEWEST_WORDS) ** _SHORTENED
-    scores[np.minimum(told, length) >= MAX_LEAD] *= _CUT
+    scores[np.minimum(read, length) >= MAX_LEAD] *= _CUT
     return scores
 
 

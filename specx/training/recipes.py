@@ -49,7 +49,7 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
     )
 
 
-JUDGED_LAYERS = (3, 5)  # of the target's 8: what is behind them has three layers to choose by
+JUDGED_LAYERS = (3, 5)  # of 8: three to see what returns, two for leads, three to choose
 
 
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:

@@ -73,11 +73,12 @@ class Batch(NamedTuple):
 
     ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L]: the place in
     the document that a COPY stands for; −1 elsewhere. ``worths`` and ``scores`` float32 [B, L], NaN
-    where the text means nothing: what a token of the document is worth, and how good the lead of
-    its paragraph is to quote as far as it has been read, at the token behind a paragraph the whole;
-    both in standard deviations of the document. ``targets`` float32 [M, NUM_MARKERS]: what to
-    predict for the M tokens that are a CHOICE, in their order. A choice is taught by the scores of
-    all the paragraphs that it is among, which say more than the winner alone.
+    outside the paragraphs of natural documents: what each token is worth, in standard deviations of
+    the document's tokens; and how good its paragraph's lead is to quote, as far as it has been read
+    (the marker behind a paragraph has the score of the whole), in standard deviations of the
+    document's leads, at least LEAST_SPREAD of their mean. ``targets`` float32 [M, NUM_MARKERS]:
+    what to predict for the M tokens that are a CHOICE, in their order. A choice is taught by the
+    scores of all the paragraphs that it is among, which say more than the winner alone.
     """
 
     tokens: Tensor
@@ -166,7 +167,7 @@ class DigestTask(Dataset[Batch]):
             first = 0
         body = _body(text, first)
         if text.natural:
-            _judge(body, text, self.pool.idf)
+            _write_judged(body, text, self.pool.idf)
         body.weights[rng.random(len(body.ids)) >= mixture.predicted] = 0
         digest = _digest(text, choice, first, control=control)
         whole = Piece.join([body, *digest]).cut(slice(length))
@@ -217,14 +218,15 @@ def _body(text: Text, first: int) -> Piece:
     return Piece.join(pieces)
 
 
-def _judge(body: Piece, text: Text, idf: np.ndarray) -> None:
+def _write_judged(body: Piece, text: Text, idf: np.ndarray) -> None:
     """Write into the body what its tokens are worth and what its leads score."""
     worth = token_worth(text.paragraphs, idf)
     scores = scores_so_far(text.paragraphs, text.leads, worth)
     sizes = [len(paragraph) for paragraph in text.paragraphs]
     markers = np.cumsum([0, *(size + 1 for size in sizes)])[:-1]
     ends = scores[np.cumsum(sizes) - 1]
-    # Where all leads score nearly the same, their beginnings still score less: not without bounds.
+    # One lead, or equal ones, do not spread, but their beginnings score less: without a floor these
+    # scores have no bounds.
     spread = max(ends.std(), LEAST_SPREAD * ends.mean())
     scores = (scores - ends.mean()) / (spread + 1e-6)
     inside = np.ones(len(body.ids), dtype=bool)

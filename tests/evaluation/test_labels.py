@@ -24,7 +24,7 @@ from tests.evaluation.reports import generate_report_with_summary
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SIZES, REPORTS, SENTENCES = (16_000, 32_000, 80_000), 40, (8, 16)
-FIRST_SEED = 2000  # the method and its constants were picked on seeds 0 to 39
+FIRST_SEED = 2000  # the method and its constants were picked on seeds 0 to 79 and 3000 to 3119
 BEST = "chosen"
 
 
@@ -285,5 +285,5 @@ def test_the_choice_beats_beginnings_and_chance(
     assert one >= max(lead1, random1) + 0.02
     assert two >= random2 + 0.015
     assert two >= lead2 - 0.01  # beginnings state the purpose, as the summary does
-    # Measured: the best, with 8 sentences hardly before mmr, which weighs the whole document.
-    assert one + two >= max(row[:2].sum() for row in table.values()) - 0.005
+    # Measured: the best, by .010 with 8 and .021 with 16 sentences.
+    assert one + two >= max(row[:2].sum() for row in table.values()) - 0.001

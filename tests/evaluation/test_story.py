@@ -90,4 +90,5 @@ def test_retrieval_brings_back_what_length_takes(
     assert max(table["tree"]["16K"], table["streaming"]["16K"]) <= ours["16K"] / 2
     if task == "control":
         assert max(table["in document"].values()) < 1.3
-        assert max(table["lookup"].values()) < 1.5  # the digest of a made-up report repeats itself
+        # The digest of a made-up report repeats itself: 1.44 at 8K.
+        assert max(table["lookup"].values()) < 1.5

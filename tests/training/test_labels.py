@@ -9,6 +9,7 @@ from specx.profile.schema import TOKENS_PER_SENTENCE
 from specx.training.labels import (
     MAX_LEAD,
     Choice,
+    _spread,
     choose_paragraphs,
     scores_so_far,
     token_worth,
@@ -102,7 +103,11 @@ def test_scores_so_far_end_at_the_scores_that_are_chosen_by(
     paragraphs = [np.array(paragraph) for paragraph, _ in drawn]
     leads = [min(lead, len(paragraph)) for paragraph, lead in drawn]
     worth = token_worth(paragraphs, IDF)
-    found = iter(scores_so_far(paragraphs, leads, worth))
+    scores = scores_so_far(paragraphs, leads, worth)
+    ends = scores[np.cumsum([len(paragraph) for paragraph in paragraphs]) - 1]
+    made = choose_paragraphs(paragraphs, leads, IDF, 1)  # one section: nothing was quoted before
+    np.testing.assert_allclose(made.scores * _spread(ends, made.borders), ends, rtol=1e-4)
+    found = iter(scores)
     for paragraph, lead in zip(paragraphs, leads, strict=True):
         for read in range(1, len(paragraph) + 1):
             tokens = np.unique(paragraph[: min(read, lead)])
@@ -116,6 +121,16 @@ def test_a_lead_that_is_cut_scores_half() -> None:
     scores = scores_so_far([paragraph], [MAX_LEAD], np.ones(len(paragraph)))
     assert scores[MAX_LEAD - 2] == pytest.approx((MAX_LEAD - 1) ** 0.65)
     assert scores[MAX_LEAD - 1 :] == pytest.approx(MAX_LEAD**0.65 / 2)
+
+
+def test_what_is_learned_is_what_is_chosen_by_where_a_lead_is_cut() -> None:
+    paragraphs = [np.arange(MAX_LEAD + 5), np.arange(40)]
+    leads, idf = [MAX_LEAD, 40], np.ones(MAX_LEAD + 5)
+    scores = scores_so_far(paragraphs, leads, token_worth(paragraphs, idf))
+    made = choose_paragraphs(paragraphs, leads, idf, 1)
+    ratio = scores[len(paragraphs[0]) - 1] / scores[-1]
+    assert made.scores[0] / made.scores[1] == pytest.approx(ratio)
+    assert made.chosen.tolist() == [1]
 
 
 @pytest.mark.parametrize("lead", [0, 1])

@@ -37,7 +37,7 @@ from specx.training.task import (
     DigestTask,
     Mixture,
     _body,
-    _judge,
+    _write_judged,
 )
 from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT, FULL_STOP, SORTS, Text, Texts
@@ -247,7 +247,7 @@ def test_scores_stay_bounded_where_paragraphs_do_not_differ(count: int, pool: Po
     paragraph = pool.paragraph(int(np.diff(pool.starts).argmax())).astype(np.int64)
     text = Text([paragraph] * count, [len(paragraph)] * count, natural=True)
     body = _body(text, first=0)
-    _judge(body, text, pool.idf)
+    _write_judged(body, text, pool.idf)
     found = body.scores[~np.isnan(body.scores)]
     assert len(found) == len(body.ids) - 1
     assert found.min() < -1
@@ -261,7 +261,7 @@ def test_nothing_is_judged_where_the_text_means_nothing(pool: Pool) -> None:
 
 
 def test_the_judge_is_right_where_the_hidden_states_say_it(pool: Pool) -> None:
-    """Worth in the first hidden dimension of layer 1, scores in the second of layer 2."""
+    """Worth in dimension 1 behind layer 1, scores in dimension 2 behind layer 2."""
     batch = DigestTask(pool, (512,), 1024, range(1), 0, Mixture({"real": 1.0}))[0]
     judge = Judge(64, (1, 2))
     states = [torch.zeros(*batch.tokens.shape, 64) for _ in range(3)]
@@ -278,6 +278,10 @@ def test_the_judge_is_right_where_the_hidden_states_say_it(pool: Pool) -> None:
         states[layer][..., 63] = (64 - value.square()).sqrt()
     errors = judge(tuple(states), batch)
     torch.testing.assert_close(errors, torch.zeros(2), atol=1e-4, rtol=0)
+    errors.sum().backward()  # what is not asked for is NaN there, and must not get into gradients
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in judge.parameters())
+    nothing = batch._replace(worths=batch.worths * torch.nan, scores=batch.scores * torch.nan)
+    assert judge(tuple(states), nothing).tolist() == [0, 0]
     states[1][..., 1] = 0
     assert judge(tuple(states), batch)[0] > 0.5
     assert judge(tuple(states), batch)[1] < 1e-4
