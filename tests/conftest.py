@@ -2,6 +2,10 @@
 
 import os
 
+# Workers of pytest-xdist share the cores; torch reads this when it is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 # Triton reads this when it is imported, and transformers imports Triton: without a device its
