@@ -10,16 +10,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "specx"
 
-LEAVES = {"errors", "records", "profile"}
-INNER = LEAVES | {"documents", "attention", "caches", "models", "decoding", "reports"}
+LEAVES = {"errors", "records", "profile", "cache_folder"}
+INNER = LEAVES | {"documents", "cuda", "attention", "caches", "models", "decoding", "reports"}
 ROOMS = {
     "errors": set(),
     "records": set(),
+    "cache_folder": set(),
+    "cuda": {"cache_folder"},
     "profile": {"errors"},
     "documents": LEAVES,
     "attention": LEAVES,
     "caches": {"attention"},
-    "models": {"attention", "caches", "profile", "errors"},
+    "models": {"cuda", "attention", "caches", "profile", "errors"},
     "decoding": LEAVES | {"attention", "caches", "models"},
     "reports": {"errors", "records"},
     "bench": INNER | {"batch", "training"},

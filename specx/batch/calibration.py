@@ -5,8 +5,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from specx.batch.cache_folder import cache_folder
 from specx.batch.listener import Phases
+from specx.cache_folder import cache_folder
 from specx.decoding.calibrate import best_layer, score_layers
 from specx.decoding.methods import Pair, with_layer
 from specx.documents.generated import generate_report

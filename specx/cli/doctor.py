@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specx.batch.cache_folder import cache_folder
+from specx.cache_folder import cache_folder
 from specx.profile import shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment
 

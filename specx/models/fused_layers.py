@@ -18,6 +18,8 @@ from torch.nn.functional import linear
 from specx.attention import fused
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention
+from specx.models import cuda_product
+from specx.models.cuda_product import CudaProduct
 from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
@@ -52,7 +54,7 @@ def fuse_layers(model: Any) -> None:
         decoder.rotary_emb.forward = FusedAngles(decoder.rotary_emb, decoder.rotary_emb.forward)
     head = model.get_output_embeddings()
     if _is_plain(head):
-        head.forward = FusedHead(head, head.forward)
+        head.forward = FusedHead.before(head)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
 
@@ -140,16 +142,28 @@ class Joined:
 
 
 @dataclass
+class Products:
+    """The products of a layer with few rows."""
+
+    heads: CudaProduct
+    out: CudaProduct
+    gate_up: CudaProduct
+    down: CudaProduct
+
+
+@dataclass
 class FusedLayer(Fused):
     """The forward of a decoder layer.
 
     ``heads``: queries, keys and values; ``gate_up``: both inputs of the gate. ``counters``: for the
-    small products of ``triton_product``; None where cuBLAS is faster.
+    small products of ``triton_product``; None where others are faster. ``few``: for a tree, where
+    weights are large and the device has them.
     """
 
     heads: Joined
     gate_up: Joined
     counters: Tensor | None
+    few: Products | None
 
     @classmethod
     def before(cls, layer: Any) -> "FusedLayer":
@@ -162,7 +176,17 @@ class FusedLayer(Fused):
             for each in (attention.o_proj, mlp.down_proj)
         )
         counters = triton_product.counters(heads.weight.device) if small else None
-        return cls(layer, layer.forward, heads, gate_up, counters)
+        out, down = attention.o_proj, mlp.down_proj
+        few = None
+        weights = [each.weight for each in (heads, out, gate_up, down)]
+        if not small and all(cuda_product.suits(weight) for weight in weights):
+            few = Products(
+                CudaProduct(heads.weight, heads.bias),
+                CudaProduct(out.weight, out.bias),
+                CudaProduct(gate_up.weight, gate_up.bias, gated=True),
+                CudaProduct(down.weight, down.bias),
+            )
+        return cls(layer, layer.forward, heads, gate_up, counters, few)
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         call = kwargs.get("specx_call")
@@ -173,9 +197,14 @@ class FusedLayer(Fused):
             and not args
         ):
             cos, sin = kwargs["position_embeddings"]
-            run = self.run if hidden_states.shape[1] > 1 else self.run_row
+            run = self._way(hidden_states.shape[1])
             return run(hidden_states[0], cos[0], sin[0], call)[None]
         return self.forward(hidden_states, *args, **kwargs)
+
+    def _way(self, rows: int) -> Callable[..., Tensor]:
+        if rows == 1:
+            return self.run_row
+        return self.run if self.few is None or rows > cuda_product.MOST_ROWS else self.run_few
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """x [T, K]; cos, sin [T, D] -> [T, K]."""
@@ -193,6 +222,15 @@ class FusedLayer(Fused):
         if down.bias is not None or len(x) > FEW_ROWS:
             return x.add_(linear(inner, down.weight, down.bias))
         return x.addmm_(inner, down.weight.t())  # in the product itself, and rounded once
+
+    def run_few(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
+        """The same for up to 64 rows and large weights."""
+        assert self.few is not None
+        norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
+        y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
+        x = self.few.out(self._attend(self.few.heads(y), cos, sin, call), x)
+        y = triton_layer.rms_norm(x, behind.weight, behind.variance_epsilon)
+        return self.few.down(self.few.gate_up(y), x)
 
     def run_row(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """The same for a single row."""
@@ -259,10 +297,19 @@ class FusedAngles(Fused):
 
 @dataclass
 class FusedHead(Fused):
-    """The forward of the map to logits."""
+    """The forward of the map to logits. ``few``: for up to 64 rows, where the device has it."""
+
+    few: CudaProduct | None
+
+    @classmethod
+    def before(cls, head: Any) -> "FusedHead":
+        suits = cuda_product.suits(head.weight)
+        return cls(head, head.forward, CudaProduct(head.weight, head.bias) if suits else None)
 
     def __call__(self, x: Tensor) -> Any:
-        if x.shape[:-1] == (1, 1) and _fits(x):
-            head = self.module
+        head = self.module
+        if not _fits(x) or x.shape[1] > cuda_product.MOST_ROWS:
+            return self.forward(x)
+        if x.shape[1] == 1:
             return triton_row.row_product(x[0], head.weight, head.bias)[None]
-        return self.forward(x)
+        return self.forward(x) if self.few is None else self.few(x[0].contiguous())[None]

@@ -1,0 +1,137 @@
+"""What the CUDA driver does for a kernel of ours: load it, launch it, describe a matrix to it.
+
+torch has no public way to a launch that is early or in clusters, nor to a tensor map, so this is
+the driver's own C interface, of the library that every CUDA program has.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_uint, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Numbers of the driver's enumerations, the same in every version since 12.0.
+DYNAMIC_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+FORMATS = {torch.float16: 6, torch.bfloat16: 9}  # CU_TENSOR_MAP_DATA_TYPE_…
+SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
+SWIZZLED_BYTES = 128
+PROMOTION_64 = 1  # CU_TENSOR_MAP_L2_PROMOTION_L2_64B
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
+
+
+class CudaError(RuntimeError):
+    """The driver or the compiler refused."""
+
+
+class _Value(ctypes.Union):
+    _fields_ = (("size", c_char * 64), ("cluster", c_uint * 3), ("flag", c_int))
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("kind", c_int), ("padding", c_char * 4), ("value", _Value))
+
+
+class _Configuration(ctypes.Structure):
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("stream", c_void_p),
+        ("attributes", POINTER(_Attribute)),
+        ("number", c_uint),
+    )
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise CudaError(str(error)) from error
+
+
+def _call(name: str, *arguments: Any) -> None:
+    code = getattr(_driver(), name)(*arguments)
+    if code:
+        text = c_char_p()
+        _driver().cuGetErrorString(code, byref(text))
+        raise CudaError(f"{name}: {(text.value or b'unknown error').decode()}")
+
+
+class TensorMap:
+    """How the copy engine finds boxes of a matrix, for a kernel's ``__grid_constant__`` parameter.
+
+    matrix [R, C] of 2 bytes an element, rows contiguous and 16 bytes aligned; a box is
+    ``rows`` × 64 elements, swizzled by 128 bytes. What lies outside of the matrix reads as 0.
+    """
+
+    def __init__(self, matrix: Tensor, rows: int) -> None:
+        assert matrix.stride(1) == 1
+        pitch = matrix.stride(0) * matrix.itemsize
+        assert pitch % 16 == matrix.data_ptr() % 16 == 0
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        width = SWIZZLED_BYTES // matrix.itemsize
+        _call(
+            "cuTensorMapEncodeTiled",
+            c_void_p(self.address),
+            c_int(FORMATS[matrix.dtype]),
+            c_uint32(2),
+            c_void_p(matrix.data_ptr()),
+            (c_uint64 * 2)(matrix.shape[1], matrix.shape[0]),
+            (c_uint64 * 1)(pitch),
+            (c_uint32 * 2)(width, rows),
+            (c_uint32 * 2)(1, 1),
+            c_int(0),
+            c_int(SWIZZLE_128),
+            c_int(PROMOTION_64),
+            c_int(0),
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that was loaded on a device, with the dynamic shared memory of its blocks."""
+
+    function: c_void_p
+    shared: int
+
+    def launch(self, grid: int, block: int, arguments: Sequence[Any], cluster: int = 1) -> None:
+        """On the current stream: ``grid`` blocks of ``block`` threads, in clusters, and before the
+        kernel in front is done, so it must wait for that one itself.
+
+        ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
+        """
+        addresses = (
+            each.address if isinstance(each, TensorMap) else ctypes.addressof(each)
+            for each in arguments
+        )
+        attributes = (_Attribute * 2)()
+        attributes[0].kind, attributes[0].value.flag = EARLY, 1
+        attributes[1].kind, attributes[1].value.cluster[:] = CLUSTER, (cluster, 1, 1)
+        configuration = _Configuration(
+            (grid, 1, 1),
+            (block, 1, 1),
+            self.shared,
+            torch.cuda.current_stream().cuda_stream,
+            attributes,
+            2 if cluster > 1 else 1,
+        )
+        parameters = (c_void_p * len(arguments))(*addresses)
+        _call("cuLaunchKernelEx", byref(configuration), self.function, parameters, None)
+
+
+def load(binary: bytes, name: str, shared: int) -> Kernel:
+    """The kernel ``name`` of a compiled file, on the current device of torch."""
+    torch.cuda.current_stream()  # the context of the device exists
+    module, function = c_void_p(), c_void_p()
+    _call("cuModuleLoadData", byref(module), c_char_p(binary))
+    _call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
+    _call("cuFuncSetAttribute", function, c_int(DYNAMIC_SHARED_MEMORY), c_int(shared))
+    return Kernel(function, shared)
