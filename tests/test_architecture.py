@@ -19,7 +19,7 @@ ROOMS = {
     "cuda": {"cache_folder"},
     "profile": {"errors"},
     "documents": LEAVES,
-    "attention": LEAVES,
+    "attention": LEAVES | {"cuda"},
     "caches": {"attention"},
     "models": {"cuda", "attention", "caches", "profile", "errors"},
     "decoding": LEAVES | {"attention", "caches", "models"},

@@ -1,11 +1,12 @@
-"""Hybrid tree attention in one pass over the KV cache, as Triton kernels for CUDA graphs.
+"""Hybrid tree attention in one pass over the KV cache, as kernels for CUDA graphs.
 
 The committed prefix needs no mask, the tree's own rows do: one kernel goes over both. The queries
 of the heads that share a key head are packed as rows (head in group × node), and the columns are
 split over programs (flash decoding), whose partial results a second kernel merges by log-sum-exp.
 Nothing is read back to the host, and grids depend on shapes only, so a captured graph serves every
 length: kernels read the length from the device. Lengths, capacities, widths and tree sizes are
-run-time arguments that never compile anything anew.
+run-time arguments that never compile anything anew. Where many rows share a key head, on Hopper,
+``cuda_tree`` does the part of the first kernel.
 
 Source: SpecExtend, section on hybrid tree attention.
 """
@@ -19,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.attention import dependent
+from specx.attention import cuda_tree, dependent
 from specx.attention.dependent import wait
 
 WORD = 64  # columns per word of a visibility bit set
@@ -137,8 +138,11 @@ def tree_attention(
     assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
     assert (visible.dtype, visible.shape[0]) == (torch.int64, nodes)
     rows = heads // kv_heads * nodes
+    multiprocessors = _device_of(q.device).multiprocessors
+    by_cuda = launch is None and cuda_tree.suits(q, keys, values, multiprocessors)
     if launch is None:
         launch = plan(rows, kv_heads, capacity, dim, q.itemsize, _device_of(q.device))
+    splits = cuda_tree.splits(rows, kv_heads, multiprocessors) if by_cuda else launch.splits
     if out is None:
         out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     if lse is None:
@@ -146,30 +150,34 @@ def tree_attention(
     assert out.is_contiguous()
     assert lse.is_contiguous()
 
-    split = launch.splits > 1
     part_out, part_lse = out, lse
-    if split:
+    if splits > 1:
         # Half precision halves the traffic of the merge, and costs as much as rounding the result
         # does; the weights of the merge come from ``part_lse`` and must stay float32.
-        part_out = torch.empty((launch.splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
-        part_lse = torch.empty((launch.splits, heads * nodes), dtype=torch.float32, device=q.device)
+        part_out = torch.empty((splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
+        part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
     block_dim = triton.next_power_of_2(dim)
-    # Programs that read the same keys come one after another: all but the first read them from L2.
-    grid = (triton.cdiv(rows, launch.block_rows), kv_heads, launch.splits)
-    _attend[grid](
-        q, keys, values, prefix, visible, part_out, part_lse, scaling * LOG2_E,
-        nodes, rows, heads, capacity, visible.shape[1],
-        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
-        values.stride(1), visible.stride(0), visible.stride(1),
-        SPLIT=split, DIM=dim, BLOCK_DIM=block_dim,
-        BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
-        BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-        num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
-    )  # fmt: skip
-    if split:
-        block_splits = triton.next_power_of_2(launch.splits)
+    if by_cuda:
+        cuda_tree.attend_in_parts(
+            q, keys, values, prefix, visible, scaling * LOG2_E, part_out, part_lse
+        )
+    else:
+        # Programs that read the same keys come one after another: all but the first read from L2.
+        grid = (triton.cdiv(rows, launch.block_rows), kv_heads, splits)
+        _attend[grid](
+            q, keys, values, prefix, visible, part_out, part_lse, scaling * LOG2_E,
+            nodes, rows, heads, capacity, visible.shape[1],
+            q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
+            values.stride(1), visible.stride(0), visible.stride(1),
+            SPLIT=splits > 1, DIM=dim, BLOCK_DIM=block_dim,
+            BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
+            BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
+            num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
+        )  # fmt: skip
+    if splits > 1:
+        block_splits = triton.next_power_of_2(splits)
         _merge[(heads * nodes,)](
-            part_out, part_lse, out, lse, nodes, heads, launch.splits,
+            part_out, part_lse, out, lse, nodes, heads, splits,
             DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
             num_warps=max(1, min(8, block_splits * block_dim // 1024)),
             **dependent.early(q.device),

@@ -16,6 +16,7 @@ import torch
 from specx.cache_folder import cache_folder
 from specx.cuda.driver import CudaError
 
+HEADER = Path(__file__).with_name("hopper.cuh")  # which every source may include
 OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")  # Hopper with its own instructions
 
 
@@ -24,17 +25,17 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
 
     Kept in the user's cache folder, where that can be written to.
     """
-    text = source.read_bytes()
+    text, header = source.read_bytes(), HEADER.read_bytes()
     options = [
         *OPTIONS,
         *(f"--define-macro={name}={int(value)}" for name, value in constants.items()),
     ]
     version = _version()
-    key = hashlib.sha256(b"\0".join([text, repr((options, version)).encode()])).hexdigest()
+    key = hashlib.sha256(b"\0".join([text, header, repr((options, version)).encode()])).hexdigest()
     kept = cache_folder() / "kernels" / f"{source.stem}-{key[:32]}.cubin"
     with contextlib.suppress(OSError):
         return kept.read_bytes()
-    binary = _compile(text, source.name, options)
+    binary = _compile(text, header, source.name, options)
     with contextlib.suppress(OSError):
         _keep(kept, binary)
     return binary
@@ -44,9 +45,13 @@ def _keep(path: Path, binary: bytes) -> None:
     """Another process may write the same at the same time, or read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(binary)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(binary)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 @cache
@@ -71,9 +76,18 @@ def _version() -> tuple[int, int]:
     return major.value, minor.value
 
 
-def _compile(text: bytes, name: str, options: list[str]) -> bytes:
+def _compile(text: bytes, header: bytes, name: str, options: list[str]) -> bytes:
     program = c_void_p()
-    _call("nvrtcCreateProgram", byref(program), c_char_p(text), c_char_p(name.encode()), 0, 0, 0)
+    headers, names = (c_char_p * 1)(header), (c_char_p * 1)(HEADER.name.encode())
+    _call(
+        "nvrtcCreateProgram",
+        byref(program),
+        c_char_p(text),
+        c_char_p(name.encode()),
+        c_int(1),
+        headers,
+        names,
+    )
     try:
         given = (c_char_p * len(options))(*(option.encode() for option in options))
         try:

@@ -23,6 +23,7 @@ SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
 SWIZZLED_BYTES = 128
 PROMOTION_64 = 1  # CU_TENSOR_MAP_L2_PROMOTION_L2_64B
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
+HOPPER = (9, 0)  # compute capability: what our kernels are written for
 
 
 class CudaError(RuntimeError):
@@ -67,27 +68,28 @@ def _call(name: str, *arguments: Any) -> None:
 class TensorMap:
     """How the copy engine finds boxes of a matrix, for a kernel's ``__grid_constant__`` parameter.
 
-    matrix [R, C] of 2 bytes an element, rows contiguous and 16 bytes aligned; a box is
-    ``rows`` × 64 elements, swizzled by 128 bytes. What lies outside of the matrix reads as 0.
+    matrices [..., R, C] of 2 bytes an element, rows contiguous and 16 bytes aligned; a box is
+    ``rows`` × 64 elements of one of them, swizzled by 128 bytes. What lies outside of a matrix
+    reads as 0.
     """
 
-    def __init__(self, matrix: Tensor, rows: int) -> None:
-        assert matrix.stride(1) == 1
-        pitch = matrix.stride(0) * matrix.itemsize
-        assert pitch % 16 == matrix.data_ptr() % 16 == 0
+    def __init__(self, matrices: Tensor, rows: int) -> None:
+        size, rank = matrices.itemsize, matrices.dim()
+        shape, strides = matrices.shape[::-1], [size * n for n in matrices.stride()[-2::-1]]
+        assert matrices.stride(-1) == 1
+        assert all(each % 16 == 0 for each in (matrices.data_ptr(), *strides))
         self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
         self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
-        width = SWIZZLED_BYTES // matrix.itemsize
         _call(
             "cuTensorMapEncodeTiled",
             c_void_p(self.address),
-            c_int(FORMATS[matrix.dtype]),
-            c_uint32(2),
-            c_void_p(matrix.data_ptr()),
-            (c_uint64 * 2)(matrix.shape[1], matrix.shape[0]),
-            (c_uint64 * 1)(pitch),
-            (c_uint32 * 2)(width, rows),
-            (c_uint32 * 2)(1, 1),
+            c_int(FORMATS[matrices.dtype]),
+            c_uint32(rank),
+            c_void_p(matrices.data_ptr()),
+            (c_uint64 * rank)(*shape),
+            (c_uint64 * (rank - 1))(*strides),
+            (c_uint32 * rank)(SWIZZLED_BYTES // size, rows, *[1] * (rank - 2)),
+            (c_uint32 * rank)(*[1] * rank),
             c_int(0),
             c_int(SWIZZLE_128),
             c_int(PROMOTION_64),
@@ -102,9 +104,11 @@ class Kernel:
     function: c_void_p
     shared: int
 
-    def launch(self, grid: int, block: int, arguments: Sequence[Any], cluster: int = 1) -> None:
-        """On the current stream: ``grid`` blocks of ``block`` threads, in clusters, and before the
-        kernel in front is done, so it must wait for that one itself.
+    def launch(
+        self, grid: tuple[int, int, int], block: int, arguments: Sequence[Any], cluster: int = 1
+    ) -> None:
+        """On the current stream: a grid of blocks of ``block`` threads, in clusters of ``cluster``,
+        and before the kernel in front is done, so it must wait for that one itself.
 
         ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
         """
@@ -116,7 +120,7 @@ class Kernel:
         attributes[0].kind, attributes[0].value.flag = EARLY, 1
         attributes[1].kind, attributes[1].value.cluster[:] = CLUSTER, (cluster, 1, 1)
         configuration = _Configuration(
-            (grid, 1, 1),
+            grid,
             (block, 1, 1),
             self.shared,
             torch.cuda.current_stream().cuda_stream,

@@ -1,0 +1,205 @@
+// What kernels for Hopper say in instructions: barriers, the copy engine, the tensor cores.
+// Defined from outside: HALF (elements are fp16, not bf16).
+#pragma once
+
+typedef unsigned short u16;  // an element, as its bits
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#if HALF
+#define FORMAT "f16"
+#else
+#define FORMAT "bf16"
+#endif
+
+constexpr u32 LINE = 128;  // bytes that are swizzled together: 64 elements
+
+struct alignas(64) TensorMap {
+    u64 opaque[16];
+};
+
+// The name of shared memory in instructions.
+__device__ __forceinline__ u32 shared(const void* pointer) {
+    return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+// The swizzle goes by addresses.
+__device__ __forceinline__ u32 aligned(const void* memory) {
+    return (shared(memory) + 1023) & ~1023u;
+}
+
+// ---- Barriers in shared memory ----
+
+__device__ __forceinline__ void init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+// Those who meet the barriers next, the copy engine among them, see them.
+__device__ __forceinline__ void publish_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void arrive_and_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// All blocks of a cluster.
+__device__ __forceinline__ void meet() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// ---- Kernels that are launched early ----
+
+__device__ __forceinline__ void let_next_kernel_come() {
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+// Everything that kernels in front wrote is there.
+__device__ __forceinline__ void wait_for_kernel_in_front() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// ---- The copy engine: the box of a map at some coordinates, to shared memory ----
+
+__device__ __forceinline__ void load(u32 to, const TensorMap& map, int column, int row,
+                                     u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+}
+
+__device__ __forceinline__ void load(u32 to, const TensorMap& map, int column, int row, int matrix,
+                                     u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(&map), "r"(column), "r"(row), "r"(matrix),
+        "r"(barrier) : "memory");
+}
+
+// Of what nobody reads again soon.
+__device__ __forceinline__ void load_once(u32 to, const TensorMap& map, int column, int row,
+                                          u32 barrier) {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(&map), "r"(column), "r"(row),
+        "r"(barrier), "l"(policy) : "memory");
+}
+
+// What threads stored in shared memory, the copy engine and the tensor cores see.
+__device__ __forceinline__ void publish_stores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- The tensor cores: by a warp group, until `finish` ----
+
+// Lines of 128 bytes, swizzled, in groups of 8. The reduced dimension runs along the lines; or, with
+// `step`, across them, and lines that are `step` bytes apart go on with the other dimension.
+__device__ __forceinline__ u64 operand(u32 at, u32 step = 16) {
+    return static_cast<u64>((at & 0x3FFFF) >> 4) | static_cast<u64>(step >> 4) << 16 | 64ull << 32 |
+           1ull << 62;
+}
+
+__device__ __forceinline__ void begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// All but the last `pending` that were committed are done.
+template <int pending = 0>
+__device__ __forceinline__ void finish() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
+#define SUMS_32                                                                   \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16," \
+    " %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS_64                                                                         \
+    SUMS_32                                                                             \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
+    " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+// sums[64, 64] = a[64, 16] · b[64, 16]ᵀ, or += where `add`, both in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[32], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." FORMAT "." FORMAT " " SUMS_32
+        "}, %32, %33, add, 1, 1, 0, 0;\n}"
+        : SIXTEEN(d, 0), SIXTEEN(d, 16)
+        : "l"(a), "l"(b), "r"(add));
+}
+
+// sums[64, 128] = a[64, 16] · b[128, 16]ᵀ, or += where `add`, both in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[64], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." FORMAT "." FORMAT " " SUMS_64
+        "}, %64, %65, add, 1, 1, 0, 0;\n}"
+        : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
+        : "l"(a), "l"(b), "r"(add));
+}
+
+// sums[64, 128] += a[64, 16] · b[16, 128], a in registers, b in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[64], const u32* a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." FORMAT "." FORMAT " " SUMS_64
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// ---- Elements ----
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+    u32 both;
+    asm("cvt.rn." FORMAT "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ __forceinline__ float widen(u16 element) {
+#if HALF
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(element));
+    return wide;
+#else
+    return __uint_as_float(static_cast<u32>(element) << 16);
+#endif
+}
+
+__device__ __forceinline__ float rounded(float x) {
+    return widen(static_cast<u16>(pack(x, 0.f)));
+}
+
+__device__ __forceinline__ float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float log2_of(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}

@@ -1,0 +1,111 @@
+"""Hybrid tree attention in CUDA C++, against float64."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from specx.attention import cuda_tree
+from specx.cuda.driver import HOPPER
+from tests.attention.examples import TREES, Inputs, make_inputs, random_parents, visible_of
+from tests.attention.test_triton_tree import check
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.skipif(
+        torch.cuda.is_available() and torch.cuda.get_device_capability() != HOPPER,
+        reason="needs a Hopper GPU",
+    ),
+]
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+
+
+@pytest.fixture(autouse=True)
+def it_is_used(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    calls = []
+    attend = cuda_tree.attend_in_parts
+
+    def counted(*arguments: Any) -> None:
+        calls.append(arguments)
+        attend(*arguments)
+
+    monkeypatch.setattr(cuda_tree, "attend_in_parts", counted)
+    yield
+    assert calls
+
+
+def inputs_of(rows: int, columns: int, ratio: int = 4, **options: Any) -> Inputs:
+    return make_inputs(rows, columns, ratio=ratio, dim=cuda_tree.DIM, **options)
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "prefix", [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 4095, 4096, 8200]
+)
+def test_every_prefix(prefix: int, dtype: torch.dtype) -> None:
+    """Around the borders of blocks."""
+    inputs = inputs_of(64, prefix + 64, dtype=dtype, seed=prefix)
+    check(inputs, prefix, visible_of(random_parents(64)))
+
+
+@DTYPES
+@pytest.mark.parametrize("prefix", [0, 70, 1000])
+@pytest.mark.parametrize("tree", ["chain", "star", "random"])
+def test_every_tree(tree: str, prefix: int, dtype: torch.dtype) -> None:
+    parents = TREES[tree]
+    inputs = inputs_of(len(parents), prefix + len(parents), dtype=dtype, seed=prefix)
+    check(inputs, prefix, visible_of(parents))
+
+
+@DTYPES
+@pytest.mark.parametrize(("rows", "ratio"), [(64, 2), (64, 3), (43, 3), (19, 7), (50, 7), (63, 8)])
+@pytest.mark.parametrize("kv_heads", [1, 5, 8])
+def test_every_ratio_of_heads(kv_heads: int, rows: int, ratio: int, dtype: torch.dtype) -> None:
+    inputs = inputs_of(rows, 700 + rows, ratio, kv_heads=kv_heads, dtype=dtype, seed=ratio)
+    check(inputs, 700, visible_of(random_parents(rows)))
+
+
+@DTYPES
+@pytest.mark.parametrize("prefix", [0, 37, 1037])
+@pytest.mark.parametrize("columns", [64, 65, 127, 128, 150, 640])
+def test_sparse_bits_in_several_words(columns: int, prefix: int, dtype: torch.dtype) -> None:
+    """A draft's level: 40 new rows among the rows of all levels before."""
+    generator = torch.Generator().manual_seed(columns)
+    visible = torch.rand(40, columns, generator=generator) < 0.04
+    visible[:, columns - 40 :] = torch.eye(40, dtype=torch.bool)
+    inputs = inputs_of(40, prefix + columns, dtype=dtype, seed=columns)
+    check(inputs, prefix, visible)
+    check(inputs, prefix, visible, words=-(-columns // 64) + 3)  # more than are used
+
+
+@DTYPES
+def test_a_row_that_sees_one_column_only(dtype: torch.dtype) -> None:
+    check(inputs_of(64, 64, dtype=dtype), 0, torch.eye(64, dtype=torch.bool).flip(0))
+
+
+@DTYPES
+def test_storage_that_is_full_to_the_last_row(dtype: torch.dtype) -> None:
+    visible = visible_of(random_parents(33))
+    check(inputs_of(33, 333, dtype=dtype), 300, visible, spare=0)
+    check(inputs_of(33, 33, dtype=dtype), 0, visible, spare=0)
+
+
+@DTYPES
+@pytest.mark.parametrize("seed", range(3))
+def test_large_scores(seed: int, dtype: torch.dtype) -> None:
+    inputs = inputs_of(64, 1064, largest=80, dtype=dtype, seed=seed)
+    check(inputs, 1000, visible_of(random_parents(64, seed)), lse_tolerance=3e-4)
+
+
+@pytest.mark.parametrize("at", [0, 127, 128, 999, 1000, 1063])
+def test_one_key_takes_all_the_weight(at: int) -> None:
+    inputs = inputs_of(64, 1064, dtype=torch.bfloat16, seed=at)
+    inputs.q = inputs.q.abs()
+    inputs.k = -inputs.k.abs()
+    inputs.k[:, :, at] *= -60
+    check(inputs, 1000, torch.ones(64, 64, dtype=torch.bool).tril(), lse_tolerance=3e-3)
