@@ -142,14 +142,12 @@ __device__ __forceinline__ void finish() {
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
     " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// sums[64, 64] = a[64, 16] · b[64, 16]ᵀ, or += where `add`, both in shared memory.
-__device__ __forceinline__ void multiply(float (&d)[32], u64 a, u64 b, int add) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." FORMAT "." FORMAT " " SUMS_32
-        "}, %32, %33, add, 1, 1, 0, 0;\n}"
-        : SIXTEEN(d, 0), SIXTEEN(d, 16)
-        : "l"(a), "l"(b), "r"(add));
+// sums[64, 64] += a[64, 16] · b[64, 16]ᵀ, both in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[32], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." FORMAT "." FORMAT " " SUMS_32
+                 "}, %32, %33, 1, 1, 1, 0, 0;"
+                 : SIXTEEN(d, 0), SIXTEEN(d, 16)
+                 : "l"(a), "l"(b));
 }
 
 // sums[64, 128] = a[64, 16] · b[128, 16]ᵀ, or += where `add`, both in shared memory.

@@ -19,7 +19,7 @@ from specx.attention import fused
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention
 from specx.models import cuda_product
-from specx.models.cuda_product import CudaProduct, Workspace
+from specx.models.cuda_product import CudaProduct
 from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
@@ -46,16 +46,15 @@ def fuse_layers(model: Any) -> None:
         and not any(isinstance(layer.forward, Fused) for layer in layers)
     ):
         return
-    workspace = Workspace()
     for layer in layers:
-        layer.forward = FusedLayer.before(layer, workspace)
+        layer.forward = FusedLayer.before(layer)
     if _is(decoder.norm, "RMSNorm"):
         decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward)
     if _is(decoder.rotary_emb, "RotaryEmbedding") and decoder.rotary_emb.rope_type in FIXED:
         decoder.rotary_emb.forward = FusedAngles(decoder.rotary_emb, decoder.rotary_emb.forward)
     head = model.get_output_embeddings()
     if _is_plain(head):
-        head.forward = FusedHead.before(head, workspace)
+        head.forward = FusedHead.before(head)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
 
@@ -167,7 +166,7 @@ class FusedLayer(Fused):
     few: Products | None
 
     @classmethod
-    def before(cls, layer: Any, workspace: Workspace) -> "FusedLayer":
+    def before(cls, layer: Any) -> "FusedLayer":
         """Of a known layer. Joins its weights."""
         attention, mlp = layer.self_attn, layer.mlp
         heads = Joined(*join([attention.q_proj, attention.k_proj, attention.v_proj]))
@@ -182,10 +181,10 @@ class FusedLayer(Fused):
         weights = [each.weight for each in (heads, out, gate_up, down)]
         if not small and all(cuda_product.suits(weight) for weight in weights):
             few = Products(
-                CudaProduct(heads.weight, heads.bias, workspace),
-                CudaProduct(out.weight, out.bias, workspace),
-                CudaProduct(gate_up.weight, gate_up.bias, workspace, gated=True),
-                CudaProduct(down.weight, down.bias, workspace),
+                CudaProduct(heads.weight, heads.bias),
+                CudaProduct(out.weight, out.bias),
+                CudaProduct(gate_up.weight, gate_up.bias, gated=True),
+                CudaProduct(down.weight, down.bias),
             )
         return cls(layer, layer.forward, heads, gate_up, counters, few)
 
@@ -303,11 +302,9 @@ class FusedHead(Fused):
     few: CudaProduct | None
 
     @classmethod
-    def before(cls, head: Any, workspace: Workspace) -> "FusedHead":
-        few = None
-        if cuda_product.suits(head.weight):
-            few = CudaProduct(head.weight, head.bias, workspace)
-        return cls(head, head.forward, few)
+    def before(cls, head: Any) -> "FusedHead":
+        suits = cuda_product.suits(head.weight)
+        return cls(head, head.forward, CudaProduct(head.weight, head.bias) if suits else None)
 
     def __call__(self, x: Tensor) -> Any:
         head = self.module
