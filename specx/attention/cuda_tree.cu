@@ -13,9 +13,10 @@
 
 constexpr int DIM = 128, COLUMNS = 128, GROUP_ROWS = 64, GROUPS = 2;
 constexpr int THREADS = 128 * (GROUPS + 1);
-constexpr int MASKED_COST = 2;               // of a block under a mask, in blocks without
-constexpr int WORDS = 2;                     // of a node's set, that are kept in shared memory
 constexpr int STAGES = 6;                    // blocks of keys or of values that are there at a time
+constexpr int MASKED_COST = 2;               // of a block under a mask, in blocks without
+constexpr int CLEANERS = 96;                 // threads
+constexpr int WORDS = 2;                     // of a node's set, that are kept in shared memory
 constexpr u32 SLAB = COLUMNS * LINE;         // 64 dimensions of a block
 constexpr u32 BLOCK = 2 * SLAB;
 constexpr u32 QUERY_SLAB = GROUP_ROWS * LINE;
@@ -37,14 +38,13 @@ __device__ __forceinline__ void group_barrier(int group) {
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
 
-#define PINGPONG 1
-// Warp groups take turns at the tensor cores.
+// Warp groups take turns at the tensor cores: one multiplies while the other computes weights.
 __device__ __forceinline__ void my_turn(int group) {
-    if (PINGPONG) asm volatile("bar.sync %0, 256;" ::"r"(GROUPS + 1 + group) : "memory");
+    asm volatile("bar.sync %0, 256;" ::"r"(GROUPS + 1 + group) : "memory");
 }
 
 __device__ __forceinline__ void your_turn(int group) {
-    if (PINGPONG) asm volatile("bar.arrive %0, 256;" ::"r"(GROUPS + 2 - group) : "memory");
+    asm volatile("bar.arrive %0, 256;" ::"r"(GROUPS + 2 - group) : "memory");
 }
 
 // Which columns a row sees, as words of 64 bits: the prefix is words of ones in front of its set.
@@ -56,6 +56,19 @@ __device__ __forceinline__ u64 word_of(const u64* set, u64 stride, int words, in
 // Bits of 64 columns from `shift` on.
 __device__ __forceinline__ u64 window(u64 low, u64 high, int shift) {
     return shift ? low >> shift | high << (64 - shift) : low;
+}
+
+// Which of 64 columns, the first of them `at` behind the prefix, any of the nodes sees. By a warp.
+__device__ __forceinline__ u64 seen_by_any(const u64* visible, u64 node_stride, u64 word_stride,
+                                           int nodes, int words, int at) {
+    u64 bits = 0;
+    for (int node = threadIdx.x % 32; node < nodes; node += 32) {
+        const u64* set = visible + node * node_stride;
+        bits |= window(word_of(set, word_stride, words, at >> 6),
+                       word_of(set, word_stride, words, (at >> 6) + 1), at & 63);
+    }
+    const u64 high = __reduce_or_sync(~0u, static_cast<u32>(bits >> 32));
+    return high << 32 | __reduce_or_sync(~0u, static_cast<u32>(bits));
 }
 
 // Where 16 bytes of a row of queries, or of the result, lie: lines of 128 bytes, swizzled.
@@ -72,8 +85,9 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
        const u16* q, const u64* prefix_at, const u64* visible, u16* out, float* lse, float scale,
        int nodes, int rows, int words, u64 q_head, u64 q_node, u64 visible_node, u64 visible_word) {
     extern __shared__ unsigned char memory[];
-    __shared__ alignas(8) u64 full[STAGES], empty[STAGES];
-    __shared__ u64 sets[64 * WORDS], seen_by_any[GROUPS][4];
+    // Blocks that are there; that were read; of values that are there, but to be cleaned first.
+    __shared__ alignas(8) u64 full[STAGES], empty[STAGES], raw[STAGES];
+    __shared__ u64 sets[64 * WORDS];
     const u32 queries = aligned(memory), stages = queries + GROUPS * QUERIES;
     const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
     const int kv_head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
@@ -83,6 +97,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         for (int stage = 0; stage < STAGES; stage++) {
             init(shared(&full[stage]), 1);
             init(shared(&empty[stage]), GROUPS);
+            init(shared(&raw[stage]), 1);
         }
         publish_barriers();
     }
@@ -101,31 +116,62 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     const int first = block_at(work * split / splits);
     const int count = block_at(work * (split + 1) / splits) - first;
 
+    // Keys of a block come before the values of the one in front of it.
+    const auto turn_of_values = [&](int i) { return i < count - 1 ? 2 * i + 2 : 2 * count - 1; };
+
     if (group < 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 0) {
-            bool waited = false;
-            // Keys of a block, and values of the one before.
-            for (int i = 0, j = 0; i < 2 * count; i++) {
-                const bool is_key = i == 0 || (i % 2 == 1 && i < 2 * count - 1);
-                const int block = first + (is_key ? (i + 1) / 2 : j++);
-                const u32 stage = i % STAGES, to = stages + stage * BLOCK;
-                const u32 barrier = shared(&full[stage]);
-                if (i >= STAGES) wait(shared(&empty[stage]), (i / STAGES - 1) & 1);
-                if (block >= whole && !waited) {
-                    wait_for_kernel_in_front();
-                    waited = true;
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x >= 128 - CLEANERS) {
+            // Rows of values that no node sees may hold anything, and a weight of 0 does not silence
+            // a NaN: they are 0 before anybody multiplies them.
+            wait_for_kernel_in_front();
+            const int thread = threadIdx.x - (128 - CLEANERS);
+            for (int block = max(first, whole), i = 0; block < first + count; block++, i++) {
+                const u32 turn = turn_of_values(block - first);
+                const u32 values = stages + turn % STAGES * BLOCK;
+                wait(shared(&raw[i % STAGES]), i / STAGES & 1);
+                for (int half = 0; half < 2; half++) {
+                    const u64 any = seen_by_any(visible, visible_node, visible_word, nodes, words,
+                                                block * COLUMNS + 64 * half - prefix);
+                    for (int at = thread; at < 2 * 64 * 8; at += CLEANERS) {
+                        const int line = at / 8 % 64;
+                        if (any >> line & 1) continue;
+                        const u32 to = values + at / 512 * SLAB + (64 * half + line) * LINE;
+                        asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + at % 8 * 16),
+                                     "r"(0) : "memory");
+                    }
                 }
-                arrive_and_expect(barrier, BLOCK);
-                const TensorMap& map = is_key ? key_map : value_map;
-                load(to, map, 0, block * COLUMNS, kv_head, barrier);
-                load(to + SLAB, map, 64, block * COLUMNS, kv_head, barrier);
+                publish_stores();
+                asm volatile("bar.sync 5, %0;" ::"n"(CLEANERS) : "memory");
+                if (thread == 0) arrive(shared(&full[turn % STAGES]));
             }
+        } else if (threadIdx.x == 0) {
+            int masked_values = 0;
+            const auto load_block = [&](int turn, const TensorMap& map, int block, u64* barrier) {
+                const u32 to = stages + turn % STAGES * BLOCK;
+                if (turn >= STAGES) wait(shared(&empty[turn % STAGES]), (turn / STAGES - 1) & 1);
+                if (block == max(first, whole)) wait_for_kernel_in_front();
+                arrive_and_expect(shared(barrier), BLOCK);
+                load(to, map, 0, block * COLUMNS, kv_head, shared(barrier));
+                load(to + SLAB, map, 64, block * COLUMNS, kv_head, shared(barrier));
+            };
+            const auto load_values = [&](int i) {
+                const int turn = turn_of_values(i);
+                u64* there = &full[turn % STAGES];
+                if (first + i >= whole) there = &raw[masked_values++ % STAGES];
+                load_block(turn, value_map, first + i, there);
+            };
+            for (int i = 0; i < count; i++) {
+                const int turn = i == 0 ? 0 : 2 * i - 1;
+                load_block(turn, key_map, first + i, &full[turn % STAGES]);
+                if (i > 0) load_values(i - 1);
+            }
+            if (count > 0) load_values(count - 1);
         }
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int begin_row = blockIdx.x * (GROUPS * GROUP_ROWS) + group * GROUP_ROWS;
     const u32 own = queries + group * QUERIES;
     wait_for_kernel_in_front();
@@ -218,32 +264,8 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             total[half] = total[half] * decay[half] + sum;
         }
     };
-    // Rows of values that nobody sees may hold anything, and a weight of 0 does not silence a NaN.
-    const auto silence = [&](int block, u32 values) {
-        if (block < whole) return;
-        // Two warps look at the nodes for the first 64 columns, two for the others.
-        const int column = threadIdx.x % 128, node = column % 64;
-        const int begin = block * COLUMNS + column / 64 * 64 - prefix, at = begin >> 6;
-        const u64* set = visible + node % nodes * visible_node;
-        const u64 bits = window(word_of(set, visible_word, words, at),
-                                word_of(set, visible_word, words, at + 1), begin & 63);
-        const u64 high = __reduce_or_sync(~0u, static_cast<u32>(bits >> 32));
-        const u64 low = __reduce_or_sync(~0u, static_cast<u32>(bits));
-        if (lane == 0) seen_by_any[group][column / 32] = high << 32 | low;
-        group_barrier(group);
-        const u64* any = seen_by_any[group];
-        for (int i = column; i < static_cast<int>(BLOCK / 16); i += 128) {
-            const int line = i / (LINE / 16) % COLUMNS;
-            if ((any[line / 64 * 2] | any[line / 64 * 2 + 1]) >> line % 64 & 1) continue;
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(values + i * 16), "r"(0)
-                         : "memory");
-        }
-        publish_stores();
-        group_barrier(group);
-    };
     const auto gather = [&](int block, u32 values_turn) {
         const u32 values = stage_at(values_turn);
-        silence(block, values);
         begin();
 #pragma unroll
         for (int i = 0; i < COLUMNS / 16; i++)
