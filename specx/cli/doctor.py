@@ -24,6 +24,7 @@ ATTENTION = {
     "float32), torch flash for prefill; slow without Triton",
     "neither": "torch flash with packed rows (written-out scores in float32); slow without Triton",
 }
+HOPPER = "9.0"
 GB = 10**9
 
 
@@ -127,11 +128,26 @@ def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
     if gpus:
         device = "cuda"
         path = "triton" if _version("triton") else "flash-attn" if _has_flash(gpus) else "neither"
-    return {
+    plan = {
         "device": device if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
     }
+    if path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
+        plan["hopper_kernels"] = _compiler()
+    return plan
+
+
+def _compiler() -> str:
+    """Whether kernels in CUDA C++ can be compiled: without them all works, slower."""
+    from specx.cuda.compiler import version
+    from specx.cuda.driver import CudaError
+
+    try:
+        major, minor = version()
+    except CudaError as error:
+        return f"none, slower without ({error})"
+    return f"compiled at first use by NVRTC {major}.{minor}"
 
 
 def _has_flash(gpus: list[Report]) -> bool:

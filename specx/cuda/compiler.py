@@ -30,8 +30,9 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
         *OPTIONS,
         *(f"--define-macro={name}={int(value)}" for name, value in constants.items()),
     ]
-    version = _version()
-    key = hashlib.sha256(b"\0".join([text, header, repr((options, version)).encode()])).hexdigest()
+    key = hashlib.sha256(
+        b"\0".join([text, header, repr((options, version())).encode()])
+    ).hexdigest()
     kept = cache_folder() / "kernels" / f"{source.stem}-{key[:32]}.cubin"
     with contextlib.suppress(OSError):
         return kept.read_bytes()
@@ -70,7 +71,8 @@ def _call(name: str, *arguments: Any) -> None:
         raise CudaError(f"{name}: {_nvrtc().nvrtcGetErrorString(code).decode()}")
 
 
-def _version() -> tuple[int, int]:
+def version() -> tuple[int, int]:
+    """Of NVRTC; CudaError where there is none."""
     major, minor = c_int(), c_int()
     _call("nvrtcVersion", byref(major), byref(minor))
     return major.value, minor.value

@@ -14,6 +14,8 @@ from specx import __version__
 from specx.attention import flash_decoding
 from specx.cli import doctor
 from specx.cli.main import app
+from specx.cuda import compiler
+from specx.cuda.driver import CudaError
 from specx.models import memory
 from specx.reports.environment import environment
 
@@ -83,6 +85,32 @@ def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], p
     assert report["specx_will_use"]["device"] == "cuda"
     assert path in report["specx_will_use"]["attention"]
     assert "NVIDIA H200 (150.0 GB), NVIDIA H200 (150.0 GB)" in "\n".join(doctor._lines(report))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((13, 0), "compiled at first use by NVRTC 13.0"),
+        (CudaError("no library"), "none, slower without (no library)"),
+    ],
+    ids=["with NVRTC", "without"],
+)
+def test_kernels_for_hopper(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[int, int] | CudaError, said: str
+) -> None:
+    def version() -> tuple[int, int]:
+        if isinstance(found, CudaError):
+            raise found
+        return found
+
+    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(1))
+    monkeypatch.setattr(doctor, "_version", {"triton": "3.6.0"}.get)
+    monkeypatch.setattr(compiler, "version", version)
+    report = doctor.examine()
+    assert report["specx_will_use"]["hopper_kernels"] == said
+    assert f"  hopper kernels    {said}" in list(doctor._lines(report))
+    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(0))
+    assert "hopper_kernels" not in doctor.examine()["specx_will_use"]
 
 
 def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return ELF + repr((text, header, name, options)).encode()
 
     monkeypatch.setattr(compiler, "_compile", pretend)
-    monkeypatch.setattr(compiler, "_version", lambda: (13, 0))
+    monkeypatch.setattr(compiler, "version", lambda: (13, 0))
     return seen
 
 
@@ -83,7 +83,7 @@ def test_what_makes_it_another_kernel(
         lambda: None,
         lambda: source.write_text("// another\n"),
         lambda: header.write_text("// behind\n"),
-        lambda: monkeypatch.setattr(compiler, "_version", lambda: (13, 1)),
+        lambda: monkeypatch.setattr(compiler, "version", lambda: (13, 1)),
     ]
     for number, change in enumerate(changes, 1):
         change()
