@@ -37,7 +37,7 @@ def suits(q: Tensor, keys: Tensor, values: Tensor, multiprocessors: int) -> bool
             each.stride(0) % 8 == each.stride(1) % 8 == each.data_ptr() % 16 == 0
             for each in (q, keys, values)
         )
-        and _compiles(keys.device)
+        and _compiles(keys.dtype, keys.device)
     )
 
 
@@ -77,11 +77,11 @@ def attend_in_parts(
 
 
 @cache
-def _compiles(device: torch.device) -> bool:
+def _compiles(dtype: torch.dtype, device: torch.device) -> bool:
     if torch.version.cuda is None or torch.cuda.get_device_capability(device) != HOPPER:
         return False
     try:
-        _kernel(torch.bfloat16, device)
+        _kernel(dtype, device)
     except CudaError:
         return False  # Triton does it, too
     return True

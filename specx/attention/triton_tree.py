@@ -118,7 +118,10 @@ def tree_attention(
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 256; keys, values [Hkv, capacity, D],
     the whole storage of a layer; only the last dimension of the three must be contiguous.
-    prefix: int64, one element on the device: rows before it are seen by every query.
+    prefix: int64, one element on the device: rows before it are seen by every query. It and these
+    rows must have been written before the last kernel that was not launched early
+    (``dependent.early``): they are read before the kernels behind that one are done. In a forward
+    pass that is the embedding, or the rotary angles.
     visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
     Bits are set for written rows only, and every query sees at least one row; what lies in the
     storage behind the written rows is never used, NaN included.
@@ -133,6 +136,7 @@ def tree_attention(
     assert heads % kv_heads == 0
     assert dim % 16 == 0
     assert scaling > 0
+    assert prefix.dtype == torch.int64
     assert keys.shape == values.shape
     assert q.dtype == keys.dtype == values.dtype
     assert q.stride(2) == keys.stride(2) == values.stride(2) == 1

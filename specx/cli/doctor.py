@@ -133,7 +133,8 @@ def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
     }
-    if path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
+    nvidia = torch is not None and torch.version.cuda is not None
+    if nvidia and path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
         plan["hopper_kernels"] = _compiler()
     return plan
 

@@ -34,8 +34,8 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
         b"\0".join([text, header, repr((options, version())).encode()])
     ).hexdigest()
     kept = cache_folder() / "kernels" / f"{source.stem}-{key[:32]}.cubin"
-    with contextlib.suppress(OSError):
-        return kept.read_bytes()
+    with contextlib.suppress(OSError, ValueError):
+        return _whole(kept.read_bytes())
     binary = _compile(text, header, source.name, options)
     with contextlib.suppress(OSError):
         _keep(kept, binary)
@@ -43,16 +43,26 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
 
 
 def _keep(path: Path, binary: bytes) -> None:
-    """Another process may write the same at the same time, or read it."""
+    """Behind its own digest: what a crash leaves of a file is not taken for a kernel. Another
+    process may write the same at the same time, or read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(binary)
+            file.write(hashlib.sha256(binary).digest() + binary)
         Path(name).replace(path)
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _whole(content: bytes) -> bytes:
+    """What ``_keep`` was given; ValueError if it is not all there."""
+    size = hashlib.sha256().digest_size
+    digest, binary = content[:size], content[size:]
+    if hashlib.sha256(binary).digest() != digest:
+        raise ValueError("damaged")
+    return binary
 
 
 @cache

@@ -117,6 +117,17 @@ class CudaProduct:
         return out
 
 
+def product_of(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> CudaProduct | None:
+    """The product of a weight that is for this; None where it is not, or no kernel can be had:
+    cuBLAS does it, too."""
+    if not suits(weight):
+        return None
+    try:
+        return CudaProduct(weight, bias, gated=gated)
+    except CudaError:
+        return None
+
+
 def suits(weight: Tensor) -> bool:
     """Whether a weight can be multiplied here: on a Hopper GPU where the kernel compiles."""
     return (
@@ -135,7 +146,7 @@ def _compiles(device: torch.device) -> bool:
     try:
         _kernel(plan(LARGE, 132), False, torch.bfloat16, device)  # which most models need
     except CudaError:
-        return False  # cuBLAS does it, too
+        return False
     return True
 
 

@@ -150,6 +150,17 @@ class Products:
     gate_up: CudaProduct
     down: CudaProduct
 
+    @classmethod
+    def of(cls, heads: Any, out: Any, gate_up: Any, down: Any) -> "Products | None":
+        """Of linear maps, if the kernels for all of them can be had."""
+        maps = heads, out, gate_up, down
+        found = [
+            product
+            for each in maps
+            if (product := cuda_product.product_of(each.weight, each.bias, gated=each is gate_up))
+        ]
+        return cls(*found) if len(found) == len(maps) else None
+
 
 @dataclass
 class FusedLayer(Fused):
@@ -177,15 +188,7 @@ class FusedLayer(Fused):
         )
         counters = triton_product.counters(heads.weight.device) if small else None
         out, down = attention.o_proj, mlp.down_proj
-        few = None
-        weights = [each.weight for each in (heads, out, gate_up, down)]
-        if not small and all(cuda_product.suits(weight) for weight in weights):
-            few = Products(
-                CudaProduct(heads.weight, heads.bias),
-                CudaProduct(out.weight, out.bias),
-                CudaProduct(gate_up.weight, gate_up.bias, gated=True),
-                CudaProduct(down.weight, down.bias),
-            )
+        few = None if small else Products.of(heads, out, gate_up, down)
         return cls(layer, layer.forward, heads, gate_up, counters, few)
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -303,8 +306,7 @@ class FusedHead(Fused):
 
     @classmethod
     def before(cls, head: Any) -> "FusedHead":
-        suits = cuda_product.suits(head.weight)
-        return cls(head, head.forward, CudaProduct(head.weight, head.bias) if suits else None)
+        return cls(head, head.forward, cuda_product.product_of(head.weight, head.bias))
 
     def __call__(self, x: Tensor) -> Any:
         head = self.module

@@ -110,6 +110,7 @@ def angles(
     assert positions.stride(0) == frequencies.stride(0) == 1
     half = len(frequencies)
     both = torch.empty((2, len(positions), 2 * half), dtype=dtype, device=positions.device)
+    # Not launched early: attention reads the prefix before the kernels behind this one are done.
     _angles[(len(positions),)](
         positions, frequencies, both[0], both[1], scaling,
         HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,

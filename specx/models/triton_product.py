@@ -27,6 +27,7 @@ def suits(weight: Tensor) -> bool:
     splits, width = _spread(inputs)
     return (
         weight.is_cuda
+        and torch.version.hip is None  # AMD numbers its generations alike
         and torch.cuda.get_device_capability(weight.device)[0] == GENERATION
         and columns <= MOST_COLUMNS
         and columns % width == inputs % (splits * DEPTH) == 0

@@ -35,7 +35,10 @@ def fake_torch(gpus: int, *, broken: bool = False) -> Any:
         get_device_properties=lambda _: properties,
     )
     device = SimpleNamespace(type="cpu")
-    return SimpleNamespace(cuda=cuda, get_num_threads=lambda: 3, device=lambda _: device)
+    version = SimpleNamespace(cuda="13.0")
+    return SimpleNamespace(
+        cuda=cuda, version=version, get_num_threads=lambda: 3, device=lambda _: device
+    )
 
 
 def test_as_text() -> None:
@@ -109,8 +112,10 @@ def test_kernels_for_hopper(
     report = doctor.examine()
     assert report["specx_will_use"]["hopper_kernels"] == said
     assert f"  hopper kernels    {said}" in list(doctor._lines(report))
-    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(0))
-    assert "hopper_kernels" not in doctor.examine()["specx_will_use"]
+    for other in (fake_torch(0), fake_torch(1)):  # no GPU, and one of AMD
+        other.version.cuda = None
+        monkeypatch.setattr(doctor, "_torch", lambda other=other: other)
+        assert "hopper_kernels" not in doctor.examine()["specx_will_use"]
 
 
 def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
