@@ -5,6 +5,7 @@
 // is room for; two warp groups have 64 rows each. While the tensor cores multiply the weights of a
 // block with its values, the weights of the next one are computed (FlashAttention-3, Shah et al.,
 // 2024). The prefix does not depend on the kernel in front, so it is asked for before that is done.
+// Three more warps clear, in blocks under a mask, the rows of values that no node sees.
 //
 // Columns are numbered in blocks of 128: first those of the prefix, then, under a mask, what is left
 // of the prefix and the tree's own rows behind it.
@@ -21,7 +22,7 @@ constexpr u32 SLAB = COLUMNS * LINE;         // 64 dimensions of a block
 constexpr u32 BLOCK = 2 * SLAB;
 constexpr u32 QUERY_SLAB = GROUP_ROWS * LINE;
 constexpr u32 QUERIES = 2 * QUERY_SLAB;      // of a warp group
-#define NOTHING __int_as_float(0xff800000)  // minus infinity
+#define NOTHING __int_as_float(0xff800000)   // minus infinity
 
 // The largest or the sum over the four threads that share a row.
 __device__ __forceinline__ float largest(float x) {
@@ -264,7 +265,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             total[half] = total[half] * decay[half] + sum;
         }
     };
-    const auto gather = [&](int block, u32 values_turn) {
+    const auto gather = [&](u32 values_turn) {
         const u32 values = stage_at(values_turn);
         begin();
 #pragma unroll
@@ -299,7 +300,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             score(keys_turn);
             await();
             const u32 values_turn = turn++;
-            gather(first + i - 1, values_turn);
+            gather(values_turn);
             your_turn(group);
             finish<1>();
             release(keys_turn);
@@ -311,7 +312,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             fade();
             pack_weights();
         }
-        gather(first + count - 1, turn);
+        gather(turn);
         finish();
     }
 
