@@ -45,5 +45,6 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted
     assert {40, 5, 6} <= set(passes)  # a prefill, a level of the draft, a tree of the target
-    assert run(pair, profile, "plain", make_prompt(40)).tokens == expected.tokens
+    short = make_profile(cache=cache, max_new_tokens=3)
+    assert run(pair, short, "plain", make_prompt(40)).tokens == expected.tokens[:3]
     assert 1 in passes
