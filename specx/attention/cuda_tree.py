@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specx.cuda.compiler import compiled
-from specx.cuda.driver import HOPPER, CudaError, Kernel, TensorMap, load
+from specx.cuda.driver import CudaError, Kernel, TensorMap, is_hopper, load
 
 SOURCE = Path(__file__).with_suffix(".cu")
 DIM = 128
@@ -78,7 +78,7 @@ def attend_in_parts(
 
 @cache
 def _compiles(dtype: torch.dtype, device: torch.device) -> bool:
-    if torch.version.cuda is None or torch.cuda.get_device_capability(device) != HOPPER:
+    if not is_hopper(device):
         return False
     try:
         _kernel(dtype, device)

@@ -142,11 +142,12 @@ def tree_attention(
     assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
     assert (visible.dtype, visible.shape[0]) == (torch.int64, nodes)
     rows = heads // kv_heads * nodes
-    multiprocessors = _device_of(q.device).multiprocessors
-    by_cuda = launch is None and cuda_tree.suits(q, keys, values, multiprocessors)
-    if launch is None:
-        launch = plan(rows, kv_heads, capacity, dim, q.itemsize, _device_of(q.device))
-    splits = cuda_tree.splits(rows, kv_heads, multiprocessors) if by_cuda else launch.splits
+    device = _device_of(q.device)
+    if launch is None and cuda_tree.suits(q, keys, values, device.multiprocessors):
+        splits = cuda_tree.splits(rows, kv_heads, device.multiprocessors)
+    else:
+        launch = launch or plan(rows, kv_heads, capacity, dim, q.itemsize, device)
+        splits = launch.splits
     if out is None:
         out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     if lse is None:
@@ -160,26 +161,13 @@ def tree_attention(
         # does; the weights of the merge come from ``part_lse`` and must stay float32.
         part_out = torch.empty((splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
         part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
-    block_dim = triton.next_power_of_2(dim)
-    if by_cuda:
-        cuda_tree.attend_in_parts(
-            q, keys, values, prefix, visible, scaling * LOG2_E, part_out, part_lse
-        )
+    scale = scaling * LOG2_E
+    if launch is None:
+        cuda_tree.attend_in_parts(q, keys, values, prefix, visible, scale, part_out, part_lse)
     else:
-        # Programs that read the same keys come one after another: all but the first read from L2.
-        grid = (triton.cdiv(rows, launch.block_rows), kv_heads, splits)
-        _attend[grid](
-            q, keys, values, prefix, visible, part_out, part_lse, scaling * LOG2_E,
-            nodes, rows, heads, capacity, visible.shape[1],
-            q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
-            values.stride(1), visible.stride(0), visible.stride(1),
-            SPLIT=splits > 1, DIM=dim, BLOCK_DIM=block_dim,
-            BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
-            BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-            num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
-        )  # fmt: skip
+        _attend_in_parts(q, keys, values, prefix, visible, scale, part_out, part_lse, launch)
     if splits > 1:
-        block_splits = triton.next_power_of_2(splits)
+        block_dim, block_splits = map(triton.next_power_of_2, (dim, splits))
         _merge[(heads * nodes,)](
             part_out, part_lse, out, lse, nodes, heads, splits,
             DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
@@ -187,6 +175,35 @@ def tree_attention(
             **dependent.early(q.device),
         )  # fmt: skip
     return out, lse
+
+
+def _attend_in_parts(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    prefix: Tensor,
+    visible: Tensor,
+    scale: float,
+    part_out: Tensor,
+    part_lse: Tensor,
+    launch: Launch,
+) -> None:
+    """As ``cuda_tree.attend_in_parts``; of a single part, what it writes is the result."""
+    heads, nodes, dim = q.shape
+    kv_heads, capacity, _ = keys.shape
+    rows = heads // kv_heads * nodes
+    # Programs that read the same keys come one after another: all but the first read them from L2.
+    grid = (triton.cdiv(rows, launch.block_rows), kv_heads, launch.splits)
+    _attend[grid](
+        q, keys, values, prefix, visible, part_out, part_lse, scale,
+        nodes, rows, heads, capacity, visible.shape[1],
+        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
+        values.stride(1), visible.stride(0), visible.stride(1),
+        SPLIT=launch.splits > 1, DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
+        BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
+        BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
+        num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
+    )  # fmt: skip
 
 
 def chunk_scores(

@@ -65,6 +65,12 @@ def _call(name: str, *arguments: Any) -> None:
         raise CudaError(f"{name}: {(text.value or b'unknown error').decode()}")
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Whether a CUDA device is of the generation that our kernels are written for. AMD numbers its
+    generations alike."""
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) == HOPPER
+
+
 class TensorMap:
     """How the copy engine finds boxes of a matrix, for a kernel's ``__grid_constant__`` parameter.
 

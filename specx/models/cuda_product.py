@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specx.cuda.compiler import compiled
-from specx.cuda.driver import HOPPER, CudaError, Kernel, TensorMap, load
+from specx.cuda.driver import CudaError, Kernel, TensorMap, is_hopper, load
 
 SOURCE = Path(__file__).with_suffix(".cu")
 MOST_ROWS = 64
@@ -141,7 +141,7 @@ def suits(weight: Tensor) -> bool:
 
 @cache
 def _compiles(device: torch.device) -> bool:
-    if torch.version.cuda is None or torch.cuda.get_device_capability(device) != HOPPER:
+    if not is_hopper(device):
         return False
     try:
         _kernel(plan(LARGE, 132), False, torch.bfloat16, device)  # which most models need

@@ -12,7 +12,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.attention import triton_tree
+from specx.attention import cuda_tree, triton_tree
 from specx.attention.scores import attention_row
 from specx.attention.triton_tree import Device, Launch, chunk_scores, plan, tree_attention
 from tests.attention.examples import (
@@ -250,6 +250,23 @@ def test_storage_beyond_the_range_of_int32(launch, strides):
     out, _ = tree_attention(q, keys, values, one(130), bits, inputs.scaling, launch=launch)
     expected = oracle(inputs, tree_call(130, visible))[0][0].transpose(0, 1)
     assert (out.cpu().double() - expected).norm() / expected.norm() < TOLERANCE[torch.float16]
+
+
+def test_parts_of_another_kernel_are_merged(monkeypatch):
+    """As of ``cuda_tree`` on a Hopper GPU: here the Triton kernel takes its place."""
+    calls = []
+
+    def attend_in_parts(*arguments):
+        calls.append(len(arguments[-1]))
+        triton_tree._attend_in_parts(*arguments, replace(SMALL, splits=3))
+
+    monkeypatch.setattr(cuda_tree, "suits", lambda *_: True)
+    monkeypatch.setattr(cuda_tree, "splits", lambda *_: 3)
+    monkeypatch.setattr(cuda_tree, "attend_in_parts", attend_in_parts)
+    inputs = make_inputs(9, 109, dtype=torch.float32)
+    check(inputs, 100, visible_of(random_parents(9)))
+    check(inputs, 100, visible_of(random_parents(9)), WIDE)  # a launch that is given is Triton's
+    assert calls == [3]
 
 
 def test_the_plan_can_be_run_as_it_is():

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.cuda.driver import HOPPER
 from specx.models.cuda_product import CudaProduct, Launch, plan, suits
+from tests.gpu.hopper import NEEDS_HOPPER
 
 CUDA = torch.device("cuda", 0)
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -20,14 +20,7 @@ LAUNCHES = [
     Launch(64, stages=2, slices=1, split=8, blocks=1),
 ]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif(
-        torch.cuda.is_available() and torch.cuda.get_device_capability() != HOPPER,
-        reason="needs a Hopper GPU",
-    ),
-]
+pytestmark = NEEDS_HOPPER
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:

@@ -9,18 +9,11 @@ import torch
 pytest.importorskip("triton")
 
 from specx.attention import cuda_tree
-from specx.cuda.driver import HOPPER
 from tests.attention.examples import TREES, Inputs, make_inputs, random_parents, visible_of
 from tests.attention.test_triton_tree import check
+from tests.gpu.hopper import NEEDS_HOPPER
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif(
-        torch.cuda.is_available() and torch.cuda.get_device_capability() != HOPPER,
-        reason="needs a Hopper GPU",
-    ),
-]
+pytestmark = NEEDS_HOPPER
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 
