@@ -15,7 +15,7 @@
 constexpr int DIM = 128, COLUMNS = 128, GROUP_ROWS = 64, GROUPS = 2;
 constexpr int THREADS = 128 * (GROUPS + 1);
 constexpr int STAGES = 6;                    // blocks of keys or of values that are there at a time
-constexpr int MASKED_COST = 2;               // of a block under a mask, in blocks without
+constexpr int MASKED_COST = 3;               // of a block under a mask, in blocks without
 constexpr int CLEANERS = 96;                 // threads
 constexpr int WORDS = 2;                     // of a node's set, that are kept in shared memory
 constexpr u32 SLAB = COLUMNS * LINE;         // 64 dimensions of a block
@@ -130,17 +130,18 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             for (int block = max(first, whole), i = 0; block < first + count; block++, i++) {
                 const u32 turn = turn_of_values(block - first);
                 const u32 values = stages + turn % STAGES * BLOCK;
+                u64 any[2];
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    any[half] = seen_by_any(visible, visible_node, visible_word, nodes, words,
+                                            block * COLUMNS + 64 * half - prefix);
                 wait(shared(&raw[i % STAGES]), i / STAGES & 1);
-                for (int half = 0; half < 2; half++) {
-                    const u64 any = seen_by_any(visible, visible_node, visible_word, nodes, words,
-                                                block * COLUMNS + 64 * half - prefix);
-                    for (int at = thread; at < 2 * 64 * 8; at += CLEANERS) {
-                        const int line = at / 8 % 64;
-                        if (any >> line & 1) continue;
-                        const u32 to = values + at / 512 * SLAB + (64 * half + line) * LINE;
-                        asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + at % 8 * 16),
-                                     "r"(0) : "memory");
-                    }
+                for (int at = thread; at < 2 * COLUMNS * 8; at += CLEANERS) {
+                    const int line = at / 8 % COLUMNS;
+                    if ((line < 64 ? any[0] : any[1]) >> line % 64 & 1) continue;
+                    const u32 to = values + at / (8 * COLUMNS) * SLAB + line * LINE + at % 8 * 16;
+                    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0)
+                                 : "memory");
                 }
                 publish_stores();
                 asm volatile("bar.sync 5, %0;" ::"n"(CLEANERS) : "memory");
@@ -236,10 +237,14 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
                 for (int i = 0; i < 3; i++) bits[i] = word_of(set, visible_word, words, at + i);
                 const u64 seen[2] = {window(bits[0], bits[1], shift),
                                      window(bits[1], bits[2], shift)};
+                u32 own[COLUMNS / 32];  // from this thread's first column on
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 32; i++)
+                    own[i] = static_cast<u32>(seen[i / 2] >> i % 2 * 32) >> lane % 4 * 2;
 #pragma unroll
                 for (int i = 0; i < COLUMNS / 2; i++) {
-                    const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-                    if (i % 4 / 2 == half && !(seen[column / 64] >> column % 64 & 1))
+                    const int column = i / 4 * 8 + i % 2;
+                    if (i % 4 / 2 == half && !(own[column / 32] >> column % 32 & 1))
                         scores[i] = NOTHING;
                 }
             }

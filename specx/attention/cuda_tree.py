@@ -64,8 +64,8 @@ def attend_in_parts(
     heads, nodes, _ = q.shape
     kv_heads, rows = len(keys), heads // len(keys) * nodes
     arguments = [
-        TensorMap(keys, COLUMNS),
-        TensorMap(values, COLUMNS),
+        TensorMap(keys, (1, COLUMNS, 64)),
+        TensorMap(values, (1, COLUMNS, 64)),
         *(c_uint64(each.data_ptr()) for each in (q, prefix, visible, part_out, part_lse)),
         c_float(scale),
         *map(c_int, (nodes, rows, visible.shape[1])),

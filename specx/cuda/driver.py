@@ -72,29 +72,29 @@ def is_hopper(device: torch.device) -> bool:
 
 
 class TensorMap:
-    """How the copy engine finds boxes of a matrix, for a kernel's ``__grid_constant__`` parameter.
+    """How the copy engine finds boxes of an array, for a kernel's ``__grid_constant__`` parameter.
 
-    matrices [..., R, C] of 2 bytes an element, rows contiguous and 16 bytes aligned; a box is
-    ``rows`` × 64 elements of one of them, swizzled by 128 bytes. What lies outside of a matrix
-    reads as 0.
+    array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
+    aligned; ``box``: its size in each of them, 64 in the last one, swizzled by 128 bytes. What lies
+    outside of the array reads as 0.
     """
 
-    def __init__(self, matrices: Tensor, rows: int) -> None:
-        size, rank = matrices.itemsize, matrices.dim()
-        shape, strides = matrices.shape[::-1], [size * n for n in matrices.stride()[-2::-1]]
-        assert matrices.stride(-1) == 1
-        assert all(each % 16 == 0 for each in (matrices.data_ptr(), *strides))
+    def __init__(self, array: Tensor, box: Sequence[int]) -> None:
+        size, rank = array.itemsize, array.dim()
+        strides = [size * n for n in array.stride()[-2::-1]]
+        assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
+        assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
         self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
         self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
         _call(
             "cuTensorMapEncodeTiled",
             c_void_p(self.address),
-            c_int(FORMATS[matrices.dtype]),
+            c_int(FORMATS[array.dtype]),
             c_uint32(rank),
-            c_void_p(matrices.data_ptr()),
-            (c_uint64 * rank)(*shape),
+            c_void_p(array.data_ptr()),
+            (c_uint64 * rank)(*array.shape[::-1]),
             (c_uint64 * (rank - 1))(*strides),
-            (c_uint32 * rank)(SWIZZLED_BYTES // size, rows, *[1] * (rank - 2)),
+            (c_uint32 * rank)(*reversed(box)),
             (c_uint32 * rank)(*[1] * rank),
             c_int(0),
             c_int(SWIZZLE_128),

@@ -1,5 +1,6 @@
 // What kernels for Hopper say in instructions: barriers, the copy engine, the tensor cores.
-// Defined from outside: HALF (elements are fp16, not bf16).
+// Defined from outside: HALF (elements are fp16, not bf16), and COLUMNS, a multiple of 16 up to 256,
+// where a product has any other number of them than 128.
 #pragma once
 
 typedef unsigned short u16;  // an element, as its bits
@@ -64,6 +65,15 @@ __device__ __forceinline__ void meet() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The blocks of a cluster write to each other's memory only when all are there.
+__device__ __forceinline__ void say_that_i_am_there() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wait_for_those_who_come() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // ---- Kernels that are launched early ----
 
 __device__ __forceinline__ void let_next_kernel_come() {
@@ -93,15 +103,19 @@ __device__ __forceinline__ void load(u32 to, const TensorMap& map, int column, i
         "r"(barrier) : "memory");
 }
 
+__device__ __forceinline__ void load(u32 to, const TensorMap& map, int c0, int c1, int c2, int c3,
+                                     int c4, u32 barrier, u64 policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to), "l"(&map), "r"(c0), "r"(c1),
+        "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "l"(policy) : "memory");
+}
+
 // Of what nobody reads again soon.
-__device__ __forceinline__ void load_once(u32 to, const TensorMap& map, int column, int row,
-                                          u32 barrier) {
+__device__ __forceinline__ u64 read_once() {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(&map), "r"(column), "r"(row),
-        "r"(barrier), "l"(policy) : "memory");
+    return policy;
 }
 
 // What threads stored in shared memory, the copy engine and the tensor cores see.
@@ -132,40 +146,71 @@ __device__ __forceinline__ void finish() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
-#define SUMS_32                                                                   \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16," \
-    " %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define SUMS_64                                                                         \
-    SUMS_32                                                                             \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+// Sums of 64 rows and so many columns, as operands; and their text, behind that of two others.
+#define EIGHT(d, i)                                             \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+        "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(d) EIGHT(d, 0)
+#define SUMS_32(d) SUMS_16(d), EIGHT(d, 8)
+#define SUMS_48(d) SUMS_32(d), EIGHT(d, 16)
+#define SUMS_64(d) SUMS_48(d), EIGHT(d, 24)
+#define SUMS_80(d) SUMS_64(d), EIGHT(d, 32)
+#define SUMS_96(d) SUMS_80(d), EIGHT(d, 40)
+#define SUMS_112(d) SUMS_96(d), EIGHT(d, 48)
+#define SUMS_128(d) SUMS_112(d), EIGHT(d, 56)
+#define SUMS_144(d) SUMS_128(d), EIGHT(d, 64)
+#define SUMS_160(d) SUMS_144(d), EIGHT(d, 72)
+#define SUMS_176(d) SUMS_160(d), EIGHT(d, 80)
+#define SUMS_192(d) SUMS_176(d), EIGHT(d, 88)
+#define SUMS_208(d) SUMS_192(d), EIGHT(d, 96)
+#define SUMS_224(d) SUMS_208(d), EIGHT(d, 104)
+#define SUMS_240(d) SUMS_224(d), EIGHT(d, 112)
+#define SUMS_256(d) SUMS_240(d), EIGHT(d, 120)
+#define TEXT_16 "%2, %3, %4, %5, %6, %7, %8, %9"
+#define TEXT_32 TEXT_16 ", %10, %11, %12, %13, %14, %15, %16, %17"
+#define TEXT_48 TEXT_32 ", %18, %19, %20, %21, %22, %23, %24, %25"
+#define TEXT_64 TEXT_48 ", %26, %27, %28, %29, %30, %31, %32, %33"
+#define TEXT_80 TEXT_64 ", %34, %35, %36, %37, %38, %39, %40, %41"
+#define TEXT_96 TEXT_80 ", %42, %43, %44, %45, %46, %47, %48, %49"
+#define TEXT_112 TEXT_96 ", %50, %51, %52, %53, %54, %55, %56, %57"
+#define TEXT_128 TEXT_112 ", %58, %59, %60, %61, %62, %63, %64, %65"
+#define TEXT_144 TEXT_128 ", %66, %67, %68, %69, %70, %71, %72, %73"
+#define TEXT_160 TEXT_144 ", %74, %75, %76, %77, %78, %79, %80, %81"
+#define TEXT_176 TEXT_160 ", %82, %83, %84, %85, %86, %87, %88, %89"
+#define TEXT_192 TEXT_176 ", %90, %91, %92, %93, %94, %95, %96, %97"
+#define TEXT_208 TEXT_192 ", %98, %99, %100, %101, %102, %103, %104, %105"
+#define TEXT_224 TEXT_208 ", %106, %107, %108, %109, %110, %111, %112, %113"
+#define TEXT_240 TEXT_224 ", %114, %115, %116, %117, %118, %119, %120, %121"
+#define TEXT_256 TEXT_240 ", %122, %123, %124, %125, %126, %127, %128, %129"
+#define PASTED(a, b) a##b
+#define OF(name, columns) PASTED(name, columns)
+#define QUOTED(x) #x
+#define MULTIPLY(columns)                                                              \
+    "wgmma.mma_async.sync.aligned.m64n" QUOTED(columns) "k16.f32." FORMAT "." FORMAT " {" OF( \
+        TEXT_, columns) "}, "
 
-// sums[64, 64] += a[64, 16] · b[64, 16]ᵀ, both in shared memory.
-__device__ __forceinline__ void multiply(float (&d)[32], u64 a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." FORMAT "." FORMAT " " SUMS_32
-                 "}, %32, %33, 1, 1, 1, 0, 0;"
-                 : SIXTEEN(d, 0), SIXTEEN(d, 16)
-                 : "l"(a), "l"(b));
+#ifdef COLUMNS
+// sums[64, COLUMNS] += a[64, 16] · b[COLUMNS, 16]ᵀ, both in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[COLUMNS / 2], u64 a, u64 b) {
+    asm volatile(MULTIPLY(COLUMNS) "%0, %1, 1, 1, 1, 0, 0;"
+                 : "+l"(a), "+l"(b), OF(SUMS_, COLUMNS)(d));
 }
+#endif
 
 // sums[64, 128] = a[64, 16] · b[128, 16]ᵀ, or += where `add`, both in shared memory.
 __device__ __forceinline__ void multiply(float (&d)[64], u64 a, u64 b, int add) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." FORMAT "." FORMAT " " SUMS_64
-        "}, %64, %65, add, 1, 1, 0, 0;\n}"
-        : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
-        : "l"(a), "l"(b), "r"(add));
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n" MULTIPLY(128)
+                 "%0, %1, add, 1, 1, 0, 0;\n}"
+                 : "+l"(a), "+l"(b), SUMS_128(d)
+                 : "r"(add));
 }
 
 // sums[64, 128] += a[64, 16] · b[16, 128], a in registers, b in shared memory.
 __device__ __forceinline__ void multiply(float (&d)[64], const u32* a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." FORMAT "." FORMAT " " SUMS_64
-                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    u32 first = a[0];
+    asm volatile(MULTIPLY(128) "{%0, %66, %67, %68}, %1, 1, 1, 1, 1;"
+                 : "+r"(first), "+l"(b), SUMS_128(d)
+                 : "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 
 // ---- Elements ----

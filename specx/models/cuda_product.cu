@@ -1,150 +1,300 @@
 // out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x. For Hopper.
 //
-// A block takes ROWS rows of the weight. One warp asks the copy engine for pieces of the weight and
-// of x, STAGES of them ahead; one or two warp groups multiply what has come. The weight does not
-// depend on the kernel in front, so the first pieces are asked for before that one is done: what is
-// limited by reading goes on reading across kernels. SPLIT blocks, a cluster, share the inputs of
-// the same rows; each adds up a part of the result from the shared memory of all, always in the
-// same order.
+// A block takes tiles of COLUMNS rows of the weight, which are columns of the result. One warp asks
+// the copy engine for pieces of the weight and of x, as many ahead as there is room for; a warp group
+// multiplies what has come. The weight does not depend on the kernel in front, so the first pieces
+// are asked for before that one is done: what is limited by reading goes on reading across kernels.
+// SPLIT blocks, a cluster, share the inputs of a tile; each adds up a part of the columns, always in
+// the same order.
 //
-// Defined from outside: ROWS (64 or 128), STAGES, SLICES (of 64 inputs, in a piece), SPLIT,
-// GATED (the weight has the rows of gate and up, and the result is SiLU(gate) · up), HALF (fp16, not
-// bf16), BLOCKS (on a multiprocessor at a time).
+// Defined from outside: COLUMNS (a multiple of 16, up to 256), SLICES (of 64 inputs, in a piece),
+// WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, HALF (fp16, not
+// bf16), and what is made of the result, KIND:
+// - PLAIN: a bias and a residual are added.
+// - GATED: the weight has the rows of gate and up, the result is SiLU(gate) · up.
+// - ROTATED: the weight has the rows of queries, keys and values, with heads of HEAD dimensions.
+//   Queries and keys get their positions, keys and values go where they are kept.
 
 #include "hopper.cuh"
 
-constexpr int NODES = 64;                        // rows of x; missing ones read as 0
-constexpr int WIDTH = 64;                        // inputs in a line of 128 bytes
-constexpr int GROUPS = ROWS / 64;                // warp groups that multiply
-constexpr int THREADS = 128 * GROUPS + 32;
-constexpr int OUTPUTS = GATED ? ROWS / 2 : ROWS; // of a block
-constexpr u32 WEIGHT_SLICE = ROWS * LINE, X_SLICE = NODES * LINE;
-constexpr u32 PIECE = SLICES * (WEIGHT_SLICE + X_SLICE);
-constexpr u32 SUMS = (ROWS + 4) * 4;             // bytes of a node's sums; 4 more, for the banks
+#define PLAIN 0
+#define GATED 1
+#define ROTATED 2
 
-// Four sums of all blocks of the cluster.
-__device__ __forceinline__ float4 total(u32 at) {
-    float4 sum = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-    for (u32 block = 0; block < SPLIT; block++) {
-        u32 there;
-        float4 part;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
-        asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
-                     : "r"(there) : "memory");
-        sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+constexpr int NODES = 64;  // rows of x; missing ones read as 0
+constexpr int MULTIPLIERS = 128, THREADS = MULTIPLIERS + 64;
+constexpr int HALF_HEAD = HEAD / 2;
+// Two rows of the weight to a column of the result: gate and up, or what rotates.
+constexpr int SIDES = KIND == PLAIN ? 1 : 2;
+constexpr int OUTPUTS = COLUMNS / SIDES;
+
+__device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
+
+// What is copied at once: so many rows, of both sides, one behind the other.
+constexpr int BOX = KIND == ROTATED ? common_divisor(OUTPUTS, HALF_HEAD) : OUTPUTS;
+constexpr int BOXES = OUTPUTS / BOX, SLICES_AT_ONCE = BOXES == 1 ? SLICES : 1;
+constexpr u32 WEIGHT_SLICE = COLUMNS * LINE, WEIGHT_PIECE = SLICES * WEIGHT_SLICE;
+constexpr u32 X_SLICE = NODES * LINE, X_PIECE = SLICES * X_SLICE;
+constexpr int OWN = OUTPUTS / 8 / SPLIT;  // columns of the result that a block finishes, in eights
+constexpr int SUMS = 4 * SIDES * OWN;     // that a thread has of them
+static_assert(OUTPUTS % (8 * SPLIT) == 0 && BOX % 8 == 0);
+
+// Where queries, keys and values go.
+struct Heads {
+    const u16 *cos, *sin;  // [nodes, HEAD], whose second halves repeat the first
+    const u64* places;     // [nodes]: rows of keys and values
+    u16 *keys, *values;    // [KV heads, capacity, HEAD]
+    u64 angle_row, store_head, store_row;  // strides
+    int heads, kv_heads;
+
+    // Of a head: queries first, then keys, then values.
+    __device__ __forceinline__ u16* row_of(int head, int node, u64 place, u16* queries) const {
+        const int key = head - heads, value = key - kv_heads;
+        if (key < 0) return queries + (static_cast<u64>(node) * heads + head) * HEAD;
+        return value < 0 ? keys + key * store_head + place * store_row
+                         : values + value * store_head + place * store_row;
     }
-    return sum;
+};
+
+__device__ __forceinline__ u32 of_block(u32 at, int block) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
+    return there;
 }
 
-// Maps: the weight in boxes of OUTPUTS rows, x of NODES. bias [columns], or [2 columns] where GATED,
-// residual [nodes, columns]: null, or added. pieces: of a row of the weight.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+__device__ __forceinline__ u32 pair_at(const u16* from) { return *reinterpret_cast<const u32*>(from); }
+
+__device__ __forceinline__ float low_of(u32 pair) { return widen(static_cast<u16>(pair)); }
+
+__device__ __forceinline__ float high_of(u32 pair) { return widen(static_cast<u16>(pair >> 16)); }
+
+// Fills the places of a ring with `all` pieces, one after another, as they are done with.
+template <int PLACES, typename Load>
+__device__ __forceinline__ void fill(u64* there, u64* done, int all, u32 bytes, Load load) {
+    for (int i = 0; i < all; i++) {
+        const int place = i % PLACES;
+        if (i >= PLACES) wait(shared(&done[place]), (i / PLACES - 1) & 1);
+        arrive_and_expect(shared(&there[place]), bytes);
+        load(place, shared(&there[place]));
+    }
+}
+
+// Where in a thread's sums those of an eight of columns are.
+__device__ __forceinline__ constexpr int sums_of(int eight, int side) {
+    return 4 * (eight / (BOX / 8) * (SIDES * BOX / 8) + side * (BOX / 8) + eight % (BOX / 8));
+}
+
+// The sums of all blocks of the cluster, of the columns that this one finishes: [side][eight][4].
+__device__ __forceinline__ void add_up(const float (&sums)[COLUMNS / 2], float (&result)[SUMS],
+                                       float4* exchanged, int part) {
+    if (SPLIT == 1) {
+#pragma unroll
+        for (int j = 0; j < SUMS; j++) result[j] = sums[sums_of(j / 4 % OWN, j / 4 / OWN) + j % 4];
+        return;
+    }
+    __syncwarp();
+    wait_for_those_who_come();
+#pragma unroll
+    for (int block = 0; block < SPLIT; block++) {
+        if (block == part) continue;
+        const u32 to = of_block(shared(exchanged), block);
+#pragma unroll
+        for (int j = 0; j < SIDES * OWN; j++) {
+            const float* own = sums + sums_of(block * OWN + j % OWN, j / OWN);
+            const u32 slot = ((part - (part > block)) * SIDES * OWN + j) * MULTIPLIERS + threadIdx.x;
+            asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + slot * 16),
+                         "f"(own[0]), "f"(own[1]), "f"(own[2]), "f"(own[3]) : "memory");
+        }
+    }
+    meet();
+#pragma unroll
+    for (int j = 0; j < SUMS; j++) result[j] = 0.f;
+#pragma unroll
+    for (int block = 0; block < SPLIT; block++)
+#pragma unroll
+        for (int j = 0; j < SIDES * OWN; j++) {
+            const float* own = sums + sums_of(block * OWN + j % OWN, j / OWN);
+            const int slot = ((block - (block > part)) * SIDES * OWN + j) * MULTIPLIERS + threadIdx.x;
+            float4 more = {own[0], own[1], own[2], own[3]};
+            if (block != part) more = exchanged[slot];
+            result[4 * j] += more.x, result[4 * j + 1] += more.y;
+            result[4 * j + 2] += more.z, result[4 * j + 3] += more.w;
+        }
+}
+
+__device__ __forceinline__ void add_bias(float (&result)[SUMS], const u16* bias, int begin_column,
+                                         int columns) {
+#pragma unroll
+    for (int k = 0; k < OWN; k++) {
+        const int column = min(begin_column + 8 * k, columns - 2);
+        const int row = KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
+#pragma unroll
+        for (int side = 0; side < SIDES; side++) {
+            const u32 both = pair_at(bias + row + side * (KIND == GATED ? columns : HALF_HEAD));
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                result[4 * (side * OWN + k) + j] += j % 2 ? high_of(both) : low_of(both);
+        }
+    }
+}
+
+// Two neighbouring columns of the result, and where they turn, of the other half of the head.
+// first, second: sums of both sides; with, sine: elements of the residual, or cosines and sines.
+__device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* first,
+                                            const float* second, u32 with, u32 sine, bool turns) {
+    float to[2], other[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const float joined = j ? high_of(with) : low_of(with), sin = j ? high_of(sine) : low_of(sine);
+        const float a = rounded(first[j]), b = rounded(second[j]);  // where the modules round
+        if (KIND == PLAIN) {
+            to[j] = first[j] + joined;
+        } else if (KIND == GATED) {
+            to[j] = rounded(__fdividef(a, 1.f + __expf(-a))) * b;
+        } else {
+            const float x = rounded(__fmul_rn(a, joined)) - rounded(__fmul_rn(b, sin));
+            const float y = rounded(__fmul_rn(b, joined)) + rounded(__fmul_rn(a, sin));
+            to[j] = turns ? x : a, other[j] = turns ? y : b;
+        }
+    }
+    low = pack(to[0], to[1]);
+    if (KIND == ROTATED) high = pack(other[0], other[1]);
+}
+
+// Maps: the weight in boxes of BOX rows, x of NODES. out [nodes, columns], or queries. bias: of the
+// rows of the weight; residual [nodes, columns]; null, or added. pieces: of a row of the weight.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap x_map,
-        u16* out, const u16* bias, const u16* residual, int nodes, int columns, int pieces) {
+        u16* out, const u16* bias, const u16* residual, const __grid_constant__ Heads kept, int nodes,
+        int columns, int pieces) {
     extern __shared__ unsigned char memory[];
-    __shared__ alignas(8) u64 full[STAGES], empty[STAGES];
-    const u32 base = aligned(memory);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int tile = blockIdx.x / SPLIT, part = blockIdx.x % SPLIT;
+    __shared__ alignas(8) u64 weight_there[WEIGHTS], weight_done[WEIGHTS];
+    __shared__ alignas(8) u64 x_there[INPUTS], x_done[INPUTS];
+    __shared__ float4 exchanged[SPLIT > 1 ? (SPLIT - 1) * SIDES * OWN * MULTIPLIERS : 1];
+    const u32 weights = aligned(memory), inputs = weights + WEIGHTS * WEIGHT_PIECE;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = blockIdx.x % SPLIT;
     const int first = pieces * part / SPLIT, count = pieces * (part + 1) / SPLIT - first;
-    const bool multiplies = warp < 4 * GROUPS;
+    const int tiles = (columns + OUTPUTS - 1) / OUTPUTS, blocks = gridDim.x / SPLIT;
 
     let_next_kernel_come();
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; stage++) {
-            init(shared(&full[stage]), 1);
-            init(shared(&empty[stage]), GROUPS);
-        }
+        for (u64& barrier : weight_there) init(shared(&barrier), 1);
+        for (u64& barrier : weight_done) init(shared(&barrier), 1);
+        for (u64& barrier : x_there) init(shared(&barrier), 1);
+        for (u64& barrier : x_done) init(shared(&barrier), 1);
         publish_barriers();
     }
     __syncthreads();
+    if (SPLIT > 1) say_that_i_am_there();
 
-    float sums[32] = {};
-    if (multiplies) {
-        for (int i = 0; i < count; i++) {
-            const int stage = i % STAGES;
-            const u32 weight = base + stage * PIECE + warp / 4 * (64 * LINE);
-            const u32 x = base + stage * PIECE + SLICES * WEIGHT_SLICE;
-            wait(shared(&full[stage]), i / STAGES & 1);
+    if (warp >= MULTIPLIERS / 32) {
+        const int all = count * ((tiles - blockIdx.x / SPLIT + blocks - 1) / blocks);
+        int row = blockIdx.x / SPLIT * OUTPUTS, slice = first * SLICES;  // of the next piece
+        const auto advance = [&] {
+            slice += SLICES;
+            if (slice == (first + count) * SLICES) slice = first * SLICES, row += blocks * OUTPUTS;
+        };
+        if (lane == 0 && warp == MULTIPLIERS / 32) {
+            const u64 policy = read_once();
+            fill<WEIGHTS>(weight_there, weight_done, all, WEIGHT_PIECE, [&](int place, u32 barrier) {
+                u32 to = weights + place * WEIGHT_PIECE;
+#pragma unroll
+                for (int i = 0; i < SLICES; i += SLICES_AT_ONCE)
+#pragma unroll
+                    for (int box = 0; box < BOXES; box++, to += BOX * SIDES * LINE) {
+                        const int at = row + box * BOX, group = KIND == ROTATED ? at / HALF_HEAD : 0;
+                        load(to, weight_map, 0, at - group * HALF_HEAD, 0, group, slice + i, barrier,
+                             policy);
+                    }
+                advance();
+            });
+        } else if (lane == 0) {
+            wait_for_kernel_in_front();
+            fill<INPUTS>(x_there, x_done, all, X_PIECE, [&](int place, u32 barrier) {
+                load(inputs + place * X_PIECE, x_map, 0, 0, slice, barrier);
+                advance();
+            });
+        }
+        __syncwarp();
+        if (SPLIT > 1) wait_for_those_who_come(), meet();
+        return;
+    }
+
+    wait_for_kernel_in_front();  // whose results these threads read themselves
+    // A thread has two rows of x, 8 apart, and of each two neighbouring columns in every 8.
+    const int upper = warp * 16 + lane / 4;
+    int i = 0;  // pieces multiplied
+    for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += blocks) {
+        const int begin_column = tile * OUTPUTS + part * (8 * OWN) + lane % 4 * 2;
+        // What the result will be joined with: asked for while there is time.
+        u32 with[2][OWN] = {}, sines[2][OWN] = {};
+        u64 places[2] = {};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int node = upper + 8 * half;
+            if (node >= nodes) continue;
+            if (KIND == ROTATED) places[half] = kept.places[node];
+#pragma unroll
+            for (int k = 0; k < OWN; k++) {
+                const int column = begin_column + 8 * k;
+                if (column >= columns) continue;
+                const u64 at = static_cast<u64>(node) * columns + column;
+                const u64 angle = node * kept.angle_row + column % HALF_HEAD;
+                if (KIND == PLAIN && residual) with[half][k] = pair_at(residual + at);
+                if (KIND == ROTATED) with[half][k] = pair_at(kept.cos + angle);
+                if (KIND == ROTATED) sines[half][k] = pair_at(kept.sin + angle);
+            }
+        }
+
+        float sums[COLUMNS / 2] = {};
+        for (int end = i + count; i < end; i++) {
+            const u32 weight = weights + i % WEIGHTS * WEIGHT_PIECE;
+            const u32 x = inputs + i % INPUTS * X_PIECE;
+            wait(shared(&weight_there[i % WEIGHTS]), i / WEIGHTS & 1);
+            wait(shared(&x_there[i % INPUTS]), i / INPUTS & 1);
             begin();
 #pragma unroll
             for (int slice = 0; slice < SLICES; slice++)
 #pragma unroll
                 for (int at = 0; at < static_cast<int>(LINE); at += 32)
-                    multiply(sums, operand(weight + slice * WEIGHT_SLICE + at),
-                             operand(x + slice * X_SLICE + at));
+                    multiply(sums, operand(x + slice * X_SLICE + at),
+                             operand(weight + slice * WEIGHT_SLICE + at));
             commit();
             finish();
-            if (threadIdx.x % 128 == 0) arrive(shared(&empty[stage]));
+            if (threadIdx.x > 0) continue;
+            arrive(shared(&weight_done[i % WEIGHTS]));
+            arrive(shared(&x_done[i % INPUTS]));
         }
-        wait_for_kernel_in_front();  // whose residual these threads read themselves
-    } else {
-        const auto load_weight = [&](int i) {
-            const u32 to = base + i % STAGES * PIECE + lane * WEIGHT_SLICE;
-            const u32 barrier = shared(&full[i % STAGES]);
-            const int input = ((first + i) * SLICES + lane) * WIDTH, row = tile * OUTPUTS;
-            if (lane == 0) arrive_and_expect(barrier, PIECE);
-            __syncwarp();
-            if (lane >= SLICES) return;
-            load_once(to, weight_map, input, row, barrier);
-            if (GATED) load_once(to + OUTPUTS * LINE, weight_map, input, columns + row, barrier);
-        };
-        const auto load_x = [&](int i) {
-            const u32 to = base + i % STAGES * PIECE + SLICES * WEIGHT_SLICE + lane * X_SLICE;
-            const int input = ((first + i) * SLICES + lane) * WIDTH;
-            if (lane < SLICES) load(to, x_map, input, 0, shared(&full[i % STAGES]));
-        };
-        const int ahead = min(count, STAGES);
-        for (int i = 0; i < ahead; i++) load_weight(i);
-        wait_for_kernel_in_front();
-        for (int i = 0; i < ahead; i++) load_x(i);
-        for (int i = ahead; i < count; i++) {
-            wait(shared(&empty[i % STAGES]), (i / STAGES - 1) & 1);
-            load_weight(i);
-            load_x(i);
-        }
-        __syncwarp();
-    }
 
-    __syncthreads();  // nobody reads the pieces any more: the sums take their place
-    if (multiplies)
+        float result[SUMS];
+        add_up(sums, result, exchanged, part);
+        if (bias) add_bias(result, bias, begin_column, columns);
+        // First all of them, then the branches: so that they do not wait for each other.
+        u32 low[2][OWN], high[2][OWN];
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            const u32 node = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            const u32 row = warp * 16 + lane / 4 + i % 4 / 2 * 8;
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(base + node * SUMS + row * 4), "f"(sums[i])
-                         : "memory");
-        }
-    meet();
-
-    constexpr int QUADS = OUTPUTS / 4, SHARE = NODES / SPLIT;
-    for (int i = threadIdx.x; i < SHARE * QUADS; i += THREADS) {
-        const int node = part * SHARE + i / QUADS, output = i % QUADS * 4;
-        const int column = tile * OUTPUTS + output;
-        if (node >= nodes || column >= columns) continue;
-        const float4 own = total(base + node * SUMS + output * 4);
-        float result[4] = {own.x, own.y, own.z, own.w};
-        if (bias)
-            for (int j = 0; j < 4; j++) result[j] += widen(bias[column + j]);
-        if (GATED) {
-            const float4 second = total(base + node * SUMS + (output + OUTPUTS) * 4);
-            float up[4] = {second.x, second.y, second.z, second.w};
-            for (int j = 0; j < 4; j++) {
-                if (bias) up[j] += widen(bias[columns + column + j]);
-                // Rounded where the modules round.
-                const float gate = rounded(result[j]);
-                result[j] = rounded(gate / (1.f + __expf(-gate))) * rounded(up[j]);
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int k = 0; k < OWN; k++) {
+                const float* first = result + 4 * k + 2 * half;
+                const bool turns = (begin_column + 8 * k) / HALF_HEAD < kept.heads + kept.kv_heads;
+                finish_pair(low[half][k], high[half][k], first, first + (SIDES - 1) * 4 * OWN,
+                            with[half][k], sines[half][k], turns);
+            }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int node = upper + 8 * half;
+            if (node >= nodes) continue;
+#pragma unroll
+            for (int k = 0; k < OWN; k++) {
+                const int column = begin_column + 8 * k;
+                if (column >= columns) continue;
+                u16* to = out + static_cast<u64>(node) * columns + column;
+                if (KIND == ROTATED) {
+                    to = kept.row_of(column / HALF_HEAD, node, places[half], out) + column % HALF_HEAD;
+                    *reinterpret_cast<u32*>(to + HALF_HEAD) = high[half][k];
+                }
+                *reinterpret_cast<u32*>(to) = low[half][k];
             }
         }
-        const u64 at = static_cast<u64>(node) * columns + column;
-        if (residual) {
-            const ushort4 more = *reinterpret_cast<const ushort4*>(residual + at);
-            result[0] += widen(more.x), result[1] += widen(more.y);
-            result[2] += widen(more.z), result[3] += widen(more.w);
-        }
-        *reinterpret_cast<uint2*>(out + at) = {pack(result[0], result[1]), pack(result[2], result[3])};
     }
-    meet();  // nobody reads the sums of a block that is gone
 }

@@ -19,7 +19,7 @@ from specx.attention import fused
 from specx.attention.call import AttentionCall
 from specx.attention.hybrid import prefill_attention
 from specx.models import cuda_product
-from specx.models.cuda_product import CudaProduct
+from specx.models.cuda_product import CudaProduct, GatedProduct, HeadsProduct, product_of
 from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
@@ -143,23 +143,25 @@ class Joined:
 
 @dataclass
 class Products:
-    """The products of a layer with few rows."""
+    """The products of a layer with few rows. ``heads``: with what follows it, unless that is more
+    than rotation."""
 
-    heads: CudaProduct
+    heads: CudaProduct | HeadsProduct
     out: CudaProduct
-    gate_up: CudaProduct
+    gate_up: GatedProduct
     down: CudaProduct
 
     @classmethod
-    def of(cls, heads: Any, out: Any, gate_up: Any, down: Any) -> "Products | None":
-        """Of linear maps, if the kernels for all of them can be had."""
-        maps = heads, out, gate_up, down
+    def of(cls, attention: Any, mlp: Any, heads: Joined, gate_up: Joined) -> "Products | None":
+        """Of a layer's linear maps, if the kernels for all of them can be had."""
+        kind = CudaProduct if _norms_of_heads(attention) else HeadsProduct
         found = [
-            product
-            for each in maps
-            if (product := cuda_product.product_of(each.weight, each.bias, gated=each is gate_up))
+            product_of(kind, heads.weight, heads.bias, head_dim=attention.head_dim),
+            product_of(CudaProduct, attention.o_proj.weight, attention.o_proj.bias),
+            product_of(GatedProduct, gate_up.weight, gate_up.bias),
+            product_of(CudaProduct, mlp.down_proj.weight, mlp.down_proj.bias),
         ]
-        return cls(*found) if len(found) == len(maps) else None
+        return None if None in found else cls(*found)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -187,8 +189,7 @@ class FusedLayer(Fused):
             for each in (attention.o_proj, mlp.down_proj)
         )
         counters = triton_product.counters(heads.weight.device) if small else None
-        out, down = attention.o_proj, mlp.down_proj
-        few = None if small else Products.of(heads, out, gate_up, down)
+        few = None if small else Products.of(attention, mlp, heads, gate_up)
         return cls(layer, layer.forward, heads, gate_up, counters, few)
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -214,7 +215,7 @@ class FusedLayer(Fused):
         norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
         out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
         y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
-        attended = self._attend(self.heads(y), cos, sin, call)
+        attended = self._attend(self._rotate(self.heads(y), cos, sin, call), call)
         weight, eps = behind.weight, behind.variance_epsilon
         if self.counters is not None and len(x) <= triton_product.MOST_ROWS:
             x = triton_product.add_product(attended, out.weight, x, self.counters)
@@ -229,9 +230,15 @@ class FusedLayer(Fused):
     def run_few(self, x: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
         """The same for up to 64 rows and large weights."""
         assert self.few is not None
+        assert call.rows is not None
         norm, behind = self.module.input_layernorm, self.module.post_attention_layernorm
         y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
-        x = self.few.out(self._attend(self.few.heads(y), cos, sin, call), x)
+        if isinstance(self.few.heads, HeadsProduct):
+            keys, values = call.rows.storage[self.module.self_attn.layer_idx]
+            q = self.few.heads(y, cos, sin, call.rows.places, keys, values)
+        else:
+            q = self._rotate(self.few.heads(y), cos, sin, call)
+        x = self.few.out(self._attend(q, call), x)
         y = triton_layer.rms_norm(x, behind.weight, behind.variance_epsilon)
         return self.few.down(self.few.gate_up(y), x)
 
@@ -241,23 +248,29 @@ class FusedLayer(Fused):
         out, down = self.module.self_attn.o_proj, self.module.mlp.down_proj
         y = triton_layer.rms_norm(x, norm.weight, norm.variance_epsilon)
         qkv = triton_row.row_product(y, self.heads.weight, self.heads.bias)
-        attended = self._attend(qkv, cos, sin, call)
+        attended = self._attend(self._rotate(qkv, cos, sin, call), call)
         x = triton_row.row_product(attended, out.weight, out.bias, x)
         y = triton_layer.rms_norm(x, behind.weight, behind.variance_epsilon)
         inner = triton_row.gated_row_product(y, self.gate_up.weight, self.gate_up.bias)
         return triton_row.row_product(inner, down.weight, down.bias, x)
 
-    def _attend(self, qkv: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
-        """qkv [T, (Hq + 2 Hkv) · D] -> [T, Hq · D]."""
+    def _rotate(self, qkv: Tensor, cos: Tensor, sin: Tensor, call: AttentionCall) -> Tensor:
+        """qkv [T, (Hq + 2 Hkv) · D] -> queries [Hq, T, D]; keys and values are stored."""
         assert call.rows is not None
         attention = self.module.self_attn
-        number, scaling = attention.layer_idx, attention.scaling
-        keys, values = call.rows.storage[number]
+        keys, values = call.rows.storage[attention.layer_idx]
         norms = None
         if of_heads := _norms_of_heads(attention):
             query, key = of_heads
             norms = query.weight, key.weight, query.variance_epsilon
-        q = triton_layer.rotate_and_store(qkv, norms, cos, sin, call.rows.places, keys, values)
+        places = call.rows.places
+        return triton_layer.rotate_and_store(qkv, norms, cos, sin, places, keys, values)
+
+    def _attend(self, q: Tensor, call: AttentionCall) -> Tensor:
+        """q [Hq, T, D] -> [T, Hq · D]."""
+        assert call.rows is not None
+        number, scaling = self.module.self_attn.layer_idx, self.module.self_attn.scaling
+        keys, values = call.rows.storage[number]
         lse = None
         if call.phase == "tree":
             assert call.prefix is not None
@@ -306,7 +319,7 @@ class FusedHead(Fused):
 
     @classmethod
     def before(cls, head: Any) -> "FusedHead":
-        return cls(head, head.forward, cuda_product.product_of(head.weight, head.bias))
+        return cls(head, head.forward, product_of(CudaProduct, head.weight, head.bias))
 
     def __call__(self, x: Tensor) -> Any:
         head = self.module

@@ -132,16 +132,16 @@ def _rms_norm(
     EARLY: tl.constexpr,
 ) -> None:
     """One row."""
-    wait(EARLY)
     column = tl.arange(0, BLOCK)
     inside = column < K
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    wait(EARLY)
     at = tl.program_id(0).to(tl.int64) * K + column
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         x += tl.load(product_ptr + at, mask=inside, other=0.0).to(tl.float32)
         x = rounded(x, x_ptr)
         tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=inside)
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), x_ptr)
     tl.store(out_ptr + at, (x * weight).to(out_ptr.dtype.element_ty), mask=inside)
 

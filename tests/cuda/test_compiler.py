@@ -14,7 +14,7 @@ from specx.cuda import compiler
 from specx.cuda.compiler import compiled
 from specx.cuda.driver import CudaError
 from specx.models import cuda_product
-from specx.models.cuda_product import plan
+from specx.models.cuda_product import GATED, PLAIN, ROTATED, plan
 
 NVRTC = importlib.util.find_spec("nvidia")
 LIBRARIES = [
@@ -156,10 +156,11 @@ def test_tree_attention_compiles(half: bool) -> None:
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("tiles", [1, 60, 100, 150, 300, 500])
-def test_every_launch_of_a_product_compiles(tiles: int, gated: bool, half: bool) -> None:
-    launch = plan(64 * tiles, 132)
+@pytest.mark.parametrize("kind", [PLAIN, GATED, ROTATED])
+@pytest.mark.parametrize("rows", [64, 4096, 6144, 22016, 28672, 128256])
+def test_every_launch_of_a_product_compiles(rows: int, kind: int, half: bool) -> None:
+    sides = 1 if kind == PLAIN else 2
+    launch = plan(rows // sides, sides, 132)
     constants = {name.upper(): value for name, value in asdict(launch).items()}
-    binary = compiled(cuda_product.SOURCE, constants | {"GATED": gated, "HALF": half})
-    assert binary.startswith(ELF)
+    constants |= {"KIND": kind, "HEAD": 128, "HALF": half}
+    assert compiled(cuda_product.SOURCE, constants).startswith(ELF)

@@ -42,7 +42,7 @@ def numbers(array: Any) -> list[int]:
 
 def test_a_map_of_a_matrix(notes: Notes) -> None:
     matrix = torch.empty(30, 128, dtype=torch.bfloat16)[:, :72]
-    found = TensorMap(matrix, 16)
+    found = TensorMap(matrix, (16, 64))
     assert found.address % 64 == 0
     name, (where, kind, rank, data, sizes, pitches, box, steps, *rest) = notes.calls[0]
     assert name == "cuTensorMapEncodeTiled"
@@ -55,11 +55,21 @@ def test_a_map_of_a_matrix(notes: Notes) -> None:
 
 def test_a_map_of_the_heads_of_a_cache(notes: Notes) -> None:
     keys = torch.empty(2, 8, 100, 128, dtype=torch.float16)[1]
-    TensorMap(keys, 128)
+    TensorMap(keys, (1, 128, 64))
     _, (_, kind, rank, _, sizes, pitches, box, *_) = notes.calls[0]
     assert (kind.value, rank.value) == (6, 3)
     assert (numbers(sizes), numbers(pitches)) == ([128, 100, 8], [256, 25600])
     assert numbers(box) == [64, 128, 1]
+
+
+def test_a_map_of_slices(notes: Notes) -> None:
+    """Neighbours in memory may be far apart in the array."""
+    weight = torch.empty(96, 256, dtype=torch.float16)
+    TensorMap(weight.view(96, 4, 64).transpose(0, 1), (2, 32, 64))
+    _, (_, _, rank, _, sizes, pitches, box, *_) = notes.calls[0]
+    assert rank.value == 3
+    assert (numbers(sizes), numbers(pitches)) == ([64, 96, 4], [512, 128])
+    assert numbers(box) == [64, 32, 2]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +79,14 @@ def test_a_map_of_the_heads_of_a_cache(notes: Notes) -> None:
 )
 def test_what_the_copy_engine_cannot_read(matrix: torch.Tensor, notes: Notes) -> None:
     with pytest.raises(AssertionError):
-        TensorMap(matrix, 8)
+        TensorMap(matrix, (8, 64))
+    assert not notes.calls
+
+
+@pytest.mark.parametrize("box", [(8, 32), (64,), (1, 8, 64)])
+def test_boxes_that_are_none(box: tuple[int, ...], notes: Notes) -> None:
+    with pytest.raises(AssertionError):
+        TensorMap(torch.empty(64, 64, dtype=torch.float16), box)
     assert not notes.calls
 
 
@@ -81,7 +98,7 @@ def test_a_launch_is_early_and_in_clusters(
         cuda_stream = 77
 
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    found = TensorMap(torch.empty(64, 64, dtype=torch.float16), 64)
+    found = TensorMap(torch.empty(64, 64, dtype=torch.float16), (64, 64))
     number = ctypes.c_int(5)
     kernel = Kernel(ctypes.c_void_p(99), shared=1000)
     kernel.launch((8, 2, 3), 160, [found, number], cluster)
@@ -109,7 +126,7 @@ def test_structures_are_as_large_as_the_driver_s() -> None:
 def test_a_refusal_is_an_error_with_the_driver_s_words(notes: Notes) -> None:
     notes.code = 1
     with pytest.raises(CudaError, match="cuTensorMapEncodeTiled: out of luck"):
-        TensorMap(torch.empty(64, 64, dtype=torch.float16), 64)
+        TensorMap(torch.empty(64, 64, dtype=torch.float16), (64, 64))
 
 
 def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,4 +136,4 @@ def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", missing)
     driver._driver.cache_clear()
     with pytest.raises(CudaError, match=r"libcuda\.so\.1: cannot open"):
-        TensorMap(torch.empty(64, 64, dtype=torch.float16), 64)
+        TensorMap(torch.empty(64, 64, dtype=torch.float16), (64, 64))

@@ -5,19 +5,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.models.cuda_product import CudaProduct, Launch, plan, suits
+from specx.models import triton_layer
+from specx.models.cuda_product import (
+    CudaProduct,
+    GatedProduct,
+    HeadsProduct,
+    Launch,
+    launch_of,
+    suits,
+)
 from tests.gpu.hopper import NEEDS_HOPPER
 
 CUDA = torch.device("cuda", 0)
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+SPREADS = [(16, 1), (48, 1), (64, 2), (96, 1), (112, 1), (128, 4), (256, 1)]
 LAUNCHES = [
-    plan(64, 132),
-    plan(64 * 60, 132),
-    plan(64 * 100, 132),
-    plan(64 * 150, 132),
-    plan(64 * 300, 132),
-    plan(64 * 500, 132),
-    Launch(64, stages=2, slices=1, split=8, blocks=1),
+    *(launch_of(*spread) for spread in SPREADS),
+    Launch(32, split=1, slices=3, weights=2, inputs=1),
+    Launch(32, split=2, slices=1, weights=1, inputs=3),
 ]
 
 pytestmark = NEEDS_HOPPER
@@ -34,9 +39,9 @@ def error(ours: Tensor, exact: Tensor) -> float:
 
 
 @HALF
-@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
-@pytest.mark.parametrize("rows", [1, 2, 9, 33, 63, 64])
-@pytest.mark.parametrize("inputs", [8, 200, 1024, 4104])
+@pytest.mark.parametrize("launch", [*LAUNCHES, launch_of(64, 8)], ids=str)
+@pytest.mark.parametrize("rows", [1, 9, 33, 64])
+@pytest.mark.parametrize("inputs", [64, 192, 1024, 4160])
 def test_a_product_with_bias_and_residual(
     inputs: int, rows: int, launch: Launch, dtype: torch.dtype
 ) -> None:
@@ -54,14 +59,57 @@ def test_a_product_with_bias_and_residual(
 @pytest.mark.parametrize("launch", LAUNCHES, ids=str)
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_gated_product(biased: bool, launch: Launch, dtype: torch.dtype) -> None:
-    for rows, columns, inputs in ((1, 8, 64), (63, 1000, 1024), (64, 2056, 392)):
+    for rows, columns, inputs in ((1, 8, 64), (63, 1000, 1024), (64, 2056, 448)):
         weight, x = random(2 * columns, inputs, dtype=dtype) / 16, random(rows, inputs, dtype=dtype)
         bias = random(2 * columns, dtype=dtype) if biased else None
         both = x.double() @ weight.double().T + (0 if bias is None else bias.double())
         gate, up = both.to(dtype).double().chunk(2, 1)  # rounded where the modules round
         exact = silu(gate).to(dtype).double() * up
-        ours = CudaProduct(weight, bias, gated=True, launch=launch)(x)
+        ours = GatedProduct(weight, bias, launch=launch)(x)
         assert error(ours, exact) < 2 * torch.finfo(dtype).eps
+
+
+@HALF
+@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(3, 1, 80), (8, 2, 128), (4, 4, 256)])
+def test_a_product_of_heads(
+    heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torch.dtype
+) -> None:
+    """Bit by bit what a product and the rotation behind it write, and nothing else."""
+    for rows, biased in ((1, False), (50, True), (64, False)):
+        weight = random((heads + 2 * kv_heads) * dim, 576, dtype=dtype)
+        x, bias = random(rows, 576, dtype=dtype), random(len(weight), dtype=dtype)
+        angles = random(rows, dim // 2, dtype=dtype).repeat(1, 2)
+        cos, sin = angles.cos(), angles.sin()
+        places = torch.randperm(100, device=CUDA)[:rows]
+        caches = [
+            torch.full((2, kv_heads, 100, dim), 7, dtype=dtype, device=CUDA) for _ in range(2)
+        ]
+        given = bias if biased else None
+        product = HeadsProduct(weight, given, head_dim=dim, launch=launch)
+        ours = product(x, cos, sin, places, *caches[0])
+        plain = CudaProduct(weight, given, launch=launch)(x)
+        theirs = triton_layer.rotate_and_store(plain, None, cos, sin, places, *caches[1])
+        assert torch.equal(ours, theirs)
+        assert torch.equal(*caches)
+
+
+@pytest.mark.parametrize("launch", [launch_of(16, 1), launch_of(96, 1)], ids=str)
+def test_several_tiles_of_a_block(launch: Launch) -> None:
+    for inputs in (64, 1024):
+        weight, x = (random(n, inputs, dtype=torch.bfloat16) for n in (28_672, 64))
+        exact = x.double() @ weight.double().T
+        assert error(CudaProduct(weight, launch=launch)(x), exact) < 2**-7
+        gate, up = (exact / inputs).bfloat16().double().chunk(2, 1)
+        ours = GatedProduct(weight, launch=launch)(x / inputs)
+        assert error(ours, silu(gate).bfloat16().double() * up) < 2**-6
+
+
+@pytest.mark.parametrize("rows", [64, 1008, 4096, 6144, 22016, 128256])
+def test_the_launches_that_are_chosen(rows: int) -> None:
+    weight, x = (random(n, 512, dtype=torch.bfloat16) for n in (rows, 64))
+    exact = x.double() @ weight.double().T
+    assert error(CudaProduct(weight)(x), exact) < 2**-7
 
 
 def test_rows_that_are_not_there_count_for_nothing() -> None:
@@ -101,5 +149,5 @@ def test_what_does_not_suit() -> None:
     assert not suits(good.float())
     assert not suits(good.cpu())
     assert not suits(good.T)
-    assert not suits(good[:, :60].contiguous())
+    assert not suits(good[:, :56].contiguous())
     assert not suits(good[:10].contiguous())

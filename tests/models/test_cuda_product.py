@@ -3,30 +3,50 @@
 import pytest
 import torch
 
-from specx.models.cuda_product import plan, suits
+from specx.models.cuda_product import Launch, launch_of, plan, suits
 
-SHARED = 228 * 1024  # bytes of a Hopper multiprocessor, of which a block takes 1,024 more
-STATIC = 256  # bytes of barriers, and some
+BLOCK = 227 * 1024  # bytes of shared memory that a block can have
+ROWS = [16, 64, 1008, 4096, 5120, 6144, 8448, 12288, 22016, 27648, 28672, 128256, 262144]
+
+
+def blocks(launch: Launch, rows: int) -> int:
+    return -(-rows // launch.columns) * launch.split
 
 
 @pytest.mark.parametrize("multiprocessors", [114, 132])
-@pytest.mark.parametrize("rows", [16, 64, 1000, 4096, 6144, 8448, 12288, 22016, 28672, 128256])
-def test_blocks_fit_where_they_run(rows: int, multiprocessors: int) -> None:
-    launch = plan(rows, multiprocessors)
-    assert launch.blocks * (launch.shared + STATIC + 1024) <= SHARED
-    assert launch.rows in (64, 128)
-    # The sums of all nodes take the place of the pieces.
-    assert 64 * (launch.rows + 4) * 4 <= launch.shared - 1024
-    assert 64 % launch.split == 0
-    assert launch.split <= 8
-    tiles = -(-rows // launch.rows)
-    if tiles <= 3 * multiprocessors and launch.rows == 64:
-        assert tiles * launch.split <= launch.blocks * multiprocessors
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("rows", ROWS)
+def test_what_the_kernel_asks_for(rows: int, sides: int, multiprocessors: int) -> None:
+    launch = plan(rows // sides, sides, multiprocessors)
+    barriers = 2 * 8 * (launch.weights + launch.inputs)
+    exchanged = (launch.split - 1) * launch.columns // 8 // launch.split * 128 * 16
+    assert launch.shared + barriers + exchanged <= BLOCK
+    assert launch.columns % 16 == 0
+    assert launch.columns <= 256
+    assert launch.columns // sides % (8 * launch.split) == 0
+    assert min(launch.weights, launch.inputs) >= 2
+    # Those of a cluster have one tile only, and wait for each other.
+    assert launch.split == 1 or (launch.split == 2 and blocks(launch, rows) <= multiprocessors)
 
 
-def test_few_rows_are_shared_by_more_blocks() -> None:
-    splits = [plan(rows, 132).split for rows in (64 * 33, 64 * 66, 64 * 132)]
-    assert splits == [4, 2, 1]
+@pytest.mark.parametrize("rows", [4096, 5120, 6144, 12288, 22016, 28672, 128256])
+def test_no_block_reads_much_more_than_its_share(rows: int) -> None:
+    launch = plan(rows, 1, 132)
+    rounds = -(-blocks(launch, rows) // 132)
+    assert rounds * launch.columns / launch.split < 1.06 * rows / 132
+
+
+def test_few_rows_are_shared_by_two_blocks() -> None:
+    assert [plan(rows, 1, 132).split for rows in (64, 4096, 6144, 28672)] == [2, 2, 1, 1]
+    assert plan(5120, 1, 132).split == 2  # or 25 multiprocessors would have nothing to do
+
+
+@pytest.mark.parametrize("columns", range(16, 257, 16))
+def test_as_much_is_read_ahead_as_there_is_room_for(columns: int) -> None:
+    launch = launch_of(columns, 1)
+    piece = 2 * 64 * 2 * columns
+    assert launch.shared + piece > BLOCK - 2048 - piece
+    assert launch.inputs <= launch.weights
 
 
 def test_what_is_not_on_a_gpu_does_not_suit() -> None:
