@@ -21,7 +21,7 @@ SETTINGS = {
     "as it is": {"graphs": True},
     "without graphs": {"graphs": False},
 }
-CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
 
 
 def main() -> None:

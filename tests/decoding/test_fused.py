@@ -37,7 +37,7 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     passes = []
     attend = fused_layers.FusedLayer._attend
     monkeypatch.setattr(
-        fused_layers.FusedLayer, "_attend", lambda *a: (passes.append(len(a[1])), attend(*a))[1]
+        fused_layers.FusedLayer, "_attend", lambda *a: (passes.append(a[1].shape[1]), attend(*a))[1]
     )
     for each in models:
         fused_layers.fuse_layers(each.model)
