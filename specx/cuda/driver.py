@@ -75,8 +75,8 @@ class TensorMap:
     """How the copy engine finds boxes of an array, for a kernel's ``__grid_constant__`` parameter.
 
     array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
-    aligned; ``box``: its size in each of them, 64 in the last one, swizzled by 128 bytes. What lies
-    outside of the array reads as 0.
+    aligned, in any order of strides; ``box``: its size in each of them, 64 in the last one,
+    swizzled by 128 bytes. What lies outside of the array reads as 0.
     """
 
     def __init__(self, array: Tensor, box: Sequence[int]) -> None:

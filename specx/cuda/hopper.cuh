@@ -87,14 +87,6 @@ __device__ __forceinline__ void wait_for_kernel_in_front() {
 
 // ---- The copy engine: the box of a map at some coordinates, to shared memory ----
 
-__device__ __forceinline__ void load(u32 to, const TensorMap& map, int column, int row,
-                                     u32 barrier) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(column), "r"(row), "r"(barrier)
-        : "memory");
-}
-
 __device__ __forceinline__ void load(u32 to, const TensorMap& map, int column, int row, int matrix,
                                      u32 barrier) {
     asm volatile(

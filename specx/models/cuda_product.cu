@@ -1,15 +1,15 @@
 // out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x. For Hopper.
 //
 // A block takes tiles of COLUMNS rows of the weight, which are columns of the result. One warp asks
-// the copy engine for pieces of the weight and of x, as many ahead as there is room for; a warp group
-// multiplies what has come. The weight does not depend on the kernel in front, so the first pieces
-// are asked for before that one is done: what is limited by reading goes on reading across kernels.
-// SPLIT blocks, a cluster, share the inputs of a tile; each adds up a part of the columns, always in
-// the same order.
+// the copy engine for pieces of the weight, another one for pieces of x, as many ahead as there is
+// room for; a warp group multiplies what has come. The weight does not depend on the kernel in
+// front, so its first pieces are asked for before that one is done: what is limited by reading goes
+// on reading across kernels. SPLIT blocks, a cluster, share the inputs of a tile; each adds up a
+// part of the columns, always in the same order.
 //
 // Defined from outside: COLUMNS (a multiple of 16, up to 256), SLICES (of 64 inputs, in a piece),
-// WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, HALF (fp16, not
-// bf16), and what is made of the result, KIND:
+// WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, HALF (fp16,
+// not bf16), and what is made of the result, KIND:
 // - PLAIN: a bias and a residual are added.
 // - GATED: the weight has the rows of gate and up, the result is SiLU(gate) · up.
 // - ROTATED: the weight has the rows of queries, keys and values, with heads of HEAD dimensions.

@@ -118,10 +118,15 @@ class _Product:
         head_dim: int = 128,
         launch: Launch | None = None,
     ) -> None:
-        """weight [R, K], bias [R]; see ``suits``. head_dim: where the weight is of heads."""
+        """weight [R, K], bias [R]; see ``suits``. head_dim: where the weight is of heads.
+
+        The weight is read before the kernel in front of a product is done: it must have been
+        written before the last kernel that was not launched early (``attention.dependent``).
+        """
+        assert bias is None or _alike(bias, weight)
         device = weight.device
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-        self.weight, self.bias = weight, bias
+        self.weight, self.bias, self.head_dim = weight, bias, head_dim
         self.columns = len(weight) // self.sides
         self.launch = launch or plan(self.columns, self.sides, multiprocessors)
         outputs = self.launch.columns // self.sides  # of a tile
@@ -169,7 +174,7 @@ class CudaProduct(_Product):
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """x [T, K] with T <= 64, residual [T, R], contiguous -> [T, R]."""
         out = x.new_empty((len(x), self.columns))
-        assert residual is None or (residual.shape == out.shape and residual.is_contiguous())
+        assert residual is None or (residual.shape == out.shape and _alike(residual, x))
         self._run(x, out, residual, _Heads())
         return out
 
@@ -198,6 +203,10 @@ class HeadsProduct(_Product):
         ``triton_layer.rotate_and_store``."""
         kv_heads, _, dim = keys.shape
         heads = 2 * self.columns // dim - 2 * kv_heads
+        assert dim == self.head_dim
+        assert cos.shape == sin.shape == (len(x), dim)
+        assert places.shape == (len(x),)
+        assert {each.dtype for each in (cos, sin, keys, values)} == {x.dtype}
         assert cos.stride() == sin.stride()
         assert keys.stride() == values.stride()
         assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
@@ -219,7 +228,7 @@ def product_of(
 ) -> Product | None:
     """The product of a weight that is for this; None where it is not, or no kernel can be had:
     cuBLAS does it, too."""
-    if not suits(weight):
+    if not suits(weight) or not (bias is None or _alike(bias, weight)):
         return None
     try:
         return kind(weight, bias, **options)
@@ -236,6 +245,10 @@ def suits(weight: Tensor) -> bool:
         and weight.shape[0] % 16 == weight.shape[1] % WIDTH == weight.data_ptr() % 16 == 0
         and _compiles(weight.device)
     )
+
+
+def _alike(other: Tensor, one: Tensor) -> bool:
+    return other.dtype == one.dtype and other.device == one.device and other.is_contiguous()
 
 
 @cache

@@ -76,6 +76,15 @@ def test_a_product_of_heads(
     heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torch.dtype
 ) -> None:
     """Bit by bit what a product and the rotation behind it write, and nothing else."""
+    check_heads(heads, kv_heads, dim, launch, dtype)
+
+
+def test_a_product_of_very_many_heads() -> None:
+    """Where the stride from head to head is not the largest one."""
+    check_heads(140, 4, 32, launch_of(48, 1), torch.bfloat16)
+
+
+def check_heads(heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torch.dtype) -> None:
     for rows, biased in ((1, False), (50, True), (64, False)):
         weight = random((heads + 2 * kv_heads) * dim, 576, dtype=dtype)
         x, bias = random(rows, 576, dtype=dtype), random(len(weight), dtype=dtype)
