@@ -22,9 +22,9 @@ from torch import Tensor
 
 from specx.attention import cuda_tree, dependent
 from specx.attention.dependent import wait
+from specx.attention.tree_inputs import TreeInputs
 
 WORD = 64  # columns per word of a visibility bit set
-MOST_NODES = 64
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
@@ -130,23 +130,14 @@ def tree_attention(
     Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm), written to
     ``out`` and ``lse`` (contiguous) where given.
     """
+    inputs = TreeInputs(q, keys, values, prefix, visible, scaling * LOG2_E)
     heads, nodes, dim = q.shape
-    kv_heads, capacity, _ = keys.shape
-    assert nodes <= MOST_NODES
-    assert heads % kv_heads == 0
-    assert dim % 16 == 0
-    assert scaling > 0
-    assert prefix.dtype == torch.int64
-    assert keys.shape == values.shape
-    assert q.dtype == keys.dtype == values.dtype
-    assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
-    assert (visible.dtype, visible.shape[0]) == (torch.int64, nodes)
-    rows = heads // kv_heads * nodes
     device = _device_of(q.device)
-    if launch is None and cuda_tree.suits(q, keys, values, device.multiprocessors):
-        splits = cuda_tree.splits(rows, kv_heads, device.multiprocessors)
+    if launch is None and cuda_tree.suits(inputs, device.multiprocessors):
+        splits = cuda_tree.splits(inputs, device.multiprocessors)
     else:
-        launch = launch or plan(rows, kv_heads, capacity, dim, q.itemsize, device)
+        capacity = keys.shape[1]
+        launch = launch or plan(inputs.rows, inputs.kv_heads, capacity, dim, q.itemsize, device)
         splits = launch.splits
     if out is None:
         out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
@@ -161,11 +152,10 @@ def tree_attention(
         # does; the weights of the merge come from ``part_lse`` and must stay float32.
         part_out = torch.empty((splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
         part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
-    scale = scaling * LOG2_E
     if launch is None:
-        cuda_tree.attend_in_parts(q, keys, values, prefix, visible, scale, part_out, part_lse)
+        cuda_tree.attend_in_parts(inputs, part_out, part_lse)
     else:
-        _attend_in_parts(q, keys, values, prefix, visible, scale, part_out, part_lse, launch)
+        _attend_in_parts(inputs, part_out, part_lse, launch)
     if splits > 1:
         block_dim, block_splits = map(triton.next_power_of_2, (dim, splits))
         _merge[(heads * nodes,)](
@@ -178,28 +168,18 @@ def tree_attention(
 
 
 def _attend_in_parts(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    prefix: Tensor,
-    visible: Tensor,
-    scale: float,
-    part_out: Tensor,
-    part_lse: Tensor,
-    launch: Launch,
+    inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch
 ) -> None:
     """As ``cuda_tree.attend_in_parts``; of a single part, what it writes is the result."""
-    heads, nodes, dim = q.shape
-    kv_heads, capacity, _ = keys.shape
-    rows = heads // kv_heads * nodes
+    q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     # Programs that read the same keys come one after another: all but the first read them from L2.
-    grid = (triton.cdiv(rows, launch.block_rows), kv_heads, launch.splits)
+    grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
     _attend[grid](
-        q, keys, values, prefix, visible, part_out, part_lse, scale,
-        nodes, rows, heads, capacity, visible.shape[1],
+        q, keys, values, inputs.prefix, visible, part_out, part_lse, inputs.scale,
+        inputs.nodes, inputs.rows, inputs.heads, keys.shape[1], visible.shape[1],
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), visible.stride(0), visible.stride(1),
-        SPLIT=launch.splits > 1, DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
+        SPLIT=launch.splits > 1, DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
         num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),

@@ -17,6 +17,9 @@
 
 #include "hopper.cuh"
 
+#ifndef HEAD
+#define HEAD 2  // of no heads
+#endif
 #define PLAIN 0
 #define GATED 1
 #define ROTATED 2

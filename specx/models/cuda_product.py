@@ -11,15 +11,14 @@ import ctypes
 import math
 from ctypes import c_int, c_uint64
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from specx.cuda.compiler import compiled
-from specx.cuda.driver import CudaError, Kernel, TensorMap, is_hopper, load
+from specx.cuda.driver import CudaError, TensorMap, is_hopper
+from specx.cuda.kernels import kernel_of
 
 SOURCE = Path(__file__).with_suffix(".cu")
 MOST_ROWS = 64
@@ -115,10 +114,11 @@ class _Product:
         weight: Tensor,
         bias: Tensor | None = None,
         *,
-        head_dim: int = 128,
+        head_dim: int | None = None,
         launch: Launch | None = None,
     ) -> None:
-        """weight [R, K], bias [R]; see ``suits``. head_dim: where the weight is of heads.
+        """weight [R, K], bias [R]; see ``suits``. head_dim: where the weight is of heads, whose
+        halves are sides. CudaError where no kernel can be had.
 
         The weight is read before the kernel in front of a product is done: it must have been
         written before the last kernel that was not launched early (``attention.dependent``).
@@ -126,23 +126,27 @@ class _Product:
         assert bias is None or _alike(bias, weight)
         device = weight.device
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-        self.weight, self.bias, self.head_dim = weight, bias, head_dim
+        self.weight, self.bias = weight, bias
         self.columns = len(weight) // self.sides
         self.launch = launch or plan(self.columns, self.sides, multiprocessors)
+        constants = {name.upper(): value for name, value in asdict(self.launch).items()}
+        constants |= {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
         outputs = self.launch.columns // self.sides  # of a tile
-        tiles = -(-self.columns // outputs)
-        self._grid = tiles * self.launch.split
-        if self.launch.split == 1:
-            self._grid = min(tiles, multiprocessors)
-        self._kernel = _kernel(self.launch, self.kind, head_dim, weight.dtype, device)
-        groups, height, box = 1, self.columns, outputs
-        if self.kind == ROTATED:
+        height, box, slices = self.columns, outputs, self.launch.slices
+        if head_dim:
+            constants["HEAD"] = head_dim
             height = head_dim // 2
-            groups, box = self.columns // height, math.gcd(outputs, height)
+            box = math.gcd(outputs, height)
+            slices = slices if box == outputs else 1
+        kernel = kernel_of(SOURCE, "product", self.launch.shared, device, **constants)
+        if kernel is None:
+            raise CudaError(f"no kernel of {SOURCE.name} for {device}")
+        self._kernel = kernel
         # [slices, groups, sides, rows, inputs]: what belongs together is copied at once.
-        array = weight.view(groups, self.sides, height, -1, WIDTH).permute(3, 0, 1, 2, 4)
-        slices = self.launch.slices if box == outputs else 1
-        self._map = TensorMap(array, (slices, 1, self.sides, box, WIDTH))
+        array = weight.view(-1, self.sides, height, weight.shape[1] // WIDTH, WIDTH)
+        self._map = TensorMap(array.permute(3, 0, 1, 2, 4), (slices, 1, self.sides, box, WIDTH))
+        tiles, split = -(-self.columns // outputs), self.launch.split
+        self._grid = tiles * split if split > 1 else min(tiles, multiprocessors)
 
     def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: _Heads) -> None:
         rows, inputs = x.shape
@@ -196,6 +200,17 @@ class HeadsProduct(_Product):
 
     kind, sides = ROTATED, 2
 
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        head_dim: int,
+        launch: Launch | None = None,
+    ) -> None:
+        super().__init__(weight, bias, head_dim=head_dim, launch=launch)
+        self.head_dim = head_dim
+
     def __call__(
         self, x: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
@@ -237,36 +252,15 @@ def product_of(
 
 
 def suits(weight: Tensor) -> bool:
-    """Whether a weight can be multiplied here: on a Hopper GPU where the kernel compiles."""
+    """Whether a weight can be multiplied here: on a Hopper GPU."""
     return (
         weight.is_cuda
         and weight.dtype in (torch.float16, torch.bfloat16)
         and weight.is_contiguous()
         and weight.shape[0] % 16 == weight.shape[1] % WIDTH == weight.data_ptr() % 16 == 0
-        and _compiles(weight.device)
+        and is_hopper(weight.device)
     )
 
 
 def _alike(other: Tensor, one: Tensor) -> bool:
     return other.dtype == one.dtype and other.device == one.device and other.is_contiguous()
-
-
-@cache
-def _compiles(device: torch.device) -> bool:
-    if not is_hopper(device):
-        return False
-    try:
-        _kernel(plan(4096, 1, 132), PLAIN, 128, torch.bfloat16, device)  # of many models
-    except CudaError:
-        return False
-    return True
-
-
-@cache
-def _kernel(
-    launch: Launch, kind: int, head_dim: int, dtype: torch.dtype, device: torch.device
-) -> Kernel:
-    constants = {name.upper(): value for name, value in asdict(launch).items()}
-    constants |= {"KIND": kind, "HEAD": head_dim, "HALF": dtype == torch.float16}
-    with torch.cuda.device(device):
-        return load(compiled(SOURCE, constants), "product", launch.shared)

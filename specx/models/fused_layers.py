@@ -154,9 +154,10 @@ class Products:
     @classmethod
     def of(cls, attention: Any, mlp: Any, heads: Joined, gate_up: Joined) -> "Products | None":
         """Of a layer's linear maps, if the kernels for all of them can be had."""
-        kind = CudaProduct if _norms_of_heads(attention) else HeadsProduct
         found = [
-            product_of(kind, heads.weight, heads.bias, head_dim=attention.head_dim),
+            product_of(CudaProduct, heads.weight, heads.bias)
+            if _norms_of_heads(attention)
+            else product_of(HeadsProduct, heads.weight, heads.bias, head_dim=attention.head_dim),
             product_of(CudaProduct, attention.o_proj.weight, attention.o_proj.bias),
             product_of(GatedProduct, gate_up.weight, gate_up.bias),
             product_of(CudaProduct, mlp.down_proj.weight, mlp.down_proj.bias),

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from specx.attention import dependent
 from specx.attention.dependent import wait
+from specx.cuda.driver import is_hopper
 
 MOST_ROWS = 64
 MOST_COLUMNS = 1024
 DEPTH = 128  # inputs that a program multiplies at once
-GENERATION = 9  # Hopper, where it was measured: dependent launches, shared memory for six stages
 
 
 def suits(weight: Tensor) -> bool:
@@ -27,8 +27,7 @@ def suits(weight: Tensor) -> bool:
     splits, width = _spread(inputs)
     return (
         weight.is_cuda
-        and torch.version.hip is None  # AMD numbers its generations alike
-        and torch.cuda.get_device_capability(weight.device)[0] == GENERATION
+        and is_hopper(weight.device)  # where it was measured
         and columns <= MOST_COLUMNS
         and columns % width == inputs % (splits * DEPTH) == 0
     )

@@ -89,7 +89,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(cuda_product, "TensorMap", notes.map)
-    monkeypatch.setattr(cuda_product, "_kernel", lambda *_: notes)
+    monkeypatch.setattr(cuda_product, "kernel_of", lambda *_, **__: notes)
     return notes
 
 
@@ -141,3 +141,15 @@ def test_a_bias_of_another_kind_is_left_to_cublas(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cuda_product, "suits", lambda _: True)
     weight = torch.empty(64, 64).half()
     assert cuda_product.product_of(CudaProduct, weight, torch.empty(64)) is None
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_weight_whose_kernel_cannot_be_had_is_left_to_cublas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_product, "suits", lambda _: True)
+    weight = torch.empty(64, 64).half()
+    assert cuda_product.product_of(CudaProduct, weight, None) is not None
+    monkeypatch.setattr(cuda_product, "kernel_of", lambda *_, **__: None)
+    assert cuda_product.product_of(CudaProduct, weight, None) is None
+    assert cuda_product.product_of(HeadsProduct, weight, None, head_dim=16) is None
