@@ -40,7 +40,8 @@ class Drafter(Protocol):
         """Read the prompt int64 [L], which the target has read; progress after each chunk.
 
         The token behind it is committed next, and from then on nothing waits for the device:
-        ``grow``, ``commit`` and ``retrieve`` are the same work on the same tensors each time.
+        ``grow``, ``commit``, ``retrieve`` and ``catch_up`` are the same work on the same tensors
+        each time.
         """
 
     def grow(self, root: Tensor) -> TokenTree:
@@ -56,7 +57,10 @@ class Drafter(Protocol):
     # Host decisions: asked once before each tree, in this order, and told once after it.
 
     def mode(self) -> str:
-        """What the next ``grow`` does, if there is a choice. Each mode has its own graphs."""
+        """What the next ``grow`` does, if there is a choice.
+
+        Each mode has graphs of its own for drafting, verification and keep.
+        """
         return ""
 
     def retrieval_due(self, steps: int) -> bool:  # noqa: ARG002
@@ -66,6 +70,14 @@ class Drafter(Protocol):
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
         """Choose anew what to remember of the text."""
         return  # a drafter that remembers nothing
+
+    def is_behind(self) -> bool:
+        """Whether ``catch_up`` should run before the next tree."""
+        return False
+
+    def catch_up(self) -> None:
+        """Read what was emitted while others drafted; after ``retrieve``, before ``grow``."""
+        return  # a drafter that never falls behind
 
     def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
         """What a step came to, once it is known: on a GPU the next one is on its way by then."""

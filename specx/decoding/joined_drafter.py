@@ -23,20 +23,10 @@ GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
 
 
 class Mode(StrEnum):
-    """Who drafts, and whether the model first reads what it has let pass."""
+    """Who drafts: the model together with lookup, or lookup alone."""
 
     MODEL = "model"
-    READ_AND_MODEL = "read, model"
     LOOKUP = "lookup"
-    READ_AND_LOOKUP = "read, lookup"
-
-    @property
-    def drafts(self) -> bool:
-        return self in (Mode.MODEL, Mode.READ_AND_MODEL)
-
-    @property
-    def reads(self) -> bool:
-        return self in (Mode.READ_AND_MODEL, Mode.READ_AND_LOOKUP)
 
 
 class JoinedDrafter(Drafter):
@@ -53,6 +43,7 @@ class JoinedDrafter(Drafter):
         self._lookup = Lookup(model.levels, max_tokens, model.model.device)
         self._turns = Turns(model.levels)
         self._mode = Mode.MODEL
+        self._is_behind = False
         self._unread = 1  # tokens of the text that the model has not read, at most
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
@@ -62,21 +53,27 @@ class JoinedDrafter(Drafter):
     def mode(self) -> str:
         step = self.levels + 1  # tokens that the next step emits at most
         if self._turns.model_drafts():
-            self._mode = Mode.READ_AND_MODEL if self._unread > step else Mode.MODEL
+            self._mode, self._is_behind = Mode.MODEL, self._unread > step
+            self._unread = step
         else:
-            full = self._unread + step > BEHIND
-            self._mode = Mode.READ_AND_LOOKUP if full else Mode.LOOKUP
-        if self._mode.drafts:
-            self._unread = 0
-        elif self._mode.reads:
-            self._unread = 1
-        self._unread += step
+            self._mode, self._is_behind = Mode.LOOKUP, self._unread + step > BEHIND
+            self._unread = step + (1 if self._is_behind else self._unread)
         return self._mode
 
+    def is_behind(self) -> bool:
+        return self._is_behind
+
+    def catch_up(self) -> None:
+        """But for the last token: from it the next tree is drafted."""
+        read = self._model.cache.store.length
+        for _ in range(BEHIND // AT_ONCE):
+            unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
+            if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
+                return
+            self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)
+
     def grow(self, root: Tensor) -> TokenTree:
-        if self._mode.reads:
-            self._read_ahead()
-        if not self._mode.drafts:
+        if self._mode is Mode.LOOKUP:
             return lookup_tree(self._lookup, root, self._model.plan.tree.threshold)
         read = self._model.cache.store.length
         unread = self._lookup.read(read, self.levels + 1)
@@ -91,7 +88,7 @@ class JoinedDrafter(Drafter):
         return (GAIN_UNIT * self._lookup.gain).round().long()[None]
 
     def retrieval_due(self, steps: int) -> bool:
-        works = self._mode.drafts or self._mode.reads
+        works = self._mode is Mode.MODEL or self._is_behind
         return works and self._model.retrieval_due(steps)
 
     def retrieve(self, target: Target) -> None:
@@ -99,16 +96,7 @@ class JoinedDrafter(Drafter):
 
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
-        gain, drafted = outcome.note / GAIN_UNIT, Mode(outcome.mode).drafts
+        gain, drafted = outcome.note / GAIN_UNIT, outcome.mode == Mode.MODEL
         self._turns.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
         if drafted:
             self._model.learn(outcome)
-
-    def _read_ahead(self) -> None:
-        """Read what was emitted, but for the last token: from it the next tree is drafted."""
-        read = self._model.cache.store.length
-        for _ in range(BEHIND // AT_ONCE):
-            unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
-            if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
-                return
-            self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)

@@ -77,6 +77,8 @@ def decoding_step(state: DecodingState, row: Row) -> Emission:
         with part("retrieval"):
             run("retrieval", lambda: drafter.retrieve(state.target))
     with part("drafting"):
+        if drafter.is_behind():
+            run("catching up", drafter.catch_up)
         if drafter.levels:
             tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
         else:  # no work for the device, and an empty graph takes time as well

@@ -71,7 +71,7 @@ def test_lookup_writes_what_plain_decoding_writes(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("pattern", ["m", "l", "mmmlllll", "llllllllmmmm"])
+@pytest.mark.parametrize("pattern", ["m", "l", "ml", "mmmlllll", "llllllllmmmm"])
 def test_graphs_of_every_mode_do_what_eager_steps_do(
     pattern: str,
     temperature: float,

@@ -24,6 +24,7 @@ NAMES = [
     *VARIANTS,
     *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
     *("tree-hta-flash", "specextend-hta", "specextend:at-prefill=off", "chain+cmr"),
+    "own-attention:at-prefill=off",  # whose first choice is of another kind than the later ones
 ]
 
 
@@ -46,7 +47,10 @@ def test_the_output_is_that_of_plain_decoding(name: str, setting: Setting, case:
     same_or_tied(setting.pair, case.ids, list(expected.output), list(run.output))
 
 
-@pytest.mark.parametrize("name", ["chain", "random", "lexical", "tree-hta", "specextend-hta"])
+@pytest.mark.parametrize(
+    "name",
+    ["chain", "random", "lexical", "own-attention:at-prefill=off", "tree-hta", "specextend-hta"],
+)
 def test_graphs_do_what_eager_steps_do(
     name: str, setting: Setting, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
