@@ -12,12 +12,14 @@ def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
     −inf for padding, which is all of it or an end."""
     valid = weights > -torch.inf
     depths = torch.arange(1, len(tokens) + 1, device=root.device)
+    own = torch.ones_like(depths) << depths  # bits of the rows behind the root
     return TokenTree(
         tokens=torch.cat([root, tokens * valid]),
         parents=pad((depths - 1) * valid, (1, 0)),
         depths=pad(torch.where(valid, depths, 1), (1, 0)),
         valid=pad(valid, (1, 0), value=True),
         levels=len(tokens),
+        sets=pad(torch.where(valid, 2 * own - 1, own + 1), (1, 0), value=1),
     )
 
 

@@ -37,12 +37,11 @@ def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
     """
     capacity = len(text) - LONGEST
     places = torch.arange(capacity, device=text.device)
-    going_on = (places > 0) & (places < length)
-    agreed = torch.zeros_like(places)
-    for before in range(1, LONGEST + 1):
-        last = text.index_select(0, LONGEST + length - before)
-        going_on = going_on & (text[LONGEST - before : LONGEST - before + capacity] == last)
-        agreed = agreed + going_on
+    window = torch.arange(LONGEST, device=text.device)
+    differs = text.unfold(0, LONGEST, 1)[:capacity] != text.index_select(0, length + window)
+    # The nearest token that differs ends the agreement; the farthest is number 1.
+    agreed = LONGEST - (differs * (window + 1).to(torch.int8)).amax(1).long()
+    agreed = agreed.where((places > 0) & (places < length), 0)
     preference = (2 * agreed + (places == expected)) * capacity + places
     place = preference.argmax()[None]
     return Match(place, agreed[place])

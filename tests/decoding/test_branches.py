@@ -1,6 +1,7 @@
 """A chain that joins a tree: against a merge written out in Python, on plain torch and Triton."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -129,3 +130,11 @@ def test_a_chain_alone(length):
     assert_is_tree(chain, 4, 4)
     assert set(paths_of(chain)) == {(3, 1, 3, 1)[:end] for end in range(1, length + 1)}
     assert chain.nodes == 4
+
+
+@pytest.mark.parametrize("known", [0, 1, 40, 63])
+def test_a_chain_of_any_length_knows_its_ancestors(known):
+    weights = torch.zeros(63)
+    weights[known:] = -torch.inf
+    chain = chain_tree(ROOT, torch.arange(63), weights)
+    assert torch.equal(chain.ancestors(), replace(chain, sets=None).ancestors())
