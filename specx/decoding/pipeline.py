@@ -59,7 +59,7 @@ class Pipeline:
         flight = self._flying.popleft()
         packed, seconds = flight.landing.read()
         emission = flight.emission
-        tokens, places = _unpack(packed, emission)
+        tokens, places, note = _unpack(packed, emission)
         self.landed += 1
         step = Step(
             tokens,
@@ -69,7 +69,6 @@ class Pipeline:
             levels=emission.levels,
             places=places,
         )
-        note = packed[-1] if emission.has_note else None
         self.state.drafter.learn(Outcome(emission.mode, step, note, flight.settled))
         return step, flight.settled
 
@@ -111,10 +110,10 @@ class _DeviceLanding:
 
 def _unpack(
     packed: list[int], emission: Emission
-) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Tokens, and places of the accepted drafts: of ``Emission.packed``."""
+) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], int | None]:
+    """Tokens, places of the accepted drafts, and the drafter's note: of ``Emission.packed``."""
     count, values, most = packed[0], packed[1:], emission.levels + 1
-    tokens, rows = values[:count], values[most : most + count]
-    depths = values[2 * most : 2 * most + emission.drafted + 1]
+    end = 2 * most + emission.drafted + 1
+    tokens, rows, depths = values[:count], values[most : most + count], values[2 * most : end]
     places = ((row, depths[1 : row + 1].count(depths[row])) for row in rows[1:])
-    return tuple(tokens), tuple(places)
+    return tuple(tokens), tuple(places), values[end] if len(values) > end else None

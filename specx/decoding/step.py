@@ -55,7 +55,7 @@ class Emission:
     """What a launched step will have emitted once the device is done.
 
     ``packed`` int64 [1 + 2 (levels + 1) + T]: how many tokens, the tokens, the rows that chose
-    them, and the depths of all rows; behind them the drafter's note, if it ``has_note``.
+    them, and the depths of all rows; behind them the drafter's note, if it has one.
     ``drafted``: nodes of the tree; ``levels``: how many it has. ``mode``: the drafter's.
     """
 
@@ -63,7 +63,6 @@ class Emission:
     drafted: int
     levels: int
     mode: str
-    has_note: bool
 
 
 def decoding_step(state: DecodingState, row: Row) -> Emission:
@@ -88,7 +87,7 @@ def decoding_step(state: DecodingState, row: Row) -> Emission:
     with part("keep"):
         packed = run(f"keep {mode}", lambda: keep(state, tree, path))
     state.steps += 1
-    return Emission(packed, tree.nodes, tree.levels, mode, drafter.note() is not None)
+    return Emission(packed, tree.nodes, tree.levels, mode)
 
 
 def verify(state: DecodingState, tree: TokenTree) -> Path:

@@ -227,8 +227,10 @@ def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
     padded = [*truth, *[-1] * grown.levels]
     path = accept(grown, torch.tensor(padded)[grown.depths])
     packed = torch.cat([path.count[None], path.tokens, path.rows, grown.depths]).tolist()
-    emission = Emission(torch.tensor(packed), grown.nodes, grown.levels, "", has_note=False)
-    tokens, places = _unpack(packed, emission)
+    emission = Emission(torch.tensor(packed), grown.nodes, grown.levels, "")
+    tokens, places, note = _unpack(packed, emission)
+    assert note is None
+    assert _unpack([*packed, 9], emission) == (tokens, places, 9)
     return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, places=places)
 
 
