@@ -1,5 +1,6 @@
 """Set up before any test module is imported."""
 
+import importlib.util
 import os
 
 # Workers of pytest-xdist share the cores; torch reads this when it is imported.
@@ -12,3 +13,7 @@ import torch
 # kernels run in the interpreter, whichever tests are run and in whatever order.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    if importlib.util.find_spec("triton") is not None:
+        from tests.interpreter import replace_names_once
+
+        replace_names_once()
