@@ -16,7 +16,7 @@ pytestmark = [
 @pytest.mark.parametrize("method", ["plain", "specextend"])
 def test_the_kernels_serve_every_method(method, monkeypatch):
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
-    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 2}, max_new_tokens=5)
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 2}, max_new_tokens=7)
     pair = pair_of(loaded(), loaded(seed=5))
     expected = run(pair, profile, method, make_prompt(40))
     monkeypatch.setattr(fused, "serves", lambda _: True)
@@ -27,7 +27,7 @@ def test_the_kernels_serve_every_method(method, monkeypatch):
 
 def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
-    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 2}, max_new_tokens=5)
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=7)
     # Models that no other test shares: fusing changes them.
     models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
     pair = pair_of(*models)
@@ -45,6 +45,6 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted
     assert {40, 5, 6} <= set(passes)  # a prefill, a level of the draft, a tree of the target
-    short = make_profile(cache=cache, max_new_tokens=2)
-    assert run(pair, short, "plain", make_prompt(40)).tokens == expected.tokens[:2]
+    short = make_profile(cache=cache, max_new_tokens=3)
+    assert run(pair, short, "plain", make_prompt(40)).tokens == expected.tokens[:3]
     assert 1 in passes
