@@ -24,7 +24,7 @@
 #define GATED 1
 #define ROTATED 2
 
-constexpr int NODES = 64;  // rows of x; missing ones read as 0
+constexpr int NODES = 64;  // rows of x that are multiplied; of missing ones nothing is kept
 constexpr int MULTIPLIERS = 128, THREADS = MULTIPLIERS + 64;
 constexpr int HALF_HEAD = HEAD / 2;
 // Two rows of the weight to a column of the result: gate and up, or what rotates.
@@ -37,7 +37,7 @@ __device__ constexpr int common_divisor(int a, int b) { return b ? common_diviso
 constexpr int BOX = KIND == ROTATED ? common_divisor(OUTPUTS, HALF_HEAD) : OUTPUTS;
 constexpr int BOXES = OUTPUTS / BOX, SLICES_AT_ONCE = BOXES == 1 ? SLICES : 1;
 constexpr u32 WEIGHT_SLICE = COLUMNS * LINE, WEIGHT_PIECE = SLICES * WEIGHT_SLICE;
-constexpr u32 X_SLICE = NODES * LINE, X_PIECE = SLICES * X_SLICE;
+constexpr u32 X_PIECE = SLICES * NODES * LINE;  // at most
 constexpr int OWN = OUTPUTS / 8 / SPLIT;  // columns of the result that a block finishes, in eights
 constexpr int SUMS = 4 * SIDES * OWN;     // that a thread has of them
 static_assert(OUTPUTS % (8 * SPLIT) == 0 && BOX % 8 == 0);
@@ -164,8 +164,9 @@ __device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* fi
     if (KIND == ROTATED) high = pack(other[0], other[1]);
 }
 
-// Maps: the weight in boxes of BOX rows, x of NODES. out [nodes, columns], or queries. bias: of the
-// rows of the weight; residual [nodes, columns]; null, or added. pieces: of a row of the weight.
+// Maps: the weight in boxes of BOX rows, x of its nodes, in eights. out [nodes, columns], or queries.
+// bias: of the rows of the weight; residual [nodes, columns]; null, or added. pieces: of a row of the
+// weight.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap x_map,
         u16* out, const u16* bias, const u16* residual, const __grid_constant__ Heads kept, int nodes,
@@ -175,6 +176,7 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
     __shared__ alignas(8) u64 x_there[INPUTS], x_done[INPUTS];
     __shared__ float4 exchanged[SPLIT > 1 ? (SPLIT - 1) * SIDES * OWN * MULTIPLIERS : 1];
     const u32 weights = aligned(memory), inputs = weights + WEIGHTS * WEIGHT_PIECE;
+    const u32 x_slice = (nodes + 7) / 8 * 8 * LINE;  // the swizzle repeats after eight rows
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = blockIdx.x % SPLIT;
     const int first = pieces * part / SPLIT, count = pieces * (part + 1) / SPLIT - first;
     const int tiles = (columns + OUTPUTS - 1) / OUTPUTS, blocks = gridDim.x / SPLIT;
@@ -213,7 +215,7 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
             });
         } else if (lane == 0) {
             wait_for_kernel_in_front();
-            fill<INPUTS>(x_there, x_done, all, X_PIECE, [&](int place, u32 barrier) {
+            fill<INPUTS>(x_there, x_done, all, SLICES * x_slice, [&](int place, u32 barrier) {
                 load(inputs + place * X_PIECE, x_map, 0, 0, slice, barrier);
                 advance();
             });
@@ -260,7 +262,7 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
             for (int slice = 0; slice < SLICES; slice++)
 #pragma unroll
                 for (int at = 0; at < static_cast<int>(LINE); at += 32)
-                    multiply(sums, operand(x + slice * X_SLICE + at),
+                    multiply(sums, operand(x + slice * x_slice + at),
                              operand(weight + slice * WEIGHT_SLICE + at));
             commit();
             finish();

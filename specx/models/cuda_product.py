@@ -157,7 +157,8 @@ class _Product:
         slices = self.launch.slices
         arguments: list[Any] = [
             self._map,
-            TensorMap(x.view(rows, -1, WIDTH).transpose(0, 1), (slices, MOST_ROWS, WIDTH)),
+            # Rows that are not there take the copy engine time: no more of them than there must be.
+            TensorMap(x.view(rows, -1, WIDTH).transpose(0, 1), (slices, -(-rows // 8) * 8, WIDTH)),
             c_uint64(out.data_ptr()),
             c_uint64(0 if self.bias is None else self.bias.data_ptr()),
             c_uint64(0 if residual is None else residual.data_ptr()),

@@ -98,12 +98,18 @@ def test_what_the_kernel_is_told_of_a_product(notes: Notes) -> None:
     x, residual = torch.empty(7, 320).half(), torch.empty(7, 4096).half()
     out = CudaProduct(weight, bias)(x, residual)
     assert out.shape == (7, 4096)
-    assert notes.maps == [((5, 1, 1, 4096, 64), (2, 1, 1, 64, 64)), ((5, 7, 64), (2, 64, 64))]
+    assert notes.maps == [((5, 1, 1, 4096, 64), (2, 1, 1, 64, 64)), ((5, 7, 64), (2, 8, 64))]
     ((grid, arguments, cluster),) = notes.launches
     assert (grid, cluster) == ((128, 1, 1), 2)
     pointers = [each.data_ptr() for each in (out, bias, residual)]
     assert [each.value for each in arguments[2:5]] == pointers
     assert [each.value for each in arguments[6:]] == [7, 4096, 3]
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(1, 8), (8, 8), (11, 16), (63, 64), (64, 64)])
+def test_few_rows_that_are_not_there_are_copied(rows: int, copied: int, notes: Notes) -> None:
+    CudaProduct(torch.empty(64, 64).half())(torch.empty(rows, 64).half())
+    assert notes.maps[1] == ((1, rows, 64), (2, copied, 64))
 
 
 def test_gate_and_up_are_copied_together(notes: Notes) -> None:
