@@ -29,6 +29,9 @@ class Runner(Protocol):
     def forget(self) -> None:
         """What the names stand for changes."""
 
+    def another(self) -> "Runner":
+        """One of the same kind that has run nothing yet."""
+
 
 class Eagerly:
     """Just does it."""
@@ -42,8 +45,8 @@ class Eagerly:
     def forget(self) -> None:
         pass
 
-
-WARM_UP = 1  # eager call first: kernels are compiled, libraries choose theirs
+    def another(self) -> "Eagerly":
+        return Eagerly()
 
 
 @dataclass
@@ -55,29 +58,35 @@ class _Part:
 
 @dataclass
 class Graphs:
-    """Records each part on its second call and replays it from then on.
+    """Records each part and replays it from then on.
 
     Recording takes the host as long as running eagerly, several times what a replay takes.
+    ``eager_calls``: of a part before it is recorded; 0 suits parts that need nothing at first use
+    but their kernels, which can be loaded while a graph is recorded. What torch compiles is tried
+    out when it first runs, and that cannot be recorded.
 
     The results of a part are overwritten by its next replay.
     """
 
+    eager_calls: int
     _parts: dict[str, _Part] = field(default_factory=dict)
-    _eager: bool = False
+    _slow: bool = False
 
     def settled(self) -> bool:
-        settled, self._eager = not self._eager, False
+        settled, self._slow = not self._slow, False
         return settled
 
     def __call__(self, name: str, work: Callable[[], T]) -> T:
         part = self._parts.setdefault(name, _Part())
         part.calls += 1
-        self._eager |= part.calls <= WARM_UP + 1
-        if part.calls <= WARM_UP:
+        if part.calls <= self.eager_calls:
+            self._slow = True
             return work()
         if part.graph is None:
+            self._slow = True
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):  # records, does not run
+            # Records, does not run. Modes other than the relaxed one forbid loading kernels.
+            with torch.cuda.graph(graph, capture_error_mode="relaxed"):
                 part.result = work()
             part.graph = graph
         part.graph.replay()
@@ -87,9 +96,16 @@ class Graphs:
     def forget(self) -> None:
         self._parts = {}
 
+    def another(self) -> "Graphs":
+        return Graphs(self.eager_calls)
 
-def runner(device: torch.device, *, graphs: bool = True) -> Runner:
+
+def runner(device: torch.device, *, graphs: bool = True, fused_layers: bool = True) -> Runner:
     """The faster one for the device, unless ``graphs`` are not wanted. Without Triton a step on a
-    GPU asks the host for lengths, and what waits cannot be recorded."""
-    recorded = graphs and device.type == "cuda" and fused.IS_AVAILABLE
-    return Graphs() if recorded else Eagerly()
+    GPU asks the host for lengths, and what waits cannot be recorded.
+
+    ``fused_layers``: those of all models at work are (``models.fused_layers``).
+    """
+    if graphs and device.type == "cuda" and fused.IS_AVAILABLE:
+        return Graphs(eager_calls=0 if fused_layers else 1)
+    return Eagerly()

@@ -82,7 +82,7 @@ def decode_with(
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
         sampler=Sampler(profile.generation, pair.target_allowed, limit + AHEAD),
         watch=watch or Stopwatch(device),
-        run=runner(device, graphs=profile.graphs),
+        run=runner(device, graphs=profile.graphs, fused_layers=pair.fused_layers),
         root=torch.zeros(1, dtype=torch.int64, device=device),
         emitted=torch.ones(1, dtype=torch.int64, device=device),
     )

@@ -7,7 +7,6 @@ import torch
 
 from specx.decoding.cost import Costs, Curve
 from specx.decoding.drafter import Reshapable
-from specx.decoding.graphs import WARM_UP, Graphs, runner
 from specx.decoding.step import DecodingState, verify
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.tree import TokenTree
@@ -50,11 +49,11 @@ def known_costs(
 
 def _seconds(state: DecodingState, work: Callable[[], object]) -> float:
     """How long ``work`` takes as part of a step."""
-    watch, run = Stopwatch(state.root.device), runner(state.root.device)
-    before = WARM_UP + 1 if isinstance(run, Graphs) else 0  # eagerly, and while it is recorded
-    for _ in range(before + MEASURED):
+    watch, run, settled = Stopwatch(state.root.device), state.run.another(), 0
+    while settled < MEASURED:  # not while it is recorded
         with watch.part("host"):
             run("host", work)
+        settled += run.settled()
     watch.finish()
     return min(watch.samples["host"][-MEASURED:])
 

@@ -13,6 +13,7 @@ from specx.decoding.lookup_drafter import LookupDrafter
 from specx.decoding.memory import CrossModel, Streaming
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
+from specx.models.fused_layers import is_fused
 from specx.models.load import LoadedModel
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.records import WITHOUT_DRAFT, Method
@@ -31,6 +32,12 @@ class Pair:
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
     costs: dict[str, dict[int, Costs]] = field(default_factory=dict, compare=False)
+
+    @property
+    def fused_layers(self) -> bool:
+        """Whether the layers of all its models are (``models.fused_layers``)."""
+        models = [self.target, self.draft] if self.draft else [self.target]
+        return all(is_fused(each.model) for each in models)
 
 
 def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:

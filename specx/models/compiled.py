@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from specx.models.fused_layers import Fused
+from specx.models.fused_layers import is_fused
 from specx.models.load import LoadedModel
 from specx.models.projections import merge_products, share_projections
 
@@ -28,9 +28,9 @@ VARIANTS = 16  # target and draft share code, each with a few numbers of new tok
 def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedModel:
     """The model with decoder layers that are compiled, from their next forward pass on; as it is,
     if they are fused."""
-    decoder = loaded.model.get_decoder()
-    if any(isinstance(layer.forward, Fused) for layer in decoder.layers):
+    if is_fused(loaded.model):
         return loaded
+    decoder = loaded.model.get_decoder()
     # Both models and all their layers are one piece of code to torch, which gives up after 8.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     share_projections(decoder)

@@ -43,7 +43,7 @@ def fuse_layers(model: Any) -> None:
         and model.dtype in HALF
         and layers
         and all(is_known(layer) for layer in layers)
-        and not any(isinstance(layer.forward, Fused) for layer in layers)
+        and not is_fused(model)
     ):
         return
     for layer in layers:
@@ -57,6 +57,12 @@ def fuse_layers(model: Any) -> None:
         head.forward = FusedHead.before(head)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
+
+
+def is_fused(model: Any) -> bool:
+    """Whether the layers of a model are computed by the kernels."""
+    layers = model.get_decoder().layers
+    return all(isinstance(layer.forward, Fused) for layer in layers)
 
 
 @contextmanager

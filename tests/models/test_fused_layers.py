@@ -9,7 +9,7 @@ from torch import nn
 from specx.attention import dispatch, fused
 from specx.attention.call import AttentionCall, Rows, Watched, single_sets
 from specx.models import fused_layers
-from specx.models.fused_layers import Fused, FusedLayer, fuse_layers, unfused
+from specx.models.fused_layers import Fused, FusedLayer, fuse_layers, is_fused, unfused
 from specx.models.load import in_memory
 from specx.models.stock import stock
 from tests.tiny import LLAMA3, YARN, make_model, make_tokenizer
@@ -107,6 +107,16 @@ def test_weights_are_there_once_and_stay_where_they_were():
     assert layer.forward is forward
 
 
+def test_what_is_fused_says_so():
+    model = a_model()
+    assert not is_fused(model)
+    fuse_layers(model)
+    assert is_fused(model)
+    with unfused(model):
+        assert not is_fused(model)
+    assert is_fused(model)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -121,6 +131,7 @@ def test_what_is_not_known_is_left_alone(change):
     if change(model) == "activation":
         model.config.hidden_act = "gelu"
     fuse_layers(model)
+    assert not is_fused(model)
     assert not any("forward" in vars(module) for module in model.modules())
 
 

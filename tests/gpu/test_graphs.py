@@ -1,0 +1,116 @@
+"""Parts of a step as CUDA graphs: when they are recorded, and that they do what eager steps do."""
+
+import pytest
+import torch
+
+from specx.batch.pair import load_pair
+from specx.decoding import loop
+from specx.decoding.graphs import Eagerly, Graphs, runner
+from specx.documents.digest import Digest
+from specx.documents.generated import generate_report
+from specx.profile import Profile, load_profile
+from specx.records import METHODS, Method
+from tests.decoding.pairs import Run, run
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CUDA = torch.device("cuda")
+
+
+class Counter:
+    """Work that adds 1 to a number on the device; ``calls``: how often the host did it."""
+
+    def __init__(self) -> None:
+        self.number = torch.zeros(1, dtype=torch.int64, device=CUDA)
+        self.calls = 0
+
+    def __call__(self) -> torch.Tensor:
+        self.calls += 1
+        self.number += 1
+        return 10 * self.number
+
+
+@pytest.mark.parametrize("eager_calls", [0, 1])
+def test_a_part_is_recorded_once_and_replayed(eager_calls: int) -> None:
+    graphs, work = Graphs(eager_calls), Counter()
+    settled = []
+    for turn in range(4):
+        assert int(graphs("part", work)) == 10 * (turn + 1)
+        settled.append(graphs.settled())
+    assert work.calls == eager_calls + 1
+    assert settled == [turn > eager_calls for turn in range(4)]
+
+
+def test_a_step_is_settled_when_all_its_parts_are() -> None:
+    graphs, first, second = Graphs(0), Counter(), Counter()
+    graphs("first", first)
+    assert not graphs.settled()
+    graphs("first", first)
+    graphs("second", second)
+    assert not graphs.settled()
+    graphs("first", first)
+    graphs("second", second)
+    assert graphs.settled()
+
+
+def test_what_was_forgotten_is_recorded_anew() -> None:
+    graphs, before, after = Graphs(0), Counter(), Counter()
+    graphs("part", before)
+    another = graphs.another()
+    graphs.forget()
+    for part in (graphs, another):
+        part("part", after)
+    assert (before.calls, after.calls) == (1, 2)
+
+
+def test_layers_that_are_not_fused_run_once_before_they_are_recorded() -> None:
+    assert runner(CUDA, fused_layers=True) == Graphs(0)
+    assert runner(CUDA, fused_layers=False) == Graphs(1)
+    assert runner(CUDA, graphs=False) == runner(torch.device("cpu"))
+
+
+@triton.jit
+def _add(x, out, ADDED: tl.constexpr):
+    tl.store(out, tl.load(x) + ADDED)
+
+
+@pytest.mark.parametrize("added", [3, 5])
+def test_kernels_may_be_compiled_and_loaded_while_a_graph_is_recorded(added: int) -> None:
+    number, out = torch.zeros(2, dtype=torch.int64, device=CUDA)
+    graphs = Graphs(0)
+    for turn in range(3):
+        number.fill_(turn)
+        graphs("part", lambda: _add[(1,)](number, out, ADDED=added))
+        assert int(out) == turn + added
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fused_layers_do_in_graphs_what_they_do_eagerly(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an eager call: in the first document of a process, and in the second."""
+    profile = half()
+    pair = load_pair(profile, "specextend", CUDA)
+    assert pair.fused_layers
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    prompts = [
+        digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
+        for size in (9_000, 40_000)
+    ]
+    recorded: list[Run] = [run(pair, profile, method, prompt) for prompt in prompts]
+    monkeypatch.setattr(loop, "runner", lambda *_, **__: Eagerly())
+    eager = [run(pair, profile, method, prompt) for prompt in prompts]
+    assert [each.tokens for each in recorded] == [each.tokens for each in eager]
+
+
+def half() -> Profile:
+    profile = load_profile("mini").on("cuda")
+    target = profile.target.model_copy(update={"dtype": "float16"})
+    draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
+    return profile.model_copy(update={"target": target, "draft": draft})
