@@ -81,7 +81,7 @@ def retrieval_cost(
 
 def median_ms(work: Callable[[], object], device: torch.device) -> float:
     """Median milliseconds of work that is run as the parts of a step are."""
-    watch, run = Stopwatch(device), runner(device)
+    watch, run = Stopwatch(device), runner(device, fused_layers=False)
     for _ in range(WARM_UP + REPEATS):
         with watch.part("retrieval"):
             run("retrieval", work)

@@ -13,6 +13,7 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.loop import decode_with
 from specx.decoding.methods import Pair
 from specx.decoding.stopwatch import Stopwatch
+from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Finished, Step, Tally
 
@@ -55,7 +56,9 @@ class Run:
 
 
 def run_from_raw(raw: Mapping[str, Any]) -> Run:
-    """A run as it is in JSON."""
+    """A run as it is in JSON. Raises UsageError for one whose output was left out."""
+    if "output" not in raw:
+        raise UsageError("a run is without its output, so nothing can be concluded from it again")
     names = [field.name for field in fields(Run)]
     return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 

@@ -170,7 +170,7 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
 def concluded_again(report: BenchReport) -> BenchReport:
     """The same report, everything in it concluded from its raw runs once more.
 
-    Raises UsageError for an experiment that there is not.
+    Raises UsageError for an experiment that there is not, and for runs whose output was left out.
     """
     sections = []
     for section in report.sections:

@@ -62,8 +62,8 @@ class Graphs:
 
     Recording takes the host as long as running eagerly, several times what a replay takes.
     ``eager_calls``: of a part before it is recorded; 0 suits parts that need nothing at first use
-    but their kernels, which can be loaded while a graph is recorded. What torch compiles is tried
-    out when it first runs, and that cannot be recorded.
+    but their kernels, which can be loaded while a graph is recorded. Other layers may do more when
+    they first run: what torch compiles tries kernels out, which cannot be recorded.
 
     The results of a part are overwritten by its next replay.
     """
@@ -100,11 +100,12 @@ class Graphs:
         return Graphs(self.eager_calls)
 
 
-def runner(device: torch.device, *, graphs: bool = True, fused_layers: bool = True) -> Runner:
+def runner(device: torch.device, *, fused_layers: bool, graphs: bool = True) -> Runner:
     """The faster one for the device, unless ``graphs`` are not wanted. Without Triton a step on a
     GPU asks the host for lengths, and what waits cannot be recorded.
 
-    ``fused_layers``: those of all models at work are (``models.fused_layers``).
+    ``fused_layers``: those of all models at work are (``models.fused_layers``), and the device has
+    done something else before.
     """
     if graphs and device.type == "cuda" and fused.IS_AVAILABLE:
         return Graphs(eager_calls=0 if fused_layers else 1)

@@ -164,9 +164,9 @@ __device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* fi
     if (KIND == ROTATED) high = pack(other[0], other[1]);
 }
 
-// Maps: the weight in boxes of BOX rows, x of its nodes, in eights. out [nodes, columns], or queries.
-// bias: of the rows of the weight; residual [nodes, columns]; null, or added. pieces: of a row of the
-// weight.
+// Maps: the weight in boxes of BOX rows, x in boxes of its rows, rounded up to eights.
+// out [nodes, columns], or queries. bias: of the rows of the weight; residual [nodes, columns]; null,
+// or added. pieces: of a row of the weight.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap x_map,
         u16* out, const u16* bias, const u16* residual, const __grid_constant__ Heads kept, int nodes,

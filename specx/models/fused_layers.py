@@ -61,8 +61,8 @@ def fuse_layers(model: Any) -> None:
 
 def is_fused(model: Any) -> bool:
     """Whether the layers of a model are computed by the kernels."""
-    layers = model.get_decoder().layers
-    return all(isinstance(layer.forward, Fused) for layer in layers)
+    layers = getattr(model.get_decoder(), "layers", ())
+    return bool(layers) and all(isinstance(layer.forward, Fused) for layer in layers)
 
 
 @contextmanager

@@ -86,6 +86,19 @@ def test_the_page_can_be_made_again(bench: Bench) -> None:
         assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
 
 
+def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
+    bench(*QUICK, "--methods", "plain", "--out", "first")
+    path = Path("first/bench.json")
+    report = json.loads(path.read_text())
+    for raw in report["sections"][0]["runs"]:
+        del raw["output"]
+    path.write_text(json.dumps(report))
+    ended = bench("--from", str(path), "--out", "second")
+    assert ended.code == 2
+    assert "without its output" in ended.err
+    assert not Path("second").exists()
+
+
 def test_another_profile(bench: Bench, tmp_path: Path) -> None:
     profile = write_profile(tmp_path, target={"window": 1600})
     ended = bench("-p", profile, "--length", "1200", "--repeat", "1", "--methods", "plain,tree")

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from specx.decoding.methods import Pair
 from specx.models.compat import check_pair
 from specx.models.load import ModelSpec, load_model
 from tests.decoding.pairs import make_profile, make_prompt, run
-from tests.tiny import make_checkpoint, make_model
+from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
 
 FAMILIES = ["llama", "qwen3", "mistral"]
 CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
@@ -43,3 +44,22 @@ def test_every_pair_of_families_writes_what_the_target_writes(target, draft, fol
         result = run(pair, profile, method, prompt)
         assert result.tokens == expected
         assert all(step.drafted == (8 if method != "plain" else 0) for step in result.steps)
+
+
+def test_a_target_whose_layers_have_another_name(tmp_path):
+    """GPT-2 decodes plainly, though what is known of layers elsewhere cannot be asked of it."""
+    shape = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=0, eos_token_id=1)).eval()
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    loaded = load(tmp_path, "target")
+    pair = Pair(loaded, torch.ones(VOCAB, dtype=torch.bool))
+    assert not pair.fused_layers
+    prompt = make_prompt(40)
+    result = run(pair, make_profile(max_new_tokens=16), "plain", prompt)
+    ids = torch.tensor([prompt])
+    theirs = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16
+    )
+    assert result.tokens == theirs[0, 40:].tolist()

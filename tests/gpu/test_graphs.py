@@ -1,11 +1,14 @@
 """Parts of a step as CUDA graphs: when they are recorded, and that they do what eager steps do."""
 
+from itertools import cycle
+
 import pytest
 import torch
 
 from specx.batch.pair import load_pair
 from specx.decoding import loop
 from specx.decoding.graphs import Eagerly, Graphs, runner
+from specx.decoding.turns import Turns
 from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
 from specx.profile import Profile, load_profile
@@ -72,8 +75,8 @@ def test_what_was_forgotten_is_recorded_anew() -> None:
 def test_layers_that_are_not_fused_run_once_before_they_are_recorded() -> None:
     assert runner(CUDA, fused_layers=True) == Graphs(0)
     assert runner(CUDA, fused_layers=False) == Graphs(1)
-    for eager in (runner(CUDA, graphs=False), runner(torch.device("cpu"))):
-        assert isinstance(eager, Eagerly)
+    for device, graphs in ((CUDA, False), (torch.device("cpu"), True)):
+        assert isinstance(runner(device, graphs=graphs, fused_layers=True), Eagerly)
 
 
 @triton.jit
@@ -95,7 +98,8 @@ def test_kernels_may_be_compiled_and_loaded_while_a_graph_is_recorded(added: int
 def test_fused_layers_do_in_graphs_what_they_do_eagerly(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an eager call: in the first document of a process, and in the second."""
+    """Without an eager call, in two documents. Who drafts goes by a pattern, as times would
+    differ."""
     profile = half()
     pair = load_pair(profile, "specextend", CUDA)
     assert pair.fused_layers
@@ -104,14 +108,20 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
         for size in (9_000, 40_000)
     ]
-    recorded: list[Run] = [run(pair, profile, method, prompt) for prompt in prompts]
-    monkeypatch.setattr(loop, "runner", lambda *_, **__: Eagerly())
-    eager = [run(pair, profile, method, prompt) for prompt in prompts]
-    assert [each.tokens for each in recorded] == [each.tokens for each in eager]
+    written: list[list[Run]] = []
+    for make in (loop.runner, lambda *_, **__: Eagerly()):
+        turns = cycle("mmmlllll")
+        monkeypatch.setattr(Turns, "model_drafts", lambda _, turns=turns: next(turns) == "m")
+        monkeypatch.setattr(loop, "runner", make)
+        written.append([run(pair, profile, method, prompt) for prompt in prompts])
+    for recorded, eager in zip(*written, strict=True):
+        assert recorded.tokens == eager.tokens
+        assert recorded.accepted == eager.accepted
 
 
 def half() -> Profile:
     profile = load_profile("mini").on("cuda")
     target = profile.target.model_copy(update={"dtype": "float16"})
     draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
-    return profile.model_copy(update={"target": target, "draft": draft})
+    fallback = profile.fallback.model_copy(update={"below": None})
+    return profile.model_copy(update={"target": target, "draft": draft, "fallback": fallback})

@@ -34,6 +34,16 @@ def setting() -> Setting:
 
 
 @pytest.fixture(scope="module")
+def half() -> Setting:
+    """In half precision, where layers are fused and graphs are recorded at once."""
+    profile = mini()
+    target = profile.target.model_copy(update={"dtype": "float16"})
+    draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
+    profile = profile.model_copy(update={"target": target, "draft": draft})
+    return Setting(load_pair(profile, "specextend", CUDA), profile)
+
+
+@pytest.fixture(scope="module")
 def case(setting: Setting) -> Case:
     kind = Digest(setting.pair.target.tokenizer, sentences=8)
     prompt = kind.prompts(generate_report(12_000, seed=7), 24_000)[0]
@@ -47,13 +57,19 @@ def test_the_output_is_that_of_plain_decoding(name: str, setting: Setting, case:
     same_or_tied(setting.pair, case.ids, list(expected.output), list(run.output))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["chain", "random", "lexical", "own-attention:at-prefill=off", "tree-hta", "specextend-hta"],
-)
+OF_OUR_ENGINE = [name for name in NAMES if not name.startswith(("hf-", "prompt-lookup"))]
+
+
+@pytest.mark.parametrize("precision", ["setting", "half"])
+@pytest.mark.parametrize("name", OF_OUR_ENGINE)
 def test_graphs_do_what_eager_steps_do(
-    name: str, setting: Setting, case: Case, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    precision: str,
+    case: Case,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    setting: Setting = request.getfixturevalue(precision)
     (method,) = find_methods(name, setting.profile)
     recorded = method.run(setting, case)
     monkeypatch.setattr(loop, "runner", lambda *_, **__: Eagerly())

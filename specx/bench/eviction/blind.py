@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.eviction.choice import best_of_text
+from specx.bench.eviction.own_attention import OwnAttention
 from specx.caches.draft import DraftCache
 from specx.caches.policies import streaming_chunks
 from specx.decoding.memory import Memory
@@ -16,7 +17,7 @@ TURNS = 64  # retrievals after which random choices repeat
 
 class RecentFirst:
     """Another memory, except right after prefill: the draft then starts from the end of the
-    prompt."""
+    prompt. What the other one learns of the prompt, it learns all the same."""
 
     def __init__(self, settings: DraftCacheSettings, later: Memory) -> None:
         self.settings, self.later = settings, later
@@ -27,7 +28,10 @@ class RecentFirst:
         if not self._is_first:
             return self.later.choose(cache, target)
         self._is_first = False
-        return streaming_chunks(cache.store.length, cache.grid, self.settings.top_k, 0)
+        chosen = streaming_chunks(cache.store.length, cache.grid, self.settings.top_k, 0)
+        if isinstance(self.later, OwnAttention):
+            self.later.begin_with(chosen, cache)
+        return chosen
 
 
 class RandomChunks:

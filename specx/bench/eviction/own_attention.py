@@ -48,19 +48,27 @@ class OwnAttention:
         self._pending.copy_(path.count)
 
     def choose(self, cache: DraftCache, target: Target) -> Tensor:  # noqa: ARG002
-        chunk = self.settings.chunk
         if self._mass is None or self._places is None:
             self._mass = self._mass_of_prompt(cache)
-            self._places = torch.zeros(
-                cache.working.capacity, dtype=torch.int64, device=self._mass.device
-            )
         else:
-            chunks = (self._places // chunk).clamp(max=len(self._mass) - 1)
+            chunks = (self._places // self.settings.chunk).clamp(max=len(self._mass) - 1)
             self._mass.index_add_(0, chunks, self._mass_of_step(cache))
-        length = cache.store.length
         chosen = best_of_text(self._mass, cache, self.settings.top_k)
-        self._places.copy_(_places(chunk_rows(chosen, cache.grid), length, cache.working.capacity))
+        self._work_on(chosen, cache)
         return chosen
+
+    def begin_with(self, chosen: Tensor, cache: DraftCache) -> None:
+        """Right after the prompt was read the draft works on chunks that others have chosen."""
+        self._mass = self._mass_of_prompt(cache)
+        self._work_on(chosen, cache)
+
+    def _work_on(self, chosen: Tensor, cache: DraftCache) -> None:
+        rows = chunk_rows(chosen, cache.grid)
+        places = _places(rows, cache.store.length, cache.working.capacity)
+        if self._places is None:
+            self._places = places
+        else:
+            self._places.copy_(places)
 
     def _mass_of_prompt(self, cache: DraftCache) -> Tensor:
         """[M]: what the last queries of the prompt attended to."""

@@ -8,7 +8,7 @@ import torch
 from specx.bench.eviction.reading import ReadingDrafter
 from specx.bench.methods.catalog import find_method
 from specx.bench.methods.drafters import build
-from specx.bench.methods.variant import Variant
+from specx.bench.methods.variant import AT_PREFILL, Variant
 from specx.decoding.accept import Path
 from specx.decoding.target import PREFILL_CHUNK, Target
 from tests.bench.settings import LIKE_IT, tiny_setting
@@ -20,10 +20,11 @@ PROMPT = make_prompt(30)
 ROOT = 50
 
 
-def prefilled(cache: dict) -> tuple[ReadingDrafter, Target]:
+def prefilled(cache: dict, **settings: bool) -> tuple[ReadingDrafter, Target]:
     setting = tiny_setting(cache={"window": None, **cache})
     profile = find_method("own-attention").change(setting.profile)
-    drafter = build(Variant("own-attention"), profile, setting.pair, 200)
+    variant = Variant("own-attention", settings=settings)
+    drafter = build(variant, profile, setting.pair, 200)
     assert isinstance(drafter, ReadingDrafter)
     target = Target(setting.pair.target, 300, None)
     list(drafter.prefill(torch.tensor(PROMPT), target))
@@ -80,6 +81,20 @@ def test_attention_adds_up_over_the_end_of_the_prompt_and_what_is_emitted(piece,
     step(drafter, [62])  # both tokens were read
     drafter.retrieve(target)
     assert_mass_of([*read, 30, 31, 32])
+
+
+def test_the_prompt_counts_where_the_draft_begins_with_its_end():
+    """And nothing is left for the first step that later steps do not do as well."""
+    drafter, target = prefilled({"chunk": 4, "top_k": 3}, **{AT_PREFILL: False})
+    memory, cache = drafter.memory, drafter.drafter.cache
+    assert memory._places[: int(cache.working.length)].tolist() == list(range(20, 30))
+    expected = by_chunks(attention_of(PROMPT)[30 - ROWS :].sum(0), 4)
+    torch.testing.assert_close(memory._mass[: len(expected)], expected)
+    before = memory._mass.clone()
+    step(drafter, [60, 61])
+    drafter.retrieve(target)
+    gained = (memory._mass - before).nonzero().flatten().tolist()
+    assert gained == [5, 6, 7]
 
 
 def test_evicted_chunks_gather_no_more_attention():
