@@ -1,13 +1,14 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from specx.bench.runs import run_from_raw
 from specx.bench.workbench import Silent
 from specx.decoding.loop import decode
 from specx.errors import UsageError
 from specx.records import Step
-from tests.bench.benches import workbench
+from tests.bench.benches import made_up, workbench
 
 
 class Noting(Silent):
@@ -38,6 +39,35 @@ def test_methods_take_turns_and_write_what_plain_decoding_writes():
     assert sum(text.startswith("warming up") for text in noting.phases) == 3
     for name in names:
         assert len({run.output for run in runs if run.case == name}) == 1
+
+
+class Counting:
+    """A method that notes what it is asked for and runs nothing."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked = []
+
+    def run(self, setting, case):
+        self.asked.append((case.length, setting.profile.generation.max_new_tokens))
+        return made_up(self.name, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("cpu", [(300, 16), (300, 24), (300, 24), (400, 24), (400, 24)]),
+        ("cuda", [(300, 64), (300, 24), (300, 24), (400, 64), (400, 24), (400, 24)]),
+    ],
+)
+def test_a_gpu_is_warmed_up_for_each_length(device, expected):
+    bench = workbench((300, 400), "plain", most=2, shared=False)
+    target = replace(bench.pair.target, device=torch.device(device))
+    method, cases = Counting(), bench.all_cases()
+    there = replace(bench, pair=replace(bench.pair, target=target))
+    assert len(list(there.alternate(cases, [method]))) == 4
+    assert method.asked == expected
 
 
 def test_a_shared_prefill_changes_nothing():

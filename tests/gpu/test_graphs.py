@@ -94,6 +94,16 @@ def test_kernels_may_be_compiled_and_loaded_while_a_graph_is_recorded(added: int
         assert int(out) == turn + added
 
 
+def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() -> None:
+    graphs, work, stream = Graphs(0), Counter(), torch.cuda.current_stream()
+    too_much = 2 * torch.cuda.get_device_properties(CUDA).total_memory
+    with pytest.raises(torch.OutOfMemoryError):
+        graphs("too much", lambda: torch.empty(too_much, dtype=torch.int8, device=CUDA))
+    assert torch.cuda.current_stream() == stream
+    for turn in range(3):
+        assert int(graphs("part", work)) == 10 * (turn + 1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_fused_layers_do_in_graphs_what_they_do_eagerly(
     method: Method, monkeypatch: pytest.MonkeyPatch
