@@ -104,13 +104,14 @@ def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() ->
         assert int(graphs("part", work)) == 10 * (turn + 1)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", METHODS)
 def test_fused_layers_do_in_graphs_what_they_do_eagerly(
-    method: Method, monkeypatch: pytest.MonkeyPatch
+    method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an eager call, in two documents. Who drafts goes by a pattern, as times would
     differ."""
-    profile = half()
+    profile = half(temperature)
     pair = load_pair(profile, "specextend", CUDA)
     assert pair.fused_layers
     digest = Digest(pair.target.tokenizer, sentences=8)
@@ -129,9 +130,12 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
         assert recorded.accepted == eager.accepted
 
 
-def half() -> Profile:
+def half(temperature: float) -> Profile:
     profile = load_profile("mini").on("cuda")
+    settings = {"max_new_tokens": 150, "temperature": temperature}
+    generation = profile.generation.model_copy(update=settings)
     target = profile.target.model_copy(update={"dtype": "float16"})
     draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
     fallback = profile.fallback.model_copy(update={"below": None})
-    return profile.model_copy(update={"target": target, "draft": draft, "fallback": fallback})
+    changes = {"target": target, "draft": draft, "fallback": fallback, "generation": generation}
+    return profile.model_copy(update=changes)
