@@ -11,9 +11,10 @@ from specx.decoding.graphs import Eagerly, Graphs, runner
 from specx.decoding.turns import Turns
 from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
-from specx.profile import Profile, load_profile
+from specx.profile import Profile
 from specx.records import METHODS, Method
 from tests.decoding.pairs import Run, run
+from tests.gpu.test_lookup import mini
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -111,7 +112,7 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
 ) -> None:
     """Without an eager call, in two documents. Who drafts goes by a pattern, as times would
     differ."""
-    profile = half(temperature)
+    profile = in_half(mini(temperature))
     pair = load_pair(profile, "specextend", CUDA)
     assert pair.fused_layers
     digest = Digest(pair.target.tokenizer, sentences=8)
@@ -130,12 +131,7 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
         assert recorded.accepted == eager.accepted
 
 
-def half(temperature: float) -> Profile:
-    profile = load_profile("mini").on("cuda")
-    settings = {"max_new_tokens": 150, "temperature": temperature}
-    generation = profile.generation.model_copy(update=settings)
+def in_half(profile: Profile) -> Profile:
+    """The profile in half precision, where layers are fused; the draft follows the target."""
     target = profile.target.model_copy(update={"dtype": "float16"})
-    draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
-    fallback = profile.fallback.model_copy(update={"below": None})
-    changes = {"target": target, "draft": draft, "fallback": fallback, "generation": generation}
-    return profile.model_copy(update=changes)
+    return profile.model_copy(update={"target": target})

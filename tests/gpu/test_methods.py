@@ -14,6 +14,7 @@ from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
+from tests.gpu.test_graphs import in_half
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,10 +37,7 @@ def setting() -> Setting:
 @pytest.fixture(scope="module")
 def half() -> Setting:
     """In half precision, where layers are fused and graphs are recorded at once."""
-    profile = mini()
-    target = profile.target.model_copy(update={"dtype": "float16"})
-    draft = profile.draft.model_copy(update={"dtype": "float16"})  # type: ignore[union-attr]
-    profile = profile.model_copy(update={"target": target, "draft": draft})
+    profile = in_half(mini())
     return Setting(load_pair(profile, "specextend", CUDA), profile)
 
 
