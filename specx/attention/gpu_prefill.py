@@ -43,6 +43,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor
     return out
 
 
+def attend_windowed(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int, window: int
+) -> Tensor:
+    """As ``attend``, but a token sees at most the last ``window`` rows, its own included."""
+    first = max(0, past - window + 1)  # nobody sees what is before
+    rows = [x.transpose(1, 2) for x in (q, k[:, :, first:], v[:, :, first:])]
+    out: Tensor = torch.ops.aten._flash_attention_forward(
+        *rows, None, None, rows[0].shape[1], rows[1].shape[1], 0.0, True, False,
+        scale=scaling, window_size_left=window - 1, window_size_right=0,
+    )[0]  # fmt: skip
+    return out.transpose(1, 2)
+
+
 def _plans(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
     """Whether cuDNN can be used, and should."""
     if q.shape[2] != CHUNK or past % CHUNK or not HAS_TRITON:

@@ -14,9 +14,8 @@ from specx.attention import gpu_prefill
 from specx.attention.call import AttentionCall
 from specx.attention.kernels import attend, attend_dense, merge
 
-WINDOW_BLOCK = (
-    512  # queries at a time in windowed prefill: a mask of at most block x (block + window)
-)
+# Queries at a time in windowed prefill: a mask has at most block x (block + window) entries.
+WINDOW_BLOCK = 512
 
 
 def pack(q: Tensor, kv_heads: int) -> Tensor:
@@ -61,6 +60,8 @@ def prefill_attention(
     written = call.past + q.shape[2]
     k, v = k[:, :, :written], v[:, :, :written]
     if call.window is not None:
+        if gpu_prefill.serves(q):
+            return gpu_prefill.attend_windowed(q, k, v, scaling, call.past, call.window)
         return _windowed(q, k, v, scaling, call)
     if gpu_prefill.serves(q):
         return gpu_prefill.attend(q, k, v, scaling, call.past)

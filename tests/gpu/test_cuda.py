@@ -91,8 +91,8 @@ def test_tree_attention_is_exact(
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("window", [None, 512])
-@pytest.mark.parametrize(("prefix", "rows"), [(0, 1500), (700, 1024), (1500, 1)])
+@pytest.mark.parametrize("window", [None, 1, 65, 512, 1024])
+@pytest.mark.parametrize(("prefix", "rows"), [(0, 1500), (700, 1024), (1023, 129), (1500, 1)])
 def test_prefill_attention_is_exact(
     dtype: torch.dtype, window: int | None, prefix: int, rows: int
 ) -> None:
