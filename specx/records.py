@@ -114,11 +114,14 @@ class Finished:
     """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window``.
 
     ``window``: no room was left, even if the token limit was reached at the same token.
+    ``decoding``: seconds from the first token to the last, on a GPU by its own clock; the draft's
+    prefill, which lies between them, is counted in.
     """
 
     reason: FinishReason
     timings: Timings
     speedup: Speedup = field(default_factory=Speedup)
+    decoding: float = 0.0
 
 
 Event = PrefillProgress | Step | FellBack | Finished

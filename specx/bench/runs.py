@@ -1,7 +1,6 @@
 """One method on one case, once: what was written and what it cost."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -80,17 +79,14 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
-    first = last = time.perf_counter()
+    decoding = 0.0
     events = decode_with(setting.pair, setting.profile, make, case.ids, watch, setting.read)
     for event in events:
-        last = time.perf_counter()
         if isinstance(event, Step):
-            if not output:
-                first = last
             output += event.tokens
             tally.add(event)
         elif isinstance(event, Finished):
-            total = vars(event.timings)
+            total, decoding = vars(event.timings), event.decoding
             prefill = {part: total[part] for part in PREFILLS}
     parts = {
         part: 1e3 * statistics.median(samples)
@@ -106,7 +102,7 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         prompt_tokens=len(case.ids),
         output=tuple(output),
         # The draft reads the prompt after the first token; that is no decoding.
-        decode_s=max(0.0, last - first - prefill.get("draft_prefill", 0.0)),
+        decode_s=max(0.0, decoding - prefill.get("draft_prefill", 0.0)),
         prefill_s=prefill,
         acceptance_length=tally.acceptance_length,
         accepted_per_step=tally.accepted_per_step,

@@ -53,9 +53,9 @@ class Workbench:
     ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
     of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
     and ``control``, or ``instruct``. ``shared``: the target reads a prompt once for all methods,
-    so that runs have no prefill of their own. ``larger``: the same target with a larger draft, if
-    there is one. ``before``: seconds that went to reading all documents and loading the pair, 0
-    where nobody took the time.
+    so that runs have no prefill of their own, but not on a GPU, where the host prepares steps while
+    it reads. ``larger``: the same target with a larger draft, if there is one. ``before``: seconds
+    that went to reading all documents and loading the pair, 0 where nobody took the time.
     """
 
     pair: Pair
@@ -98,9 +98,14 @@ class Workbench:
             for case in self.cases(length, task)
         ]
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the target works on one."""
+        return self.pair.target.device.type == "cuda"
+
     def setting(self, case: Case) -> Setting:
-        """The target has read the prompt, if it does so once for all methods."""
-        if not self.shared:
+        """The target has read the prompt, where it does so once for all methods."""
+        if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
         return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
@@ -116,11 +121,10 @@ class Workbench:
         slows down slows all of them. Before the first case, on a GPU before the first of each
         length, each method runs once, uncounted."""
         methods = self.methods if methods is None else methods
-        on_gpu = self.pair.target.device.type == "cuda"
         warm: set[int] = set()
         for case in cases:
             setting = self.setting(case)
-            if warm_up and (not warm or (on_gpu and case.length not in warm)):
+            if warm_up and (not warm or (self.on_gpu and case.length not in warm)):
                 self._warm_up(methods, setting, case)
                 warm.add(case.length)
             for repeat in range(self.repeats):

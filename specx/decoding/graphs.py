@@ -8,6 +8,7 @@ caches and the last token in place.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -15,6 +16,8 @@ import torch
 from specx.attention import fused
 
 T = TypeVar("T")
+
+ROOM = 1 << 30  # bytes of the device's memory that a part may need to be recorded
 
 
 class Runner(Protocol):
@@ -84,11 +87,7 @@ class Graphs:
             return work()
         if part.graph is None:
             self._slow = True
-            graph = torch.cuda.CUDAGraph()
-            # Records, does not run. Modes other than the relaxed one forbid loading kernels.
-            with torch.cuda.graph(graph, capture_error_mode="relaxed"):
-                part.result = work()
-            part.graph = graph
+            part.graph, part.result = _recorded(work)
         part.graph.replay()
         result: T = part.result
         return result
@@ -98,6 +97,31 @@ class Graphs:
 
     def another(self) -> "Graphs":
         return Graphs(self.eager_calls)
+
+
+def _recorded(work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+    """A graph of ``work``, which is not done, and what it will leave its result in.
+
+    Does not wait for the device, which ``torch.cuda.graph`` does: it may have work for a while.
+    """
+    if torch.cuda.mem_get_info()[0] < ROOM:
+        torch.cuda.empty_cache()  # waits; while a graph is recorded it is too late for it
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(_recording_stream(torch.cuda.current_device())):
+        # Modes other than the relaxed one forbid loading kernels.
+        graph.capture_begin(capture_error_mode="relaxed")
+        try:
+            result = work()
+        finally:
+            graph.capture_end()
+    return graph, result
+
+
+@cache
+def _recording_stream(device: int) -> torch.cuda.Stream:
+    """Nothing can be recorded on the default stream. Libraries keep room for each stream that they
+    have worked on, so there is one."""
+    return torch.cuda.Stream(device)
 
 
 def runner(device: torch.device, *, fused_layers: bool, graphs: bool = True) -> Runner:

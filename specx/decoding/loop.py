@@ -20,9 +20,10 @@ from specx.decoding.pace import Pace
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.sampling import Sampler
 from specx.decoding.step import DecodingState
-from specx.decoding.stopwatch import Stopwatch
+from specx.decoding.stopwatch import Stopwatch, seconds_between
 from specx.decoding.target import Target
 from specx.decoding.tree import MAX_ROWS
+from specx.decoding.underway import Landing, Underway
 from specx.errors import DocumentError
 from specx.profile import AutoTree, Profile
 from specx.records import Event, Finished, FinishReason, Method, PrefillProgress, Speedup, Step
@@ -105,43 +106,60 @@ def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
 def _events(
     state: DecodingState,
     drafter: Drafter,
-    text: list[int],
+    prompt: list[int],
     budget: "_Budget",
     judge: Fallback | None,
 ) -> Iterator[Event]:
-    """Prefill, then steps until ``budget`` has a reason to stop; ``text`` is the prompt."""
-    logits: Tensor | None = None
-    for item in _timed(state.target.prefill(_ids(text, state)), state, "target_prefill"):
+    """Prefill, then steps until ``budget`` has a reason to stop.
+
+    The host goes ahead of a GPU: while that still reads the prompt, the first steps are prepared.
+    """
+    ids, underway, logits = _ids(prompt, state), Underway(state.root.device), None
+    for item in _timed(state.target.prefill(ids), state, "target_prefill"):
         if isinstance(item, PrefillProgress):
-            yield item
+            underway.add(item)
+            yield from underway.happened()
         else:
             logits = item
     assert logits is not None
     state.root.copy_(state.sampler.choose(logits, 0, torch.zeros_like(state.root)))
-    text.append(int(state.root))
-    yield budget.spend(Step((text[-1],), drafted=0, accepted=0, seconds=0.0, passes=0))
+    root, written = Landing(state.root), list[int]()
+
+    def first() -> Step:
+        written.extend(root.read())
+        return budget.spend(Step((written[0],), drafted=0, accepted=0, seconds=0.0, passes=0))
+
+    underway.add(first)
+    yield from underway.happened()
 
     steps, pace = Pipeline(state), Pace()
-    while judge is not None and judge.needs_plain and not budget.reason:
+    if judge is not None and not budget.reason:
         # What a plain token costs, measured on tokens that are needed anyway.
-        step, settled = steps.next()
-        if settled:
-            judge.judge(step)
-        text += step.tokens
-        yield budget.spend(step)
-    for step in steps.drain():
-        text += step.tokens
-        if not budget.reason:
+        steps.launch()
+        yield from underway.all()
+        while judge.needs_plain and not budget.reason:
+            step, settled = steps.next()
+            if settled:
+                judge.judge(step)
+            written += step.tokens
             yield budget.spend(step)
+        for step in steps.drain():
+            written += step.tokens
+            if not budget.reason:
+                yield budget.spend(step)
 
     if not budget.reason:
-        reading = drafter.prefill(_ids(text[:-1], state), state.target)
-        yield from _timed(reading, state, "draft_prefill")
+        text = torch.cat([ids, _ids(written[:-1], state)])
+        for progress in _timed(drafter.prefill(text, state.target), state, "draft_prefill"):
+            underway.add(progress)
+            yield from underway.happened()
         drafter.commit(Path.of(state.root))
         if isinstance(judge, TreeChoice) and isinstance(drafter, Reshapable):
-            drafter.reshape(_first_plan(judge, state, drafter, len(text)))
+            drafter.reshape(_first_plan(judge, state, drafter, len(text) + 1))
         state.draft_with(drafter)
         del drafter  # so that a fallback frees its memory
+        steps.launch()
+        yield from underway.all()
     drafts = judge
     while not budget.reason:
         step, settled = steps.next()
@@ -167,7 +185,8 @@ def _events(
     speedup = Speedup()
     if judge and not judge.needs_plain:
         speedup = pace.speedup(judge.plain_seconds, state.watch.samples)
-    yield Finished(budget.reason, timings, speedup)
+    decoding = seconds_between(root.done, steps.ended) if steps.ended else 0.0
+    yield Finished(budget.reason, timings, speedup, decoding)
 
 
 def _first_plan(
@@ -223,12 +242,10 @@ def _judge(pair: Pair, profile: Profile, drafter: Drafter) -> Fallback | None:
 
 
 def _timed(parts: Iterator[T], state: DecodingState, name: str) -> Iterator[T]:
-    """The same items, each when it is really done, the time to make it counted as ``name``."""
+    """The same items, the time that the work for them takes counted as ``name``."""
     while True:
         with state.watch.part(name):
             item = next(parts, None)
-        if state.root.is_cuda:
-            torch.cuda.synchronize(state.root.device)
         if item is None:
             return
         yield item

@@ -2,22 +2,20 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
 
 from specx.decoding.drafter import Outcome
 from specx.decoding.step import DecodingState, Emission, decoding_step
-from specx.decoding.stopwatch import Moment, mark, now, seconds_between
+from specx.decoding.stopwatch import Moment, seconds_between
+from specx.decoding.underway import Landing
 from specx.records import Step
 
 
 @dataclass(frozen=True)
 class _Flight:
-    """A launched step; ``settled`` as in ``Runner``."""
+    """A launched step and when it began; ``settled`` as in ``Runner``."""
 
-    landing: "_Landing"
+    began: Moment
+    landing: Landing
     emission: Emission
     settled: bool
 
@@ -27,7 +25,8 @@ class Pipeline:
 
     A GPU is given the next step before the tokens of the last one are read, so it never waits for
     the host. Whatever is decided from the tokens, such as the end of the text, comes one step
-    late; that step is dropped. ``landed``: steps that have been read.
+    late; that step is dropped. ``landed``: steps that have been read; ``ended``: when the last of
+    them was done.
     """
 
     def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
@@ -36,6 +35,12 @@ class Pipeline:
         self._ahead = int(state.root.is_cuda) if ahead is None else ahead
         self._flying: deque[_Flight] = deque()
         self.landed = 0
+        self.ended: Moment | None = None
+
+    def launch(self) -> None:
+        """Launch as many steps as run ahead of the one that is read: on a CPU none."""
+        while len(self._flying) < self._ahead:
+            self._launch()
 
     def next(self) -> tuple[Step, bool]:
         """The next step, and whether its time is what such a step takes (not the first ones)."""
@@ -49,63 +54,26 @@ class Pipeline:
 
     def _launch(self) -> None:
         row = self.state.watch.row()
-        on_device = self.state.root.is_cuda
-        landing: _Landing = _DeviceLanding(row.began) if on_device else _HostLanding(row.began)
         emission = decoding_step(self.state, row)
-        landing.arrive(emission.packed)
-        self._flying.append(_Flight(landing, emission, self.state.run.settled()))
+        landing = Landing(emission.packed)
+        self._flying.append(_Flight(row.began, landing, emission, self.state.run.settled()))
 
     def _land(self) -> tuple[Step, bool]:
         flight = self._flying.popleft()
-        packed, seconds = flight.landing.read()
-        emission = flight.emission
+        packed, emission = flight.landing.read(), flight.emission
         tokens, places, note = _unpack(packed, emission)
         self.landed += 1
+        self.ended = flight.landing.done
         step = Step(
             tokens,
             emission.drafted,
             accepted=len(tokens) - 1,
-            seconds=seconds,
+            seconds=seconds_between(flight.began, flight.landing.done),
             levels=emission.levels,
             places=places,
         )
         self.state.drafter.learn(Outcome(emission.mode, step, note, flight.settled))
         return step, flight.settled
-
-
-class _Landing(Protocol):
-    """Brings what a step emitted to the host, packed, and knows how many seconds the step took
-    from the moment that it began."""
-
-    def arrive(self, packed: Tensor) -> None: ...
-
-    def read(self) -> tuple[list[int], float]: ...
-
-
-class _HostLanding:
-    def __init__(self, began: Moment) -> None:
-        self._began = began
-
-    def arrive(self, packed: Tensor) -> None:
-        self._packed = packed.tolist()
-        self._seconds = seconds_between(self._began, now(packed.device))
-
-    def read(self) -> tuple[list[int], float]:
-        return self._packed, self._seconds
-
-
-class _DeviceLanding:
-    def __init__(self, began: Moment) -> None:
-        self._began = began
-
-    def arrive(self, packed: Tensor) -> None:
-        self._buffer = torch.empty(len(packed), dtype=packed.dtype, pin_memory=True)
-        self._buffer.copy_(packed, non_blocking=True)
-        self._done = mark(packed.device)
-
-    def read(self) -> tuple[list[int], float]:
-        self._done.synchronize()
-        return self._buffer.tolist(), seconds_between(self._began, self._done)
 
 
 def _unpack(

@@ -84,6 +84,17 @@ def mark(device: torch.device) -> torch.cuda.Event:
     return event
 
 
+def has_passed(moment: Moment) -> bool:
+    """Whether it has come, for a moment of a GPU that was marked ahead of its work."""
+    return moment.query() if isinstance(moment, torch.cuda.Event) else True
+
+
+def wait_for(moment: Moment) -> None:
+    """Go on once it has come."""
+    if isinstance(moment, torch.cuda.Event):
+        moment.synchronize()
+
+
 def seconds_between(begin: Moment, end: Moment) -> float:
     """Between two moments of the same clock that have passed."""
     if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):

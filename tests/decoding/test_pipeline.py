@@ -1,12 +1,17 @@
-"""Steps launched ahead of what was read: the same events, though every decision comes late."""
+"""Steps launched ahead of what was read: the same events, though every decision comes late.
+
+As on a GPU, where nothing of what was launched has happened before someone waits for it.
+"""
 
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 import pytest
 
 from specx.decoding import loop
 from specx.decoding.pipeline import Pipeline
+from specx.decoding.underway import Underway
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 TARGET = loaded("llama", 0)
@@ -19,6 +24,7 @@ METHODS = ["plain", "tree", "streaming", "specextend"]
 def launch_ahead(request, monkeypatch):
     def switch_on() -> None:
         monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
+        monkeypatch.setattr(Underway, "happened", lambda _: iter(()))
 
     return switch_on
 
@@ -27,6 +33,20 @@ def outcome(pair, profile, method):
     result = run(pair, profile, method, PROMPT)
     drafted = [step.drafted for step in result.steps]
     return result.tokens, result.accepted, drafted, result.reason
+
+
+@pytest.mark.parametrize("below", [None, 0.0])
+def test_events_in_the_same_order(below, launch_ahead):
+    """But for how many plain steps are timed before drafting begins."""
+    profile = make_profile(max_new_tokens=30, below=below)
+
+    def kinds():
+        events = run(PAIR, profile, "specextend", PROMPT).events
+        return [kind for kind, _ in groupby((type(e), getattr(e, "model", "")) for e in events)]
+
+    expected = kinds()
+    launch_ahead()
+    assert kinds() == expected
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,6 +1,8 @@
 """Parts of a step as CUDA graphs: when they are recorded, and that they do what eager steps do."""
 
+from collections.abc import Iterator
 from itertools import cycle
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +10,13 @@ import torch
 from specx.batch.pair import load_pair
 from specx.decoding import loop
 from specx.decoding.graphs import Eagerly, Graphs, runner
+from specx.decoding.pipeline import Pipeline
+from specx.decoding.target import Target
 from specx.decoding.turns import Turns
 from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
 from specx.profile import Profile
-from specx.records import METHODS, Method
+from specx.records import METHODS, Method, PrefillProgress
 from tests.decoding.pairs import Run, run
 from tests.gpu.test_lookup import mini
 
@@ -25,6 +29,7 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
+SECOND = 2_000_000_000  # of the device's clock, about
 
 
 class Counter:
@@ -103,6 +108,50 @@ def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() ->
     assert torch.cuda.current_stream() == stream
     for turn in range(3):
         assert int(graphs("part", work)) == 10 * (turn + 1)
+
+
+def test_recording_does_not_wait_for_what_the_device_has_to_do() -> None:
+    graphs, work, done = Graphs(0), Counter(), torch.cuda.Event()
+    graphs("before", Counter())
+    torch.cuda.synchronize()
+    torch.cuda._sleep(SECOND)
+    done.record()
+    result = graphs("part", work)
+    assert not done.query()
+    assert int(result) == 10
+    assert done.query()
+
+
+@pytest.mark.parametrize("below", [None, 0.0])
+def test_first_steps_are_launched_while_the_prompt_is_read(
+    below: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is made to take a second longer for it. The first process to do so compiles
+    kernels, which loads them, and that may wait: hence a document before."""
+    profile = in_half(mini(0.0))
+    fallback = profile.fallback.model_copy(update={"below": below})
+    profile = profile.model_copy(update={"fallback": fallback})
+    pair = load_pair(profile, "specextend", CUDA)
+    digest = Digest(pair.target.tokenizer, sentences=2)
+    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
+    expected = run(pair, profile, "specextend", prompt)
+    read, launch, reading = Target.prefill, Pipeline.launch, list[Any]()
+
+    def slowly(target: Target, ids: torch.Tensor) -> Iterator[PrefillProgress | torch.Tensor]:
+        yield from read(target, ids)
+        torch.cuda._sleep(SECOND)
+        reading.append(torch.cuda.Event())
+        reading[0].record()
+
+    def looking(steps: Pipeline) -> None:
+        launch(steps)
+        reading.append(not reading[0].query())
+
+    monkeypatch.setattr(Target, "prefill", slowly)
+    monkeypatch.setattr(Pipeline, "launch", looking)
+    found = run(pair, profile, "specextend", prompt)
+    assert found.tokens == expected.tokens
+    assert reading[1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
