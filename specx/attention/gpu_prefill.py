@@ -10,6 +10,8 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from specx.attention.kernels import flash_serves
+
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 if HAS_TRITON:
     from specx.attention import triton_merge
@@ -19,7 +21,7 @@ PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attent
 
 
 def serves(q: Tensor) -> bool:
-    return q.is_cuda and q.dtype in (torch.float16, torch.bfloat16)
+    return q.is_cuda and flash_serves(q)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor:

@@ -24,7 +24,7 @@ def attend(
         )
     if not causal and flash_decoding.serves(q):
         return flash_decoding.attend(q, k, v, scaling)
-    if q.dtype in (torch.float16, torch.bfloat16):
+    if flash_serves(q):
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scaling
         )[:2]
@@ -32,10 +32,16 @@ def attend(
     return _attend_in_blocks(q, k, v, scaling, causal=causal)
 
 
+def flash_serves(q: Tensor) -> bool:
+    """Whether torch's flash kernels for a GPU know the precision and the size of a head."""
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    return half and q.shape[3] % 8 == 0 and q.shape[3] <= 256
+
+
 def _attend_in_blocks(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Dense attention, a block of queries at a time: float32 on a GPU, which flash does not do."""
+    """Dense attention, a block of queries at a time: on a GPU what flash does not do."""
     outs, lses = [], []
     rows = max(1, DENSE_SCORES // (q.shape[1] * k.shape[2]))
     column = torch.arange(k.shape[2], device=q.device)

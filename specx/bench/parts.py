@@ -47,7 +47,7 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float:
-        return self.tokens / self.seconds
+        return self.tokens / self.seconds if self.seconds else 0.0
 
 
 def prompt_of(pair: Pair, tokens: int, sentences: int) -> list[int]:

@@ -37,11 +37,11 @@ class Drafter(Protocol):
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        """Read the prompt int64 [L], which the target has read; progress after each chunk.
+        """Read the prompt int64 [L], which the target has read; progress when a chunk is launched.
 
         The token behind it is committed next, and from then on nothing waits for the device:
         ``grow``, ``commit``, ``retrieve`` and ``catch_up`` are the same work on the same tensors
-        each time.
+        each time. If this does not wait either, they are prepared while the device still reads.
         """
 
     def grow(self, root: Tensor) -> TokenTree:

@@ -9,7 +9,7 @@ caches and the last token in place.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
@@ -17,11 +17,17 @@ from specx.attention import fused
 
 T = TypeVar("T")
 
-ROOM = 1 << 30  # bytes of the device's memory that a part may need to be recorded
+# Bytes of the device's memory for a part to be recorded: what it computes on the way. Most take
+# some MB; sampling from 64 rows of 150,000 float64 probabilities, about half a GB.
+ROOM = 2 << 30
 
 
 class Runner(Protocol):
     """Runs the parts of a step, each under its name."""
+
+    @property
+    def records(self) -> bool:
+        """Whether a part that runs for the first time is work for the host, before the device."""
 
     def settled(self) -> bool:
         """Whether all that ran since this was last asked ran as fast as it will later."""
@@ -38,6 +44,8 @@ class Runner(Protocol):
 
 class Eagerly:
     """Just does it."""
+
+    records = False
 
     def settled(self) -> bool:
         return True
@@ -72,6 +80,7 @@ class Graphs:
     """
 
     eager_calls: int
+    records: ClassVar[bool] = True
     _parts: dict[str, _Part] = field(default_factory=dict)
     _slow: bool = False
 

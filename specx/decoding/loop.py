@@ -73,6 +73,8 @@ def decode_with(
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
     limit = min(profile.output_limit, room)
     longest = len(prompt) + limit
+    if pair.target.device.type == "cuda":
+        torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free only then
     drafter = make(longest + AHEAD)
     target = Target(pair.target, longest + AHEAD + MAX_ROWS, drafter.watch)
     if read is not None:
@@ -114,7 +116,8 @@ def _events(
 
     The host goes ahead of a GPU: while that still reads the prompt, the first steps are prepared.
     """
-    ids, underway, logits = _ids(prompt, state), Underway(state.root.device), None
+    ids, logits = _ids(prompt, state), None
+    underway = Underway(state.root.device, over=lambda: budget.reason is not None)
     for item in _timed(state.target.prefill(ids), state, "target_prefill"):
         if isinstance(item, PrefillProgress):
             underway.add(item)
@@ -130,23 +133,21 @@ def _events(
         return budget.spend(Step((written[0],), drafted=0, accepted=0, seconds=0.0, passes=0))
 
     underway.add(first)
-    yield from underway.happened()
+    yield from underway.all() if budget.left == 1 else underway.happened()
 
     steps, pace = Pipeline(state), Pace()
     if judge is not None and not budget.reason:
         # What a plain token costs, measured on tokens that are needed anyway.
-        steps.launch()
-        yield from underway.all()
+        yield from underway.all(meanwhile=steps.launch())
         while judge.needs_plain and not budget.reason:
             step, settled = steps.next()
             if settled:
                 judge.judge(step)
             written += step.tokens
             yield budget.spend(step)
-        for step in steps.drain():
+        for step in _as_far_as(budget, steps.drain()):
             written += step.tokens
-            if not budget.reason:
-                yield budget.spend(step)
+            yield step
 
     if not budget.reason:
         text = torch.cat([ids, _ids(written[:-1], state)])
@@ -158,8 +159,7 @@ def _events(
             drafter.reshape(_first_plan(judge, state, drafter, len(text) + 1))
         state.draft_with(drafter)
         del drafter  # so that a fallback frees its memory
-        steps.launch()
-        yield from underway.all()
+        yield from underway.all(meanwhile=steps.launch())
     drafts = judge
     while not budget.reason:
         step, settled = steps.next()
@@ -169,9 +169,7 @@ def _events(
         pace.note(steps.landed - 1, step, drafts.modelled(step))
         verdict = drafts.judge(step)
         if verdict and not budget.reason:
-            for step in steps.drain():
-                if not budget.reason:
-                    yield budget.spend(step)
+            yield from _as_far_as(budget, steps.drain())
             if budget.reason:
                 break
             if isinstance(verdict, TreePlan):
@@ -181,6 +179,7 @@ def _events(
             state.target.stop_watching()
             drafts = None
             yield verdict
+    steps.drop()
     timings = state.watch.finish()
     speedup = Speedup()
     if judge and not judge.needs_plain:
@@ -239,6 +238,12 @@ def _judge(pair: Pair, profile: Profile, drafter: Drafter) -> Fallback | None:
     if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
         return TreeChoice(below or 0.0, known=pair.costs.setdefault(drafter.kind, {}))
     return None if below is None else Fallback(below)
+
+
+def _as_far_as(budget: _Budget, steps: Iterator[Step]) -> Iterator[Step]:
+    """The steps until the text ends, without what lies beyond its end."""
+    while not budget.reason and (step := next(steps, None)):
+        yield budget.spend(step)
 
 
 def _timed(parts: Iterator[T], state: DecodingState, name: str) -> Iterator[T]:

@@ -1,20 +1,21 @@
 """Launching steps and reading what they emitted, on a GPU one step behind."""
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specx.decoding.drafter import Outcome
 from specx.decoding.step import DecodingState, Emission, decoding_step
-from specx.decoding.stopwatch import Moment, seconds_between
+from specx.decoding.stopwatch import Moment, Row, seconds_between
 from specx.decoding.underway import Landing
 from specx.records import Step
 
 
 @dataclass(frozen=True)
 class _Flight:
-    """A launched step and when it began; ``settled`` as in ``Runner``."""
+    """A launched step and its times; ``settled`` as in ``Runner``."""
 
-    began: Moment
+    row: Row
     landing: Landing
     emission: Emission
     settled: bool
@@ -37,26 +38,34 @@ class Pipeline:
         self.landed = 0
         self.ended: Moment | None = None
 
-    def launch(self) -> None:
-        """Launch as many steps as run ahead of the one that is read: on a CPU none."""
-        while len(self._flying) < self._ahead:
-            self._launch()
+    def launch(self) -> Iterator[None]:
+        """Launch as many steps as run ahead of the one that is read, where they are recorded first:
+        that can be done while the device is still busy. Yields between two parts."""
+        while self.state.run.records and len(self._flying) < self._ahead:
+            yield from self._launch()
 
     def next(self) -> tuple[Step, bool]:
         """The next step, and whether its time is what such a step takes (not the first ones)."""
         while len(self._flying) <= self._ahead:
-            self._launch()
+            for _ in self._launch():
+                pass
         return self._land()
 
-    def drain(self) -> list[Step]:
-        """Steps that have been launched and not read; after this the drafter may change."""
-        return [self._land()[0] for _ in range(len(self._flying))]
+    def drain(self) -> Iterator[Step]:
+        """Steps that have been launched and not read; after the last the drafter may change."""
+        while self._flying:
+            yield self._land()[0]
 
-    def _launch(self) -> None:
+    def drop(self) -> None:
+        """Forget the steps that have been launched and not read, and what they took."""
+        while self._flying:
+            self.state.watch.drop(self._flying.popleft().row)
+
+    def _launch(self) -> Iterator[None]:
         row = self.state.watch.row()
-        emission = decoding_step(self.state, row)
+        emission = yield from decoding_step(self.state, row)
         landing = Landing(emission.packed)
-        self._flying.append(_Flight(row.began, landing, emission, self.state.run.settled()))
+        self._flying.append(_Flight(row, landing, emission, self.state.run.settled()))
 
     def _land(self) -> tuple[Step, bool]:
         flight = self._flying.popleft()
@@ -68,7 +77,7 @@ class Pipeline:
             tokens,
             emission.drafted,
             accepted=len(tokens) - 1,
-            seconds=seconds_between(flight.began, flight.landing.done),
+            seconds=seconds_between(flight.row.began, flight.landing.done),
             levels=emission.levels,
             places=places,
         )

@@ -5,6 +5,7 @@ tensors. So the host can launch a step before it has read the tokens of the one 
 GPU each part is one CUDA graph (``graphs.py``).
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
@@ -65,16 +66,18 @@ class Emission:
     mode: str
 
 
-def decoding_step(state: DecodingState, row: Row) -> Emission:
+def decoding_step(state: DecodingState, row: Row) -> Generator[None, None, Emission]:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with.
 
-    ``row``: begun for the parts of this step.
+    ``row``: begun for the parts of this step. Yields between two parts: to record one takes a
+    while, and something else may have happened by then.
     """
     drafter, part, run = state.drafter, row.part, state.run
     mode = drafter.mode()
     if drafter.retrieval_due(state.steps):
         with part("retrieval"):
             run("retrieval", lambda: drafter.retrieve(state.target))
+        yield
     with part("drafting"):
         if drafter.is_behind():
             run("catching up", drafter.catch_up)
@@ -82,8 +85,10 @@ def decoding_step(state: DecodingState, row: Row) -> Emission:
             tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
         else:  # no work for the device, and an empty graph takes time as well
             tree = drafter.grow(state.root)
+    yield
     with part("verification"):
         path = run(f"verification {mode}", lambda: verify(state, tree))
+    yield
     with part("keep"):
         packed = run(f"keep {mode}", lambda: keep(state, tree, path))
     state.steps += 1

@@ -1,7 +1,7 @@
 """Which part of a step the time went to."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -22,7 +22,7 @@ class Stopwatch:
         self.timings = Timings()
         self.samples: dict[str, list[float]] = {}
         self._device = device
-        self._spans: list[tuple[str, Moment, Moment]] = []
+        self._rows: list[Row] = []
         self._started = time.perf_counter()
 
     def part(self, name: str) -> AbstractContextManager[None]:
@@ -31,7 +31,12 @@ class Stopwatch:
 
     def row(self) -> "Row":
         """A row of parts, beginning now."""
-        return Row(self._device, lambda *span: self._spans.append(span))
+        self._rows.append(Row(self._device))
+        return self._rows[-1]
+
+    def drop(self, row: "Row") -> None:
+        """What was done in ``row`` does not count."""
+        self._rows.remove(row)
 
     def finish(self) -> Timings:
         """All parts; ``total`` since the start, ``host`` what no part claims.
@@ -40,9 +45,10 @@ class Stopwatch:
         """
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        for name, begin, end in self._spans:
-            self._add(name, seconds_between(begin, end))
-        self._spans = []
+        for row in self._rows:
+            for name, begin, end in row.spans:
+                self._add(name, seconds_between(begin, end))
+        self._rows = []
         timings = self.timings
         timings.total = time.perf_counter() - self._started
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
@@ -58,27 +64,25 @@ class Row:
     """Parts that follow each other without a pause: each begins where the one before it ended.
 
     A GPU stops for every moment that it takes, so n parts take n + 1 of them and not 2 n.
-    ``began``: the first.
+    ``began``: the first. ``spans``: the names of the parts, and between which moments they were.
     """
 
-    def __init__(self, device: torch.device, note: Callable[[str, Moment, Moment], None]) -> None:
-        self._device, self._note = device, note
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self.began = self._last = now(device)
+        self.spans: list[tuple[str, Moment, Moment]] = []
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         yield
         begin, self._last = self._last, now(self._device)
-        self._note(name, begin, self._last)
+        self.spans.append((name, begin, self._last))
 
 
 def now(device: torch.device) -> Moment:
-    """This moment."""
-    return mark(device) if device.type == "cuda" else time.perf_counter()
-
-
-def mark(device: torch.device) -> torch.cuda.Event:
-    """This moment in the work of a GPU."""
+    """This moment: on a GPU in its work, when all that was launched so far is done."""
+    if device.type != "cuda":
+        return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
     event.record(torch.cuda.current_stream(device))
     return event

@@ -39,8 +39,8 @@ class Target:
             self._last = torch.zeros(1, dtype=torch.int64, device=device)
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
-        """Read the prompt int64 [L], as far as it has not been restored; progress after each chunk,
-        last the logits [1, V].
+        """Read the prompt int64 [L], as far as it has not been restored; progress when a chunk is
+        launched, last the logits [1, V].
 
         Logits are computed for the last position only.
         """

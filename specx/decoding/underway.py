@@ -5,7 +5,7 @@ what comes next, records graphs for one, and says what has happened as it happen
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -17,8 +17,9 @@ from specx.records import Event
 class Underway:
     """Events in the order in which their work was launched. On a CPU launched work is done."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, over: Callable[[], bool] = lambda: False) -> None:
+        """``over``: whether nothing that comes later is of interest any more."""
+        self._device, self._over = device, over
         self._events: deque[tuple[Moment, Callable[[], Event]]] = deque()
 
     def add(self, event: Event | Callable[[], Event]) -> None:
@@ -28,12 +29,15 @@ class Underway:
 
     def happened(self) -> Iterator[Event]:
         """Events that have happened by now; does not wait."""
-        while self._events and has_passed(self._events[0][0]):
+        while self._events and has_passed(self._events[0][0]) and not self._over():
             yield self._events.popleft()[1]()
 
-    def all(self) -> Iterator[Event]:
-        """All events that were added, each when it has happened."""
-        while self._events:
+    def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
+        """All events that were added, each when it has happened. First the host does what it has to
+        do ``meanwhile``, with a look after each piece of it."""
+        for _ in meanwhile:
+            yield from self.happened()
+        while self._events and not self._over():
             moment, event = self._events.popleft()
             wait_for(moment)
             yield event()

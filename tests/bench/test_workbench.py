@@ -85,6 +85,16 @@ def test_a_shared_prefill_changes_nothing():
     assert list(again.output) == alone
 
 
+def test_on_a_gpu_each_run_reads_its_prompt():
+    bench = workbench((300,), "plain")
+    (case,) = bench.all_cases()
+    assert bench.shared
+    assert bench.setting(case).read is not None
+    target = replace(bench.pair.target, device=torch.device("cuda"))
+    there = replace(bench, pair=replace(bench.pair, target=target))
+    assert there.setting(case).read is None
+
+
 def test_a_run_says_what_it_took():
     bench = workbench((300,), "specextend")
     (run,) = bench.alternate(bench.cases(300, "digest"))

@@ -9,9 +9,13 @@ from itertools import groupby
 
 import pytest
 
-from specx.decoding import loop
+from specx.decoding import loop, pipeline, stopwatch
+from specx.decoding.graphs import Eagerly
+from specx.decoding.loop import decode
 from specx.decoding.pipeline import Pipeline
+from specx.decoding.step import decoding_step
 from specx.decoding.underway import Underway
+from specx.records import Finished, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 TARGET = loaded("llama", 0)
@@ -25,6 +29,7 @@ def launch_ahead(request, monkeypatch):
     def switch_on() -> None:
         monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
         monkeypatch.setattr(Underway, "happened", lambda _: iter(()))
+        monkeypatch.setattr(Eagerly, "records", True)
 
     return switch_on
 
@@ -36,12 +41,15 @@ def outcome(pair, profile, method):
 
 
 @pytest.mark.parametrize("below", [None, 0.0])
-def test_events_in_the_same_order(below, launch_ahead):
+@pytest.mark.parametrize("end", ["first token", "later", "limit of one"])
+def test_events_in_the_same_order(below, end, launch_ahead):
     """But for how many plain steps are timed before drafting begins."""
-    profile = make_profile(max_new_tokens=30, below=below)
+    profile = make_profile(max_new_tokens=1 if end == "limit of one" else 30, below=below)
+    ends = frozenset(run(PAIR, profile, "plain", PROMPT).tokens[:1] if end == "first token" else ())
+    pair = replace(PAIR, target=replace(TARGET, eos_token_ids=ends))
 
     def kinds():
-        events = run(PAIR, profile, "specextend", PROMPT).events
+        events = run(pair, profile, "specextend", PROMPT).events
         return [kind for kind, _ in groupby((type(e), getattr(e, "model", "")) for e in events)]
 
     expected = kinds()
@@ -99,3 +107,66 @@ def test_sampled_texts_are_the_same(launch_ahead):
     expected = outcome(PAIR, profile, "specextend")
     launch_ahead()
     assert outcome(PAIR, profile, "specextend") == expected
+
+
+def test_a_limit_of_one_token_is_not_drafted_for(launch_ahead, monkeypatch):
+    launch_ahead()
+    monkeypatch.setattr(Pipeline, "launch", lambda _: pytest.fail("launched"))
+    result = run(PAIR, make_profile(max_new_tokens=1), "specextend", PROMPT)
+    assert [item.model for item in result.progress] == ["target"]
+
+
+def test_what_runs_as_it_is_gains_nothing_from_being_launched_early(monkeypatch):
+    monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=1))
+    launched = []
+    launch = Pipeline.launch
+
+    def looking(steps):
+        yield from launch(steps)
+        launched.append(len(steps._flying))
+
+    monkeypatch.setattr(Pipeline, "launch", looking)
+    run(PAIR, make_profile(max_new_tokens=30), "specextend", PROMPT)
+    assert launched
+    assert not any(launched)
+
+
+def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, monkeypatch):
+    """Here all that was launched has happened when the first part has run."""
+    happened = Underway.happened
+    launch_ahead()
+    parts: list[str] = []
+
+    def seen(underway):
+        return happened(underway) if parts else iter(())
+
+    def run_part(_, name, work):
+        parts.append(name)
+        return work()
+
+    monkeypatch.setattr(Underway, "happened", seen)
+    monkeypatch.setattr(Eagerly, "__call__", run_part)
+    for event in decode(PAIR, make_profile(max_new_tokens=30, below=None), "plain", PROMPT):
+        if isinstance(event, Step):
+            break
+    assert parts == ["verification "]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, monkeypatch):
+    """On a clock that only steps move, by a second each; one of them is dropped."""
+    clock = [0.0]
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
+
+    def step(state, row):
+        clock[0] += 1
+        return (yield from decoding_step(state, row))
+
+    monkeypatch.setattr(pipeline, "decoding_step", step)
+    profile = make_profile(max_new_tokens=30, below=None)
+    launch_ahead()
+    *_, finished = decode(PAIR, profile, method, PROMPT)
+    steps = run(PAIR, profile, method, PROMPT).steps
+    assert isinstance(finished, Finished)
+    assert finished.decoding == len(steps)
+    assert finished.timings.verification == 0

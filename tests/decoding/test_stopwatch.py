@@ -57,3 +57,14 @@ def test_rows_begin_when_they_are_asked_for(clock):
         spend(clock, 2.0, watch.row().part("drafting"))
         clock.now += 0.5
     assert watch.finish().drafting == 4.0
+
+
+def test_a_row_that_is_dropped_does_not_count(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for _ in range(2):
+        row = watch.row()
+        spend(clock, 2.0, row.part("drafting"))
+    watch.drop(row)
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.0]}
+    assert (timings.drafting, timings.host) == (2.0, 2.0)

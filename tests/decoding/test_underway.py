@@ -64,6 +64,31 @@ def test_what_is_only_known_then_is_asked_for_then(device):
     assert list(events.happened()) == [PrefillProgress("target", 4, 9)]
 
 
+def test_events_are_handed_over_while_the_host_is_at_work(device):
+    events = three_underway(device)
+    seen = []
+
+    def work():
+        device.done = 1
+        yield
+        seen.append("worked on")
+        yield
+
+    for event in events.all(meanwhile=work()):
+        seen.append(event)
+    assert seen == [EVENTS[0], "worked on", *EVENTS[1:]]
+
+
+def test_nothing_is_handed_over_that_comes_too_late():
+    over = False
+    events = Underway(CPU, over=lambda: over)
+    for event in EVENTS:
+        events.add(event)
+    assert next(events.all()) == EVENTS[0]
+    over = True
+    assert [*events.happened(), *events.all()] == []
+
+
 def test_on_a_cpu_everything_has_happened():
     events = Underway(CPU)
     events.add(EVENTS[0])

@@ -103,6 +103,23 @@ def test_prefill_attention_is_exact(
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
 
 
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize(("group", "dim"), [(1, 64), (4, 128), (2, 40), (2, 20), (1, 256)])
+def test_a_prefill_reads_the_part_of_a_cache_that_is_written(
+    group: int, dim: int, window: int | None
+) -> None:
+    """Rows behind it are not numbers. Heads of 20 are none for flash kernels."""
+    past, rows = 300, 200
+    q, k, v = qkv(torch.bfloat16, rows, past + rows + 77, group, dim)
+    for storage in (k, v):
+        storage[:, :, past + rows :] = torch.nan
+    call = AttentionCall("prefill", past=past, window=window)
+    out = prefill_attention(q, k, v, dim**-0.5, call)
+    written = (part[:, :, : past + rows].double() for part in (k, v))
+    expected, _ = reference_attention(q.double(), *written, dim**-0.5, call)
+    torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[torch.bfloat16], rtol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specx.batch.pair import load_pair
+from specx.decoding import graphs as graphs_module
 from specx.decoding import loop
 from specx.decoding.graphs import Eagerly, Graphs, runner
 from specx.decoding.pipeline import Pipeline
@@ -122,6 +123,16 @@ def test_recording_does_not_wait_for_what_the_device_has_to_do() -> None:
     assert done.query()
 
 
+def test_where_memory_is_short_what_torch_keeps_is_returned_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graphs_module, "ROOM", 1 << 60)
+    torch.empty(1 << 28, dtype=torch.int8, device=CUDA)
+    kept = torch.cuda.memory_reserved()
+    assert int(Graphs(0)("part", Counter())) == 10
+    assert torch.cuda.memory_reserved() < kept
+
+
 @pytest.mark.parametrize("below", [None, 0.0])
 def test_first_steps_are_launched_while_the_prompt_is_read(
     below: float | None, monkeypatch: pytest.MonkeyPatch
@@ -143,8 +154,8 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
         reading.append(torch.cuda.Event())
         reading[0].record()
 
-    def looking(steps: Pipeline) -> None:
-        launch(steps)
+    def looking(steps: Pipeline) -> Iterator[None]:
+        yield from launch(steps)
         reading.append(not reading[0].query())
 
     monkeypatch.setattr(Target, "prefill", slowly)
