@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # Bytes of the device's memory for a part to be recorded: what it computes on the way. Most take
 # some MB; sampling from 64 rows of 150,000 float64 probabilities, about half a GB.
+# On a device that never has as much free, recording waits for what it is still doing.
 ROOM = 2 << 30
 
 

@@ -35,7 +35,7 @@ class Stopwatch:
         return self._rows[-1]
 
     def drop(self, row: "Row") -> None:
-        """What was done in ``row`` does not count."""
+        """What was done in ``row`` counts for no part; the wait for it is ``host``."""
         self._rows.remove(row)
 
     def finish(self) -> Timings:

@@ -1,7 +1,7 @@
 """Events that a device is still working towards, handed over when they have happened.
 
 The host launches faster than a GPU works. What it has launched it need not wait for: it prepares
-what comes next, records graphs for one, and says what has happened as it happens.
+what comes next (it records graphs, say), and hands over what has happened as it happens.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class Underway:
 
     def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
         """All events that were added, each when it has happened. First the host does what it has to
-        do ``meanwhile``, with a look after each piece of it."""
+        do ``meanwhile``, in any case to its end, with a look after each piece of it."""
         for _ in meanwhile:
             yield from self.happened()
         while self._events and not self._over():

@@ -154,7 +154,7 @@ def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, mo
 
 @pytest.mark.parametrize("method", METHODS)
 def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, monkeypatch):
-    """On a clock that only steps move, by a second each; one of them is dropped."""
+    """On a clock that only steps move, by a second each; some of them are dropped."""
     clock = [0.0]
     monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
 
@@ -169,4 +169,6 @@ def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, m
     steps = run(PAIR, profile, method, PROMPT).steps
     assert isinstance(finished, Finished)
     assert finished.decoding == len(steps)
-    assert finished.timings.verification == 0
+    parts = finished.timings
+    in_parts = parts.retrieval + parts.drafting + parts.verification + parts.keep
+    assert in_parts == len(steps)
