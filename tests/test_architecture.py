@@ -11,23 +11,22 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "specx"
 
 LEAVES = {"errors", "records", "profile", "cache_folder"}
-INNER = LEAVES | {"documents", "cuda", "attention", "caches", "models", "decoding", "reports"}
+PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "jobs", "reports"}
 ROOMS = {
     "errors": set(),
     "records": set(),
     "cache_folder": set(),
-    "cuda": {"cache_folder"},
     "profile": {"errors"},
     "documents": LEAVES,
-    "attention": LEAVES | {"cuda"},
-    "caches": {"attention"},
-    "models": {"cuda", "attention", "caches", "profile", "errors"},
-    "decoding": LEAVES | {"attention", "caches", "models"},
+    "prompts": LEAVES | {"documents"},
+    "kernels": LEAVES,
+    "models": LEAVES | {"kernels"},
+    "engine": LEAVES | {"kernels", "models"},
     "reports": {"errors", "records"},
-    "bench": INNER | {"batch", "training"},
-    "batch": INNER | {"bench", "training"},
-    "training": INNER | {"bench", "batch"},
-    "cli": INNER | {"bench", "batch", "training"},
+    "jobs": PRODUCT,
+    "bench": PRODUCT,
+    "training": PRODUCT,
+    "cli": PRODUCT | {"bench"},
     "__main__": {"cli"},
 }
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from specx.bench.grouping import BASELINE, by, by_length
+from specx.bench.report.findings import Figure, Series
 from specx.bench.runs import Run
-from specx.reports.findings import Figure, Series
 
 
 def mean_acceptance(runs: Sequence[Run]) -> float:

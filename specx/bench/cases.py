@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specx.bench.lengths import label
-from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.documents.instruct import Instruct
-from specx.documents.prompt import Prompt, PromptKind
 from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile
+from specx.prompts.digest import Digest
+from specx.prompts.instruct import Instruct
+from specx.prompts.prompt import Prompt, PromptKind
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
 CHARACTERS = 7  # a token has fewer on average, so a generated report is long enough

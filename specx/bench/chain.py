@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from specx.decoding.growth import Footing, best_continuations, footing
-from specx.decoding.model_drafter import ModelDrafter
-from specx.decoding.tree import Level, TokenTree
+from specx.engine.growth import Footing, best_continuations, footing
+from specx.engine.model_drafter import ModelDrafter
+from specx.kernels.trees import Level, TokenTree
 
 
 class ChainDrafter(ModelDrafter):

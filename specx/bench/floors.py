@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specx.decoding.methods import Pair
+from specx.engine.methods import Pair
 from specx.models.load import LoadedModel
 from specx.profile import Profile
 

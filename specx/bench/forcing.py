@@ -9,13 +9,13 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Setting
-from specx.decoding.accept import Path
-from specx.decoding.drafter import Drafter
-from specx.decoding.loop import AHEAD
-from specx.decoding.model_drafter import ModelDrafter
-from specx.decoding.target import Target
-from specx.decoding.tree import MAX_ROWS, root_only
+from specx.engine.accept import Path
+from specx.engine.decode import AHEAD
+from specx.engine.drafter import Drafter
+from specx.engine.model_drafter import ModelDrafter
+from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.kernels.trees import MAX_ROWS, root_only
 
 
 @runtime_checkable

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
+from specx.engine.decode import decode
+from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.records import Method, Step
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from specx.bench.cases import Case
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Run, Setting
-from specx.decoding.methods import Pair
+from specx.engine.methods import Pair
 from specx.models.compat import check_pair
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile

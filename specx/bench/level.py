@@ -14,12 +14,12 @@ from functools import partial
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from specx.attention import dispatch
 from specx.bench.retrieval_cost import Place, median_ms
 from specx.bench.shapes import DRAFTS, Shape
-from specx.caches.preallocated import PreallocatedCache
-from specx.decoding.forward import cache_shape
-from specx.decoding.grower import TreeGrower
+from specx.engine.forward import cache_shape
+from specx.engine.grower import TreeGrower
+from specx.engine.kv_cache import PreallocatedCache
+from specx.models import attention as dispatch
 from specx.models.fused_layers import fuse_layers
 from specx.models.load import LoadedModel, ModelSpec, in_memory, load_model
 from specx.profile import TreeSettings

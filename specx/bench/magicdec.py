@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall
-from specx.caches.excerpt import Excerpt
-from specx.caches.policies import Grid, streaming_chunks
-from specx.decoding.accept import Path
-from specx.decoding.drafter import Drafter
-from specx.decoding.forward import cache_shape, forward
-from specx.decoding.grower import TreeGrower
-from specx.decoding.methods import Pair
-from specx.decoding.target import Target
-from specx.decoding.tree import TokenTree
+from specx.bench.excerpt import Excerpt
+from specx.engine.accept import Path
+from specx.engine.drafter import Drafter
+from specx.engine.forward import cache_shape, forward
+from specx.engine.grower import TreeGrower
+from specx.engine.methods import Pair
+from specx.engine.target import Target
+from specx.kernels.chunks import Grid, streaming_chunks
+from specx.kernels.trees import TokenTree
+from specx.models.call import AttentionCall
 from specx.profile import Profile
 from specx.records import Method, PrefillProgress
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from specx.bench.cases import Case, beginning, first_paragraphs
 from specx.bench.lengths import label
-from specx.documents.digest import Digest
 from specx.documents.document import Document, Paragraph
-from specx.documents.prompt import Prompt, PromptKind, encode_text
 from specx.errors import UsageError
+from specx.prompts.digest import Digest
+from specx.prompts.prompt import Prompt, PromptKind, encode_text
 
 DIGITS = 10
 JOINT = 8  # tokens: more than a paragraph adds to a prompt beside its own

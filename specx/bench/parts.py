@@ -19,12 +19,12 @@ from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
 from specx.bench.idle import idle_share
 from specx.bench.lengths import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.decoding.stopwatch import Stopwatch
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
+from specx.engine.decode import decode
+from specx.engine.methods import Pair
+from specx.engine.stopwatch import Stopwatch
 from specx.profile import Profile, TreeSettings, load_profile
+from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
 from specx.reports.environment import environment
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specx.attention.scores import chunk_scores
 from specx.bench.shapes import Shape
-from specx.caches.draft import DraftCache
-from specx.caches.policies import Grid
-from specx.caches.preallocated import CacheShape
-from specx.decoding.graphs import runner
-from specx.decoding.memory import best_chunks
-from specx.decoding.stopwatch import Stopwatch
+from specx.engine.draft_cache import DraftCache
+from specx.engine.graphs import runner
+from specx.engine.kv_cache import CacheShape
+from specx.engine.memory import best_chunks
+from specx.engine.stopwatch import Stopwatch
+from specx.kernels.chunks import Grid
+from specx.kernels.torch.scores import chunk_scores
 from specx.profile import DraftCacheSettings
 
 WARM_UP = 5

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from specx.bench.cases import Case
-from specx.decoding.drafter import Drafter
-from specx.decoding.loop import decode_with
-from specx.decoding.methods import Pair
-from specx.decoding.stopwatch import Stopwatch
+from specx.engine.decode import decode_with
+from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair
+from specx.engine.stopwatch import Stopwatch
 from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Finished, Step, Tally

@@ -16,10 +16,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaRotaryEmbedding
 
-from specx.attention import dispatch
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
-from specx.decoding.methods import Pair, with_layer
+from specx.engine.methods import Pair, with_layer
 from specx.errors import ModelError, UsageError
+from specx.models import attention as dispatch
 from specx.models.architecture import read_config
 from specx.models.compat import check_pair
 from specx.models.fused_layers import fuse_layers

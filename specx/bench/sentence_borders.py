@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from specx.documents.detokenize import Detokenizer
 from specx.documents.sentences import split_sentences
+from specx.prompts.detokenize import Detokenizer
 
 
 def sentence_numbers(tokenizer: Any, ids: Sequence[int], longest: int) -> list[int]:

@@ -10,11 +10,11 @@ from torch import Tensor
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting, run_drafter
 from specx.bench.sentence_borders import sentence_numbers
-from specx.caches.draft import DraftCache
-from specx.decoding.drafter import Drafter
-from specx.decoding.methods import watched_layer
-from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.target import Target
+from specx.engine.draft_cache import DraftCache
+from specx.engine.drafter import Drafter
+from specx.engine.methods import watched_layer
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.target import Target
 from specx.errors import UsageError
 from specx.profile import DraftCacheSettings, Profile
 

@@ -6,23 +6,23 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from specx.batch.pair import choose_device, load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
 from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
+from specx.bench.report.bench_report import BenchReport, Section
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
-from specx.decoding.loop import context_window
-from specx.decoding.methods import Pair
 from specx.documents.document import Document
+from specx.engine.decode import context_window
+from specx.engine.methods import Pair
 from specx.errors import UsageError
+from specx.jobs.pair import choose_device, load_pair
 from specx.profile import DigestPrompt, Profile
 from specx.records import Timings
-from specx.reports.bench_report import BenchReport, Section
 
 
 @dataclass(frozen=True)

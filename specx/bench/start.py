@@ -76,9 +76,9 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     from specx.bench.cases import beginning, generated_documents
     from specx.bench.scaled import scaled_pair, scaled_profile
     from specx.bench.workbench import with_output, without_fallback
-    from specx.decoding.loop import decode
-    from specx.documents.digest import Digest
+    from specx.engine.decode import decode
     from specx.profile import load_profile
+    from specx.prompts.digest import Digest
     from specx.records import Step
 
     profile = without_fallback(load_profile("mini").on("cuda"))

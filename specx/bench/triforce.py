@@ -13,18 +13,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.caches.excerpt import Excerpt
-from specx.caches.policies import Grid, best_chunks
-from specx.decoding.accept import Path, accept
-from specx.decoding.drafter import Drafter
-from specx.decoding.forward import cache_shape
-from specx.decoding.memory import Streaming
-from specx.decoding.methods import Pair, watched_layer
-from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.sampling import most_probable
-from specx.decoding.target import Target
-from specx.decoding.tree import TokenTree
+from specx.bench.excerpt import Excerpt
+from specx.engine.accept import Path, accept
+from specx.engine.drafter import Drafter
+from specx.engine.forward import cache_shape
+from specx.engine.memory import Streaming
+from specx.engine.methods import Pair, watched_layer
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.sampling import most_probable
+from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.kernels.chunks import Grid, best_chunks
+from specx.kernels.trees import TokenTree
 from specx.profile import Profile, TreeSettings
 from specx.records import Method, PrefillProgress
 

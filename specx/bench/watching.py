@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.attention.call import AttentionCall, Watched, single_sets, words_for
-from specx.attention.scores import attention_row
-from specx.caches.preallocated import PreallocatedCache
-from specx.decoding.forward import cache_shape, forward
-from specx.decoding.tree import MAX_ROWS
+from specx.engine.forward import cache_shape, forward
+from specx.engine.kv_cache import PreallocatedCache
+from specx.kernels.torch.scores import attention_row
+from specx.kernels.trees import MAX_ROWS
+from specx.models.call import AttentionCall, Watched, single_sets, words_for
 from specx.models.load import LoadedModel
 
 

@@ -8,11 +8,11 @@ from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Run, Setting
-from specx.decoding.loop import read_beginning
-from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.documents.prompt import PromptKind
+from specx.engine.decode import read_beginning
+from specx.engine.methods import Pair
 from specx.profile import Profile
+from specx.prompts.prompt import PromptKind
 from specx.records import Timings
 
 # Tokens of output that do not count. On a GPU kernels are loaded when they are first due: some for

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from specx.bench.report.bench_files import load_bench, write_bench
+from specx.bench.report.bench_live import LiveTable
+from specx.bench.report.bench_markdown import to_tables
+from specx.bench.report.bench_report import BenchReport, DocumentFacts, Section
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import read_documents
 from specx.errors import DocumentError, UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
-from specx.reports.bench_files import load_bench, write_bench
-from specx.reports.bench_live import LiveTable
-from specx.reports.bench_markdown import to_tables
-from specx.reports.bench_report import BenchReport, DocumentFacts, Section
 from specx.reports.json_lines import to_json
 
 if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
@@ -229,8 +229,8 @@ def _report(
     *,
     interrupted: bool,
 ) -> BenchReport:
-    from specx.batch.pair import facts
     from specx.bench import session
+    from specx.jobs.pair import facts
 
     return BenchReport(
         title=f"specx bench: {workbench.profile.name}",

@@ -123,7 +123,7 @@ def _gpu(properties: Any) -> Report:
 
 
 def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
-    """Device, number format and attention path (``specx/attention/dispatch.py``)."""
+    """Device, number format and attention path (``models/attention.py``)."""
     device = path = "cpu"
     if gpus:
         device = "cuda"
@@ -141,8 +141,8 @@ def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
 
 def _compiler() -> str:
     """Whether kernels in CUDA C++ can be compiled: without them all works, slower."""
-    from specx.cuda.compiler import version
-    from specx.cuda.driver import CudaError
+    from specx.kernels.hopper.compiler import version
+    from specx.kernels.hopper.driver import CudaError
 
     try:
         major, minor = version()
@@ -153,7 +153,7 @@ def _compiler() -> str:
 
 def _has_flash(gpus: list[Report]) -> bool:
     """Whether ``flash-attn`` is there, and usable on the first device."""
-    from specx.attention import flash_decoding
+    from specx.kernels.torch import flash_decoding
 
     generation = int(gpus[0]["capability"].split(".")[0])
     return generation >= flash_decoding.AMPERE and flash_decoding.is_installed()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import ValidationError
 
-from specx.batch.queue import Queue, count, find
-from specx.batch.results import Destination, Results
 from specx.cli.console import make_console
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
+from specx.jobs.queue import Queue, count, find
+from specx.jobs.results import Destination, Results
 from specx.profile import (
     EMBEDDED,
     FEWEST_SENTENCES,
@@ -29,7 +29,7 @@ from specx.reports.live import LiveLine
 from specx.reports.report import Report
 
 if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
-    from specx.batch.summarizer import Summarizer
+    from specx.jobs.summarizer import Summarizer
 
 _MINI_NOTICE = (
     "mini copies a document's own sentences (an extractive digest); for a summary in new words "
@@ -167,8 +167,8 @@ def _run(work: _Work) -> None:
         live.phase("reading")
 
         def prepare() -> "Summarizer":
-            from specx.batch.pair import choose_device, load_pair
-            from specx.batch.summarizer import Summarizer
+            from specx.jobs.pair import choose_device, load_pair
+            from specx.jobs.summarizer import Summarizer
 
             if work.profile.target.model.startswith(EMBEDDED):
                 console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)

@@ -15,16 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from specx.attention import fused
-from specx.attention.call import AttentionCall
-from specx.attention.hybrid import prefill_attention
-from specx.models import cuda_product
-from specx.models.cuda_product import CudaProduct, GatedProduct, HeadsProduct, product_of
+from specx.kernels import fused
+from specx.kernels.hopper import product as cuda_product
+from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
+from specx.kernels.torch.attention import prefill_attention
+from specx.models.call import AttentionCall
 from specx.models.projections import are_alike, join
 
 if fused.IS_AVAILABLE:
-    from specx.attention import triton_tree
-    from specx.models import triton_layer, triton_product, triton_row
+    from specx.kernels.triton import layer as triton_layer
+    from specx.kernels.triton import product as triton_product
+    from specx.kernels.triton import row_product as triton_row
+    from specx.kernels.triton import tree_attention as triton_tree
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # the same, but for biases and norms of heads
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies

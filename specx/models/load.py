@@ -7,10 +7,10 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specx.attention import dispatch
-from specx.attention.call import Phase
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models import attention as dispatch
 from specx.models.architecture import SUPPORTED, check_layers, read_config
+from specx.models.call import Phase
 from specx.models.facts import ModelFacts, model_facts
 from specx.models.fused_layers import fuse_layers
 from specx.models.memory import check_memory, is_out_of_memory

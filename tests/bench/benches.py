@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from specx.batch.pair import load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.decoding.methods import Pair
+from specx.engine.methods import Pair
+from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
 
 

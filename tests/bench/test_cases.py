@@ -1,8 +1,8 @@
 import pytest
 
 from specx.bench.cases import beginning, first_paragraphs, generated_documents, make_cases
-from specx.documents.digest import Digest
 from specx.errors import UsageError
+from specx.prompts.digest import Digest
 from tests.bench.benches import embedded
 
 

@@ -8,11 +8,11 @@ import torch
 from specx.bench.forcing import force, model_drafting
 from specx.bench.methods import METHODS
 from specx.bench.runs import Setting
-from specx.decoding.drafter import Drafter
-from specx.decoding.loop import read_beginning
-from specx.decoding.target import Target
+from specx.engine.decode import read_beginning
+from specx.engine.drafter import Drafter
+from specx.engine.target import Target
 from specx.errors import UsageError
-from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.tiny import make_model
 
 PROMPT, OUTPUT = make_prompt(90), make_prompt(20, seed=1)

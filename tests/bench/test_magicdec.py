@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from specx.attention import fused
 from specx.bench.magicdec import MagicDec
 from specx.bench.methods import METHODS
-from specx.decoding.accept import Path
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.engine.accept import Path
+from specx.engine.target import PREFILL_CHUNK, Target
+from specx.kernels import fused
 from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
-from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.decoding.test_lossless import SURE
-from tests.decoding.test_tree import paths_of
+from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.test_lossless import SURE
+from tests.kernels.test_trees import paths_of
 from tests.tiny import make_model
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from specx.bench.cases import generated_documents, make_cases
 from specx.bench.needles import DIGITS, hide, random_number
-from specx.documents.digest import Digest
-from specx.documents.instruct import Instruct
 from specx.errors import UsageError
 from specx.models.load import ModelSpec, load_model
+from specx.prompts.digest import Digest
+from specx.prompts.instruct import Instruct
 from tests.tiny import make_tokenizer
 
 DOCUMENTS = generated_documents(1, 900, seed=0)

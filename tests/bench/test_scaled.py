@@ -7,22 +7,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from specx.attention.call import AttentionCall
-from specx.batch.pair import load_pair
 from specx.bench.scaled import scale, scaled_layer, scaled_pair, scaled_profile
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
-from specx.caches.policies import Grid, best_chunks
-from specx.caches.preallocated import PreallocatedCache
-from specx.decoding.forward import cache_shape, forward
-from specx.decoding.methods import Pair, with_layer
-from specx.decoding.target import Target
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
+from specx.engine.forward import cache_shape, forward
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.methods import Pair, with_layer
+from specx.engine.target import Target
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.jobs.pair import load_pair
+from specx.kernels.chunks import Grid, best_chunks
+from specx.models.call import AttentionCall
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.models.seam import check_rotation, check_seam
 from specx.profile import Profile, load_profile
-from tests.decoding.pairs import Run, run
+from specx.prompts.digest import Digest
+from tests.engine.pairs import Run, run
 from tests.tiny import LLAMA3, VOCAB, YARN, make_model
 
 CPU = torch.device("cpu")

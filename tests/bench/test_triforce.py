@@ -6,18 +6,18 @@ from functools import partial
 import pytest
 import torch
 
-from specx.attention import fused
 from specx.bench import triforce
 from specx.bench.methods import METHODS
 from specx.bench.triforce import TriForce
-from specx.caches.policies import Grid, best_chunks
-from specx.decoding.accept import Path
-from specx.decoding.loop import decode_with
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.engine.accept import Path
+from specx.engine.decode import decode_with
+from specx.engine.target import PREFILL_CHUNK, Target
 from specx.errors import UsageError
+from specx.kernels import fused
+from specx.kernels.chunks import Grid, best_chunks
 from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
-from tests.decoding.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
-from tests.decoding.test_lossless import SURE
+from tests.engine.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.test_lossless import SURE
 
 
 def run_triforce(pair, profile, prompt, drafting=None):

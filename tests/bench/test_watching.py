@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from specx.bench.watching import Watcher, chunk_means
-from specx.decoding.loop import read_beginning
-from tests.decoding.pairs import loaded, make_prompt, pair_of
+from specx.engine.decode import read_beginning
+from tests.engine.pairs import loaded, make_prompt, pair_of
 from tests.tiny import make_model
 
 PROMPT, OUTPUT = make_prompt(50), make_prompt(80, seed=1)  # more than one block of rows

@@ -5,7 +5,7 @@ import torch
 
 from specx.bench.runs import run_from_raw
 from specx.bench.workbench import Silent
-from specx.decoding.loop import decode
+from specx.engine.decode import decode
 from specx.errors import UsageError
 from specx.records import Step
 from tests.bench.benches import made_up, workbench

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from specx.batch import summarizer
 from specx.cli.main import run
-from tests.batch.pairs import TEXT, checkpoints, saying, write_profile
+from specx.jobs import summarizer
 from tests.documents import pdfs
+from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint, make_tokenizer
 
 GOOD = pdfs.text_pdf([TEXT])

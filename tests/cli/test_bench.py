@@ -9,7 +9,7 @@ import pytest
 
 from specx.bench import session, workbench
 from specx.cli.main import run
-from tests.batch.pairs import write_profile
+from tests.jobs.pairs import write_profile
 
 QUICK = ("--length", "300", "--tokens", "12", "--repeat", "1", "--count", "1")
 

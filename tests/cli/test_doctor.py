@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from specx import __version__
-from specx.attention import flash_decoding
 from specx.cli import doctor
 from specx.cli.main import app
-from specx.cuda import compiler
-from specx.cuda.driver import CudaError
+from specx.kernels.hopper import compiler
+from specx.kernels.hopper.driver import CudaError
+from specx.kernels.torch import flash_decoding
 from specx.models import memory
 from specx.reports.environment import environment
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from specx.batch import lossless, pair, summarizer
 from specx.cli.main import run
 from specx.errors import OutOfMemoryError
-from tests.batch.pairs import TEXT, saying, write_profile
+from specx.jobs import lossless, pair, summarizer
 from tests.documents import pdfs
+from tests.jobs.pairs import TEXT, saying, write_profile
 
 ESCAPE = "\x1b"
 
@@ -335,7 +335,7 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_real_ctrl_c(profile: str) -> None:
     slow = (
-        "import sys, time, specx.batch.summarizer as s\n"
+        "import sys, time, specx.jobs.summarizer as s\n"
         "from specx.cli.main import main\n"
         "real = s.decode\n"
         "def decode(*args):\n"

@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from specx.attention.call import Watched
-from specx.batch.pair import load_pair
-from specx.decoding.methods import Pair
-from specx.decoding.target import Target
 from specx.documents.document import Document
 from specx.documents.jsonl import read_jsonl
+from specx.engine.methods import Pair
+from specx.engine.target import Target
+from specx.jobs.pair import load_pair
+from specx.models.call import Watched
 from specx.profile import Profile, load_profile
 from specx.records import PrefillProgress
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerBase
 
 from specx.documents.document import Document
-from specx.documents.prompt import Prompt
 from specx.documents.sentences import split_sentences
+from specx.prompts.prompt import Prompt
 
 
 @dataclass

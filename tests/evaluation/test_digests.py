@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.document import Document
-from specx.documents.prompt import Prompt
+from specx.engine.decode import decode
+from specx.engine.methods import Pair
 from specx.profile import Profile
+from specx.prompts.digest import Digest
+from specx.prompts.prompt import Prompt
 from specx.records import Step
 from tests.evaluation.digests import Counts, count, first_words, random_leads
 

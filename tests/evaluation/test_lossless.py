@@ -2,12 +2,12 @@
 
 import pytest
 
-from specx.batch.lossless import logit_gap
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.document import Document
+from specx.engine.decode import decode
+from specx.engine.methods import Pair
+from specx.jobs.lossless import logit_gap
 from specx.profile import Profile
+from specx.prompts.digest import Digest
 from specx.records import Method, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]

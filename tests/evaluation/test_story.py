@@ -10,12 +10,12 @@ from statistics import mean
 import pytest
 
 from specx.bench.cases import make_cases
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
+from specx.engine.decode import decode
+from specx.engine.methods import Pair
 from specx.profile import DigestTask, Profile, TreeSettings
+from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from tests.evaluation.lookup import lookup_acceptance
 

@@ -6,27 +6,28 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.attention import fused, gpu_prefill
-from specx.attention.call import AttentionCall
-from specx.attention.hybrid import prefill_attention, tree_attention
-from specx.attention.reference import reference_attention
-from specx.batch.lossless import logit_gap
-from specx.batch.pair import load_pair
-from specx.caches.draft import DraftCache
-from specx.caches.policies import Grid
-from specx.caches.preallocated import CacheShape
-from specx.decoding import loop
-from specx.decoding.choice import TreeChoice
-from specx.decoding.cost import TreePlan
-from specx.decoding.graphs import Eagerly
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.decoding.model_drafter import ModelDrafter
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
+from specx.engine import decode as loop
+from specx.engine.choice import TreeChoice
+from specx.engine.cost import TreePlan
+from specx.engine.decode import decode
+from specx.engine.draft_cache import DraftCache
+from specx.engine.graphs import Eagerly
+from specx.engine.kv_cache import CacheShape
+from specx.engine.methods import Pair
+from specx.engine.model_drafter import ModelDrafter
+from specx.jobs.lossless import logit_gap
+from specx.jobs.pair import load_pair
+from specx.kernels import fused
+from specx.kernels.chunks import Grid
+from specx.kernels.torch.attention import prefill_attention, tree_attention
+from specx.kernels.torch.reference import reference_attention
+from specx.kernels.triton import prefill as gpu_prefill
+from specx.models.call import AttentionCall
 from specx.profile import AutoTree, Profile, TreeSettings, load_profile
+from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
-from tests.attention.examples import sets_of
+from tests.kernels.examples import sets_of
 from tests.tiny import make_checkpoint
 
 pytestmark = [

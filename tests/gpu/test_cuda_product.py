@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.models import triton_layer
-from specx.models.cuda_product import (
+from specx.kernels.hopper.product import (
     CudaProduct,
     GatedProduct,
     HeadsProduct,
@@ -14,6 +13,7 @@ from specx.models.cuda_product import (
     launch_of,
     suits,
 )
+from specx.kernels.triton import layer as triton_layer
 from tests.gpu.hopper import NEEDS_HOPPER
 
 CUDA = torch.device("cuda", 0)

@@ -8,10 +8,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from specx.attention import cuda_tree
-from tests.attention.examples import TREES, Inputs, make_inputs, random_parents, visible_of
-from tests.attention.test_triton_tree import check
+from specx.kernels.hopper import tree_attention as cuda_tree
 from tests.gpu.hopper import NEEDS_HOPPER
+from tests.kernels.examples import TREES, Inputs, make_inputs, random_parents, visible_of
+from tests.kernels.triton.test_tree_attention import check
 
 pytestmark = NEEDS_HOPPER
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.attention.call import AttentionCall, single_sets
-from specx.batch.lossless import logit_gap
-from specx.batch.pair import load_pair
-from specx.caches.preallocated import PreallocatedCache
-from specx.decoding.forward import cache_shape, forward
-from specx.decoding.methods import Pair
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
-from specx.models import triton_product
+from specx.engine.forward import cache_shape, forward
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.methods import Pair
+from specx.jobs.lossless import logit_gap
+from specx.jobs.pair import load_pair
+from specx.kernels.triton import product as triton_product
+from specx.models.call import AttentionCall, single_sets
 from specx.models.fused_layers import FusedLayer, unfused
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
+from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, written
 from tests.tiny import make_checkpoint
 

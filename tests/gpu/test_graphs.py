@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from specx.batch.pair import load_pair
-from specx.decoding import graphs as graphs_module
-from specx.decoding import loop
-from specx.decoding.graphs import Eagerly, Graphs, runner
-from specx.decoding.pipeline import Pipeline
-from specx.decoding.target import Target
-from specx.decoding.turns import Turns
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
+from specx.engine import decode as loop
+from specx.engine import graphs as graphs_module
+from specx.engine.graphs import Eagerly, Graphs, runner
+from specx.engine.pipeline import Pipeline
+from specx.engine.target import Target
+from specx.engine.turns import Turns
+from specx.jobs.pair import load_pair
 from specx.profile import Profile
+from specx.prompts.digest import Digest
 from specx.records import METHODS, Method, PrefillProgress
-from tests.decoding.pairs import Run, run
+from tests.engine.pairs import Run, run
 from tests.gpu.test_lookup import mini
 
 triton = pytest.importorskip("triton")

@@ -6,16 +6,16 @@ from itertools import cycle
 import pytest
 import torch
 
-from specx.batch.lossless import logit_gap
-from specx.batch.pair import load_pair
-from specx.decoding import loop
-from specx.decoding.graphs import Eagerly
-from specx.decoding.loop import decode
-from specx.decoding.methods import Pair
-from specx.decoding.turns import Turns
-from specx.documents.digest import Digest
 from specx.documents.generated import generate_report
+from specx.engine import decode as loop
+from specx.engine.decode import decode
+from specx.engine.graphs import Eagerly
+from specx.engine.methods import Pair
+from specx.engine.turns import Turns
+from specx.jobs.lossless import logit_gap
+from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
+from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 
 pytestmark = [

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from specx.batch.pair import load_pair
 from specx.bench.cases import Case
 from specx.bench.methods import find_methods
 from specx.bench.methods.catalog import VARIANTS
 from specx.bench.runs import Setting
-from specx.decoding import loop
-from specx.decoding.graphs import Eagerly
-from specx.documents.digest import Digest
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
+from specx.engine import decode as loop
+from specx.engine.graphs import Eagerly
+from specx.jobs.pair import load_pair
+from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
 from tests.gpu.test_graphs import in_half
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from specx.attention import dispatch, fused
-from specx.attention.call import AttentionCall, Rows, Watched, single_sets
+from specx.bench.stock_model import stock
+from specx.kernels import fused
+from specx.models import attention as dispatch
 from specx.models import fused_layers
+from specx.models.call import AttentionCall, Rows, Watched, single_sets
 from specx.models.fused_layers import Fused, FusedLayer, fuse_layers, is_fused, unfused
 from specx.models.load import in_memory
-from specx.models.stock import stock
 from tests.tiny import LLAMA3, YARN, make_model, make_tokenizer
 
 pytestmark = [

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from specx.bench.eviction.choice import best_of_text
 from specx.bench.eviction.own_attention import OwnAttention
-from specx.caches.draft import DraftCache
-from specx.caches.policies import streaming_chunks
-from specx.decoding.memory import Memory
-from specx.decoding.target import Target
+from specx.engine.draft_cache import DraftCache
+from specx.engine.memory import Memory
+from specx.engine.target import Target
+from specx.kernels.chunks import streaming_chunks
 from specx.profile import DraftCacheSettings
 
 SEED = 0

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from specx.caches.draft import DraftCache
-from specx.caches.policies import best_chunks
+from specx.engine.draft_cache import DraftCache
+from specx.kernels.chunks import best_chunks
 
 
 def best_of_text(scores: Tensor, cache: DraftCache, top_k: int) -> Tensor:

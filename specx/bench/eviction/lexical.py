@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from specx.bench.eviction.choice import best_of_text
-from specx.caches.draft import DraftCache
-from specx.caches.policies import count_chunks
-from specx.decoding.accept import Path
-from specx.decoding.target import Target
+from specx.engine.accept import Path
+from specx.engine.draft_cache import DraftCache
+from specx.engine.target import Target
+from specx.kernels.chunks import count_chunks
 from specx.profile import DraftCacheSettings
 
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from specx.attention.call import Watched
 from specx.bench.eviction.choice import best_of_text
-from specx.caches.draft import DraftCache
-from specx.caches.policies import chunk_rows, count_chunks
-from specx.decoding.accept import Path
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.engine.accept import Path
+from specx.engine.draft_cache import DraftCache
+from specx.engine.target import PREFILL_CHUNK, Target
+from specx.kernels.chunks import chunk_rows, count_chunks
+from specx.models.call import Watched
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings
 

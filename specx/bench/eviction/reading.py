@@ -5,11 +5,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specx.decoding.accept import Path
-from specx.decoding.drafter import Drafter, Outcome
-from specx.decoding.memory import Memory
-from specx.decoding.target import Target
-from specx.decoding.tree import TokenTree
+from specx.engine.accept import Path
+from specx.engine.drafter import Drafter, Outcome
+from specx.engine.memory import Memory
+from specx.engine.target import Target
+from specx.kernels.trees import TokenTree
 from specx.records import PrefillProgress
 
 

@@ -7,11 +7,11 @@ from statistics import mean, median
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_length, ratios, same_output
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.variants import find_each
 from specx.bench.wording import listing, times
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 STANDARD = "tree-hta-flash"  # masked attention in verification, scores written out in prefill
 ALL = "specextend"

@@ -11,11 +11,11 @@ from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.retrieval_cost import Place, retrieval_cost
 from specx.bench.runs import Run
 from specx.bench.shapes import DRAFTS, TARGETS
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")

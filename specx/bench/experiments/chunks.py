@@ -9,13 +9,13 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_length, ratios, same_output, speed, speedups
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
+from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run
 from specx.bench.sentence_chunks import SentenceChunks, fixed_settings
 from specx.bench.variants import changed, find_each
 from specx.bench.wording import times
 from specx.bench.workbench import Workbench
 from specx.profile import Profile
-from specx.reports.findings import Cell, Findings, Table
 
 FIXED = "specextend"
 SENTENCES = SentenceChunks("sentences", "specextend with chunks that end where sentences end")

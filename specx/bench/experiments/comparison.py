@@ -6,12 +6,12 @@ from statistics import mean, median
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.variants import find_runnable
 from specx.bench.verdicts import fastest, ours_against_others
 from specx.bench.wording import listing
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 TRANSFORMERS = "hf-generate"
 EVICTION = ("window", "random", "own-attention", "lexical")

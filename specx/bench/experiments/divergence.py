@@ -16,11 +16,11 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
+from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.decoding.target import Target
-from specx.decoding.tree import MAX_ROWS, TokenTree, root_only
-from specx.reports.findings import Cell, Findings, Table
+from specx.engine.target import Target
+from specx.kernels.trees import MAX_ROWS, TokenTree, root_only
 
 METHODS = ("plain", "specextend")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other

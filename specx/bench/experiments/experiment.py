@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from specx.bench.report.findings import Findings
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Findings
 
 
 @dataclass(frozen=True)

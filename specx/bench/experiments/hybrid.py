@@ -10,11 +10,11 @@ from statistics import median
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_length, ratios
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.variants import find_each
 from specx.bench.wording import times, where
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 HYBRID, MASKED = "specextend", "specextend-hta"
 PAPERS_THRESHOLD = 4096

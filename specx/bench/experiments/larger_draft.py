@@ -9,11 +9,11 @@ from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, sp
 from specx.bench.larger import OnPair
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod, find_methods
+from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run
 from specx.bench.wording import times, where
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
-from specx.reports.findings import Cell, Findings, Table
 
 SMALL_FULL, SMALL_RETRIEVAL, LARGE_FULL = (
     "small draft, full cache",

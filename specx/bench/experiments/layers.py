@@ -13,16 +13,16 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod, Engine
+from specx.bench.report.findings import Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.sources import RUN, sources
 from specx.bench.watching import Look, Watcher
 from specx.bench.workbench import Workbench
-from specx.caches.policies import Grid, best_chunks, count_chunks
-from specx.decoding.loop import read_beginning
-from specx.decoding.methods import with_layer
-from specx.documents.control import first_text_id, substitute
+from specx.engine.decode import read_beginning
+from specx.engine.methods import with_layer
 from specx.errors import UsageError
-from specx.reports.findings import Figure, Findings, Series, Table
+from specx.kernels.chunks import Grid, best_chunks, count_chunks
+from specx.prompts.control import first_text_id, substitute
 
 COLUMNS = (
     "layer",

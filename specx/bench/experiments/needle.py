@@ -10,11 +10,11 @@ from specx.bench.forcing import DraftingMethod, force, model_drafting
 from specx.bench.grouping import by, gathered
 from specx.bench.lengths import label
 from specx.bench.needles import Needle, hide
+from specx.bench.report.findings import Figure, Findings, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.decoding.loop import read_beginning
+from specx.engine.decode import read_beginning
 from specx.errors import UsageError
-from specx.reports.findings import Figure, Findings, Series, Table
 
 DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
 COLUMNS = (

@@ -8,9 +8,9 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, by_case, speedups
 from specx.bench.lengths import label
 from specx.bench.methods import METHODS
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 NEAR = 0.15  # an error that is called small
 COLUMNS = (

@@ -8,11 +8,11 @@ from specx.bench.cases import Case
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, same_output
 from specx.bench.lengths import label
+from specx.bench.report.findings import Findings, Table
 from specx.bench.rouge import KINDS, Rouge, first_words
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
-from specx.documents.prompt import Output
-from specx.reports.findings import Findings, Table
+from specx.prompts.prompt import Output
 
 LEAD = "lead"
 COLUMNS = ("text", "input", "documents", "ROUGE-1", "ROUGE-2", "ROUGE-L", "same output as plain")

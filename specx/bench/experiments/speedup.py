@@ -7,10 +7,10 @@ from specx.bench.acceptance import acceptance_figure
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.verdicts import fastest, ours_against_others
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 COLUMNS = (
     "method",

@@ -8,12 +8,12 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.fit import ACCEPTANCE_TERMS, COST_TERMS, Fit, RetrievalSetting, Sample, fit
 from specx.bench.grouping import by, by_length
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.variants import changed, find_each
 from specx.bench.wording import polynomial, times
 from specx.bench.workbench import Workbench
 from specx.profile import Profile
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 WORKING = (128, 256, 512, 1024, 2048)
 EVERY = (1, 2, 4, 8, 16)

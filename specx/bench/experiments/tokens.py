@@ -11,9 +11,9 @@ from specx.bench.forcing import DraftingMethod, Expectation, force, model_drafti
 from specx.bench.grouping import by, gathered
 from specx.bench.lengths import label
 from specx.bench.methods import METHODS
+from specx.bench.report.findings import Figure, Findings, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.reports.findings import Figure, Findings, Series, Table
 
 HARD = 0.1  # share of the tokens, by the target's entropy
 BIN = 16  # output positions that are one point of the figure

@@ -7,12 +7,12 @@ from statistics import mean, median
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_length
 from specx.bench.lengths import label
+from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.variants import changed, find_each
 from specx.bench.wording import times
 from specx.bench.workbench import Workbench
 from specx.profile import Profile
-from specx.reports.findings import Cell, Figure, Findings, Series, Table
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 COLUMNS = (

@@ -12,8 +12,8 @@ from specx.bench.methods.names import MethodName, parse_name, split_names
 from specx.bench.methods.settings import parse_setting
 from specx.bench.methods.stock import STOCK
 from specx.bench.methods.variant import AT_PREFILL, Variant
-from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair
+from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair
 from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Method

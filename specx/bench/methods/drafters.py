@@ -6,12 +6,12 @@ from specx.bench.eviction.lexical import Lexical
 from specx.bench.eviction.own_attention import OwnAttention
 from specx.bench.eviction.reading import ReadingDrafter
 from specx.bench.methods.variant import AT_PREFILL, Variant
-from specx.caches.policies import Grid, count_chunks
-from specx.decoding.drafter import Drafter
-from specx.decoding.memory import CrossModel, Memory, Streaming
-from specx.decoding.methods import Pair, watched_layer
-from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.drafter import Drafter
+from specx.engine.memory import CrossModel, Memory, Streaming
+from specx.engine.methods import Pair, watched_layer
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
+from specx.kernels.chunks import Grid, count_chunks
 from specx.models.load import LoadedModel
 from specx.profile import Profile
 

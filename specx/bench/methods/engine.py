@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from specx.attention.call import Phase
 from specx.bench.cases import Case
 from specx.bench.methods.layer import with_measured_layer
 from specx.bench.runs import Run, Setting, run_drafter
-from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, make_drafter
+from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair, make_drafter
 from specx.errors import UsageError
+from specx.models.call import Phase
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
 

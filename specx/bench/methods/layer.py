@@ -1,9 +1,9 @@
 """``layer: auto`` in a benchmark: measured as for a summary, before anything is timed."""
 
-from specx.batch.calibration import resolve_layer
 from specx.bench.cases import prompt_kind
-from specx.decoding.loop import context_window
-from specx.decoding.methods import Pair
+from specx.engine.decode import context_window
+from specx.engine.methods import Pair
+from specx.jobs.calibration import resolve_layer
 from specx.profile import Profile
 
 

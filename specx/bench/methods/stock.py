@@ -12,10 +12,10 @@ from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
 
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting
-from specx.decoding.loop import context_window
-from specx.decoding.methods import Pair
+from specx.bench.stock_model import stock
+from specx.engine.decode import context_window
+from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
-from specx.models.stock import stock
 from specx.profile import GenerationSettings, Profile
 
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles

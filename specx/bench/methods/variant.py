@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specx.attention.call import Phase
 from specx.bench.methods.settings import CACHE, TREE, Changes, changed
 from specx.errors import UsageError
+from specx.models.call import Phase
 from specx.profile import Profile
 
 Remembering = Literal[

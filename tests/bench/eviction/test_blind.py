@@ -3,11 +3,11 @@ import torch
 
 from specx.bench.eviction.blind import RandomChunks, RecentFirst
 from specx.bench.eviction.choice import best_of_text
-from specx.caches.draft import DraftCache
-from specx.caches.policies import Grid
-from specx.decoding.memory import Streaming
+from specx.engine.draft_cache import DraftCache
+from specx.engine.memory import Streaming
+from specx.kernels.chunks import Grid
 from specx.profile import DraftCacheSettings
-from tests.caches.examples import INV_FREQ, shape_of
+from tests.engine.cache_examples import INV_FREQ, shape_of
 
 SETTINGS = DraftCacheSettings(policy="streaming", chunk=4, top_k=3, sink=1)
 

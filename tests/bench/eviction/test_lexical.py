@@ -5,7 +5,7 @@ import math
 import torch
 
 from specx.bench.eviction.lexical import Lexical
-from specx.decoding.accept import Path
+from specx.engine.accept import Path
 from specx.profile import DraftCacheSettings
 from tests.bench.eviction.test_blind import cache_of
 

@@ -9,10 +9,10 @@ from specx.bench.eviction.reading import ReadingDrafter
 from specx.bench.methods.catalog import find_method
 from specx.bench.methods.drafters import build
 from specx.bench.methods.variant import AT_PREFILL, Variant
-from specx.decoding.accept import Path
-from specx.decoding.target import PREFILL_CHUNK, Target
+from specx.engine.accept import Path
+from specx.engine.target import PREFILL_CHUNK, Target
 from tests.bench.settings import LIKE_IT, tiny_setting
-from tests.decoding.pairs import make_prompt
+from tests.engine.pairs import make_prompt
 from tests.tiny import make_model
 
 ROWS = 4  # queries that are kept: as many as a step can emit

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from specx.batch.pair import load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.needle import EXPERIMENT
 from specx.bench.methods import find_methods
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
+from specx.jobs.pair import load_pair
 from specx.profile import load_profile
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specx.bench.experiments.quality import EXPERIMENT, words_of
-from specx.documents.prompt import Output, Quote
+from specx.prompts.prompt import Output, Quote
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 

@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 import torch
 
-from specx.batch.pair import load_pair
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output, without_fallback
+from specx.jobs.pair import load_pair
 from specx.profile import load_profile
 
 NAMES = (

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.attention import dispatch
 from specx.bench.methods.stock import Clock
+from specx.bench.stock_model import stock
 from specx.errors import DocumentError, UsageError
+from specx.models import attention as dispatch
 from specx.models.compiled import compile_layers
-from specx.models.stock import stock
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
-from tests.decoding.pairs import allowed, loaded, pair_of
+from tests.engine.pairs import allowed, loaded, pair_of
 from tests.tiny import VOCAB
 
 STOCK = ["hf-generate", "hf-static", "hf-assisted", "prompt-lookup"]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.attention import hybrid
 from specx.bench.methods import METHODS
 from specx.bench.methods.catalog import VARIANTS, find_method
-from specx.decoding.methods import with_layer
+from specx.engine.methods import with_layer
+from specx.kernels.torch import attention as hybrid
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [
@@ -84,7 +84,7 @@ def calls_of(monkeypatch, name):
 
     for phase in calls:
         function = getattr(hybrid, f"{phase}_attention")
-        monkeypatch.setattr(f"specx.attention.dispatch.{phase}_attention", counted(phase, function))
+        monkeypatch.setattr(f"specx.models.attention.{phase}_attention", counted(phase, function))
     run_method(name, tiny_setting(max_new_tokens=9), tiny_case(30))
     return calls
 

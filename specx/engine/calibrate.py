@@ -1,0 +1,49 @@
+"""``layer: auto``: which layer of the target should choose what the draft remembers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specx.engine.decode import decode
+from specx.engine.methods import Pair, with_layer
+from specx.profile import AutoTree, Profile, TreeSettings
+from specx.records import Step, Tally
+
+TOKENS = 64  # output tokens decoded for each layer and prompt
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """Acceptance length that a layer's choice of chunks led to."""
+
+    layer: int
+    acceptance_length: float
+
+
+def score_layers(
+    pair: Pair, profile: Profile, prompts: Sequence[Sequence[int]]
+) -> list[LayerScore]:
+    """Acceptance length of every layer on ``prompts`` (token ids), over all of them together.
+
+    The output is the same for every layer, so the scores compare like with like.
+    """
+    generation = profile.generation.model_copy(update={"max_new_tokens": TOKENS})
+    fallback = profile.fallback.model_copy(update={"below": None})
+    # Layers are compared with one and the same tree.
+    tree = TreeSettings() if isinstance(profile.tree, AutoTree) else profile.tree
+    short = profile.model_copy(
+        update={"generation": generation, "fallback": fallback, "tree": tree}
+    )
+    scores = []
+    for layer in range(pair.target.num_layers):
+        tally = Tally()
+        for prompt in prompts:
+            for event in decode(pair, with_layer(short, layer), "specextend", prompt):
+                if isinstance(event, Step):
+                    tally.add(event)
+        scores.append(LayerScore(layer, tally.acceptance_length))
+    return scores
+
+
+def best_layer(scores: Sequence[LayerScore]) -> int:
+    """The layer with the longest acceptance; of equals the deepest, nearest to the paper's."""
+    return max(scores, key=lambda score: (score.acceptance_length, score.layer)).layer

@@ -1,0 +1,102 @@
+"""A draft model and lookup together: one tree of what both propose, or lookup alone where the text
+is being copied."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from torch import Tensor
+
+from specx.engine.accept import Path
+from specx.engine.branches import with_branch
+from specx.engine.drafter import Drafter, Outcome
+from specx.engine.growth import best_tree
+from specx.engine.lookup import Lookup
+from specx.engine.lookup_drafter import lookup_tree
+from specx.engine.model_drafter import AT_ONCE, ModelDrafter
+from specx.engine.target import Target
+from specx.engine.turns import Turns
+from specx.kernels.trees import TokenTree
+from specx.records import PrefillProgress
+
+BEHIND = 4 * AT_ONCE  # tokens that the model may have missed: what it never needs it never reads
+GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
+
+
+class Mode(StrEnum):
+    """Who drafts: the model together with lookup, or lookup alone."""
+
+    MODEL = "model"
+    LOOKUP = "lookup"
+
+
+class JoinedDrafter(Drafter):
+    """The model's tree with lookup's chain as one more branch.
+
+    Where lookup does well enough alone, the model drafts nothing and falls behind; it reads what it
+    missed in long chains. The host knows how far behind it can be at most, so shapes stay fixed.
+    """
+
+    def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
+        """``model``: its levels have one node less than the tree is to have, and it may be BEHIND.
+        ``max_tokens``: the longest that prompt and output can become together."""
+        self._model, self.watch, self.levels = model, model.watch, model.levels
+        self._lookup = Lookup(model.levels, max_tokens, model.model.device)
+        self._turns = Turns(model.levels)
+        self._mode = Mode.MODEL
+        self._is_behind = False
+        self._unread = 1  # tokens of the text that the model has not read, at most
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        self._lookup.begin(prompt)
+        return self._model.prefill(prompt, target)
+
+    def mode(self) -> str:
+        step = self.levels + 1  # tokens that the next step emits at most
+        if self._turns.model_drafts():
+            self._mode, self._is_behind = Mode.MODEL, self._unread > step
+            self._unread = step
+        else:
+            self._mode, self._is_behind = Mode.LOOKUP, self._unread + step > BEHIND
+            self._unread = step + (1 if self._is_behind else self._unread)
+        return self._mode
+
+    def is_behind(self) -> bool:
+        return self._is_behind
+
+    def catch_up(self) -> None:
+        """But for the last token: from it the next tree is drafted."""
+        read = self._model.cache.store.length
+        for _ in range(BEHIND // AT_ONCE):
+            unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
+            if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
+                return
+            self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)
+
+    def grow(self, root: Tensor) -> TokenTree:
+        if self._mode is Mode.LOOKUP:
+            return lookup_tree(self._lookup, root, self._model.plan.tree.threshold)
+        read = self._model.cache.store.length
+        unread = self._lookup.read(read, self.levels + 1)
+        self._model.pend(unread, self._lookup.length - read)
+        levels = self._model.grow_levels()
+        return best_tree(root, with_branch(levels, self._lookup.chain, self._lookup.weights))
+
+    def commit(self, path: Path) -> None:
+        self._lookup.append(path.tokens, path.count)
+
+    def note(self) -> Tensor:
+        return (GAIN_UNIT * self._lookup.gain).round().long()[None]
+
+    def retrieval_due(self, steps: int) -> bool:
+        works = self._mode is Mode.MODEL or self._is_behind
+        return works and self._model.retrieval_due(steps)
+
+    def retrieve(self, target: Target) -> None:
+        self._model.retrieve(target)
+
+    def learn(self, outcome: Outcome) -> None:
+        assert outcome.note is not None
+        gain, drafted = outcome.note / GAIN_UNIT, outcome.mode == Mode.MODEL
+        self._turns.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
+        if drafted:
+            self._model.learn(outcome)

@@ -1,0 +1,45 @@
+"""Drafting from the text so far alone: no draft model, no draft time."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from specx.engine.accept import Path
+from specx.engine.branches import chain_tree
+from specx.engine.drafter import Drafter
+from specx.engine.lookup import Lookup
+from specx.engine.target import Target
+from specx.kernels.trees import TokenTree, root_only
+from specx.profile import TreeSettings
+from specx.records import PrefillProgress
+
+
+class LookupDrafter(Drafter):
+    """Proposes the one chain that lookup finds."""
+
+    def __init__(self, tree: TreeSettings, max_tokens: int, device: torch.device) -> None:
+        """``max_tokens``: the longest that prompt and output can become together."""
+        self.levels = tree.depth
+        self._lookup = Lookup(tree.depth, max_tokens, device)
+        self._threshold = tree.threshold
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
+        self._lookup.begin(prompt)
+        return iter(())
+
+    def grow(self, root: Tensor) -> TokenTree:
+        return lookup_tree(self._lookup, root, self._threshold)
+
+    def commit(self, path: Path) -> None:
+        self._lookup.append(path.tokens, path.count)
+
+
+def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:
+    """The chain behind ``root`` int64 [1]; on a CPU without the end that is accepted with a
+    probability below ``threshold``, since there every row costs time, and a look none."""
+    tokens, weights = lookup.chain, lookup.weights
+    if root.device.type == "cpu" and threshold > 0:
+        count = int((weights.exp() >= threshold).sum())
+        tokens, weights = tokens[:count], weights[:count]
+    return chain_tree(root, tokens, weights) if len(tokens) else root_only(root)

@@ -1,0 +1,90 @@
+"""Loading the models of a profile, once for all documents."""
+
+from typing import Any
+
+import torch
+
+from specx.engine.methods import Pair, cache_settings, no_draft
+from specx.errors import ModelError, UsageError
+from specx.models.compat import allowed_alone, check_pair
+from specx.models.compiled import compile_layers
+from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.profile import Profile
+from specx.records import WITHOUT_DRAFT, Method
+from specx.reports.environment import environment
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the GPU if there is one. Raises UsageError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here; use --device cpu or auto")
+    return torch.device(name)
+
+
+def facts(pair: Pair) -> dict[str, Any]:
+    """Versions, hardware and models that the figures of a report hold for."""
+    target, draft = pair.target, pair.draft
+    device = target.device
+    return {
+        **environment(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "target": target.source,
+        "draft": draft.source if draft else None,
+    }
+
+
+def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
+    """The target, and the draft if the method drafts.
+
+    A draft without a dtype of its own gets the one that the target was loaded in. Raises
+    ModelError when a model cannot be loaded, when they do not fit each other, or when the draft is
+    to read more than its own window; UsageError when the method drafts and the profile has no
+    draft.
+    """
+    if method not in WITHOUT_DRAFT and profile.draft is None:
+        raise no_draft(profile)
+    target = _load(profile, device)
+    compiled = profile.compile and device.type == "cuda"
+    if compiled:
+        target = compile_layers(target)
+    if method in WITHOUT_DRAFT or profile.draft is None:
+        return Pair(target, allowed_alone(target))
+    dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
+    draft = load_model(
+        ModelSpec(profile.draft.model, profile.draft.revision, dtype), device, "draft"
+    )
+    _check_reach(profile, method, draft)
+    facts = check_pair(target, draft)
+    if compiled:
+        draft = compile_layers(draft)
+    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
+
+
+def _load(profile: Profile, device: torch.device) -> LoadedModel:
+    settings = profile.target
+    spec = ModelSpec(settings.model, settings.revision, settings.dtype)
+    return load_model(spec, device, "target", positions=settings.window)
+
+
+def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
+    """Raise ModelError when a profile lets the draft read beyond its own window.
+
+    A draft that sees everything (policy ``full``) has left its window behind anyway.
+    """
+    settings, cache = profile.draft, cache_settings(method, profile)
+    if settings is None or cache.working_tokens is None:
+        return
+    limits = {
+        "draft.trained_context is": settings.trained_context,
+        "draft_cache holds chunk × top_k =": cache.working_tokens,
+    }
+    for limit, tokens in limits.items():
+        if tokens > draft.window:
+            raise ModelError(
+                f"{limit} {tokens} tokens, more than the window of the draft {draft.source} "
+                f"({draft.window} tokens); lower it"
+            )

@@ -1,0 +1,55 @@
+"""The sentences that tell a user what to know about a finished summary."""
+
+from collections.abc import Sequence
+
+from specx.documents.document import Document
+from specx.prompts.prompt import Output, Prompt
+from specx.records import FellBack, FinishReason
+
+UNREAD_SHARE = 0.05  # of the text; headings are always less
+
+
+def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
+    """Text that got into no prompt: headings, labels and fragments, in the prompt kind digest."""
+    read = {unit.paragraph for prompt in prompts for unit in prompt.units}
+    missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
+    share = sum(map(len, missing)) / document.characters
+    if share <= UNREAD_SHARE:
+        return []
+    return [
+        f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
+        "headings, labels or fragments, which a digest does not read"
+    ]
+
+
+def fallback(events: Sequence[FellBack]) -> list[str]:
+    """One sentence, however many parts it happened in."""
+    if not events:
+        return []
+    worst = min(events, key=lambda event: event.speedup)
+    return [
+        f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
+        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+    ]
+
+
+def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
+    """Outputs that did not end by themselves."""
+    warnings = []
+    if "length" in reasons:
+        warnings.append(
+            f"the output was stopped at max_new_tokens ({max_new_tokens}); "
+            "--max-new-tokens allows more"
+        )
+    if "window" in reasons:
+        warnings.append("the output was stopped at the end of the model's window")
+    return warnings
+
+
+def not_verbatim(outputs: Sequence[Output]) -> list[str]:
+    """Sentences of a digest that are not in the paragraph they cite."""
+    quotes = [quote for output in outputs for quote in output.quotes]
+    wrong = sum(not quote.verbatim for quote in quotes)
+    return (
+        [f"{wrong} of {len(quotes)} sentences differ from the paragraph they cite"] if wrong else []
+    )

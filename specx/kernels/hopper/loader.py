@@ -1,0 +1,29 @@
+"""Kernels of ours, compiled and loaded at first use, once for each device."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from specx.kernels.hopper.compiler import compiled
+from specx.kernels.hopper.driver import CudaError, Kernel, is_hopper, load
+
+
+@cache
+def kernel_of(
+    source: Path, name: str, shared: int, device: torch.device, **constants: int
+) -> Kernel | None:
+    """The kernel ``name`` of a file, with ``constants`` defined in front of it and ``shared`` bytes
+    of dynamic shared memory for each block, on a CUDA device.
+
+    None where it cannot be had, on another GPU than Hopper or without a compiler: everything that
+    such a kernel does there is another way to do.
+    """
+    if not is_hopper(device):
+        return None
+    try:
+        binary = compiled(source, constants)
+        with torch.cuda.device(device):
+            return load(binary, name, shared)
+    except CudaError:
+        return None

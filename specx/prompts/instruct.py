@@ -1,0 +1,137 @@
+"""The prompt kind ``instruct``: an instruction and the document, for instruction-tuned models."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from specx.documents.document import Document, Page, Paragraph
+from specx.errors import ModelError
+from specx.prompts.detokenize import Detokenizer
+from specx.prompts.prompt import (
+    Output,
+    Prompt,
+    Unit,
+    encode_text,
+    make_units,
+    pack,
+    token_counter,
+    too_little_room,
+)
+
+_REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*)\Z", re.DOTALL)
+_JOINT = 2  # tokens between paragraphs, at most
+_PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
+
+
+class Instruct:
+    """Prompts that ask for a summary in words; parts are summarized once more."""
+
+    def __init__(self, tokenizer: Any, instruction: str) -> None:
+        self._tokenizer, self._instruction = tokenizer, instruction
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        self._special = [token.content for token in added if token.special]
+        self._chats = bool(getattr(tokenizer, "chat_template", None))
+        # Some templates begin the model's reasoning themselves: the output has only its end.
+        self._thinks = self._chats and self._render("").rstrip().endswith("<think>")
+
+    def prompts(self, document: Document, room: int) -> list[Prompt]:
+        count = token_counter(self._tokenizer)
+        space = room - len(self._ids(""))
+        while space > _JOINT:
+            units = make_units(document, count, longest=space - _JOINT)
+            units = [Unit(u.paragraph, u.page, u.text, u.tokens + _JOINT) for u in units]
+            whole = self._prompt(units)
+            if len(whole.token_ids) <= room:
+                return [whole]
+            prompts = [self._prompt(part) for part in pack(units, space, most=len(units))]
+            longest = max(len(prompt.token_ids) for prompt in prompts)
+            if longest <= room:
+                return prompts
+            space -= longest - room  # tokens can differ where paragraphs meet
+        raise too_little_room(space)
+
+    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
+        text = tuple(Paragraph(p, None) for o in outputs for p in o.text.split("\n\n") if p.strip())
+        if not text:
+            return []
+        joined = "\n\n".join(paragraph.text for paragraph in text)
+        return self.prompts(Document("summaries", "text", (Page(1, joined),), text), room)
+
+    def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
+        return InstructReader(self._tokenizer, thinks=self._thinks)
+
+    def _prompt(self, part: Sequence[Unit]) -> Prompt:
+        return Prompt(tuple(self._ids("\n\n".join(unit.text for unit in part))), tuple(part))
+
+    def _ids(self, text: str) -> list[int]:
+        """The whole prompt, in the tokenizer's chat template where it has one."""
+        content = f"{self._instruction}\n\n{text}"
+        if not self._chats:
+            content = f"{content}\n\nSummary:"
+            return list(
+                self._tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
+            )
+        if any(token in content for token in self._special):
+            # What would end the user's turn is text here: only the template may give commands.
+            before, place, after = self._render(_PLACE).partition(_PLACE)
+            if place:
+                middle = encode_text(self._tokenizer, [content])[0]
+                return [*self._commands(before), *middle, *self._commands(after)]
+        return self._commands(self._render(content))
+
+    def _commands(self, rendered: str) -> list[int]:
+        ids: list[int] = self._tokenizer(rendered, add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
+        return ids
+
+    def _render(self, content: str) -> str:
+        # Templates of reasoning models know enable_thinking; the others ignore it.
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": content}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
+        except Exception as error:  # of jinja, or of what a template calls
+            raise ModelError(
+                f"the model's chat template cannot be used ({' '.join(str(error).split())}); "
+                "choose a model whose template needs nothing but a user's message"
+            ) from error
+        return rendered
+
+
+class InstructReader:
+    """Plain text as it comes, without what a reasoning model thinks before it answers.
+
+    ``thinks``: the output begins inside the reasoning. The pieces handed out add up to the text.
+    """
+
+    def __init__(self, tokenizer: Any, *, thinks: bool = False) -> None:
+        self._text = Detokenizer(tokenizer)
+        self._before = "<think>" if thinks else ""
+        self._shown = ""
+
+    def feed(self, ids: Sequence[int]) -> str:
+        self._text.feed(ids)
+        return self._show(_UNFINISHED.sub("", self._answer()))
+
+    def finish(self) -> tuple[str, Output]:
+        self._text.finish()
+        text = self._answer().lstrip()
+        if text.startswith("<think>"):  # cut off in the middle of the reasoning
+            text = ""
+        shown = self._show(text)
+        return shown, Output(self._shown)
+
+    def _answer(self) -> str:
+        return _REASONING.sub("", self._before + self._text.text)
+
+    def _show(self, text: str) -> str:
+        """What is new in ``text``; white space waits for the word behind it."""
+        text = text.strip()
+        new = text[len(self._shown) :]
+        self._shown = text
+        return new

@@ -1,0 +1,164 @@
+"""The page of a benchmark, as a browser without a network gets it."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from specx.bench.report.page import to_page
+from specx.bench.report.palette import DARK, LIGHT
+from tests.bench.report.bench_examples import HOSTILE, METHODS, make_bench
+
+VOID = {"meta", "br", "img", "link"}
+
+
+class Page(HTMLParser):
+    """Elements in their order, with the text directly in them; every tag must be closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = (tag, dict(attrs), [])
+        self.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), []))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.open[-1][2].append(data)
+
+    def texts(self, tag: str, css_class: str | None = None) -> list[str]:
+        return [
+            "".join(text)
+            for name, attributes, text in self.elements
+            if name == tag and css_class in (None, attributes.get("class"))
+        ]
+
+    def values(self, attribute: str) -> list[str]:
+        return [attrs[attribute] or "" for _, attrs, _ in self.elements if attribute in attrs]
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return to_page(make_bench(), "bench.json")
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_it_needs_nothing_from_anywhere(html: str, page: Page) -> None:
+    assert not re.search(r"https?:|@import|url\((?!#)", html)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _, _ in page.elements}
+    assert not page.values("src")
+    assert {link for link in page.values("href") if not link.startswith("#")} == {"bench.json"}
+
+
+def test_text_is_text(html: str, page: Page) -> None:
+    assert "<script" not in html
+    assert page.texts("h1") == [f"mini {HOSTILE}"]
+    assert f"A sentence with {HOSTILE}." in page.texts("p")
+    assert f"beware of {HOSTILE}" in page.texts("li")
+    assert "the <first>" in page.texts("td", "prose")
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: Page) -> None:
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
+
+
+def test_contents(page: Page) -> None:
+    assert page.texts("a")[:3] == ["What was measured on what", f"Speed {HOSTILE}", "Parts"]
+    assert page.texts("h2") == page.texts("a")[:3]
+
+
+def test_what_was_measured_on_what(page: Page) -> None:
+    facts = dict(zip(page.texts("dt"), page.texts("dd"), strict=True))
+    assert facts == {"cpu": "unknown", "packages: torch": "2.13.0", "gpus": "one, two"}
+    assert "9 documents, 9,000 characters." in page.texts("p")
+    assert "8*.pdf" in page.texts("li")
+    assert page.texts("span")[:3] == ["specx", "bench", "--length"]
+    assert any('"nodes": 50' in text for text in page.texts("code"))
+
+
+def test_tables(page: Page) -> None:
+    assert page.texts("td", "number") == [
+        *("1K", "1,234", "1,234,567", "3 of 3"),
+        *("4K", "0.0123", "0", "–"),
+        *("1K", "−10.0", "–", "2 of 3"),
+    ]
+    assert page.texts("p", "caption") == [" Ratios are relative to plain."]
+    assert "Speed." in page.texts("b")
+    assert page.texts("p", "note") == ["Medians | of runs."]
+    assert METHODS[-1] in page.texts("th")
+    groups = [attrs.get("class") for tag, attrs, _ in page.elements if tag == "tr"]
+    assert groups[-3:] == ["group", None, "group"]
+
+
+def test_a_table_without_rows_or_baseline() -> None:
+    report = make_bench()
+    first, *_ = report.sections
+    table = replace(first.findings.tables[0], rows=(), baseline=None)
+    section = replace(first, findings=replace(first.findings, tables=(table,), figures=()))
+    page = Page(to_page(replace(report, sections=(section,)), "bench.json"))
+    assert not page.texts("p", "caption")[0]
+    assert page.texts("span")[-5:] == list(table.columns)
+
+
+def test_raw_runs_can_be_found(page: Page) -> None:
+    assert "The raw runs behind every number here (1 run) are in ." in page.texts("p", "muted")
+
+
+def test_figures(page: Page) -> None:
+    assert len(page.texts("figcaption")) == 5
+    assert page.values("viewbox").count("0 0 28 12") == 1  # the swatch of a method that is drawn
+    assert len(page.texts("desc")) == 4
+    assert "Nothing was measured for this figure." in page.texts("p", "muted")
+
+
+def test_dark_and_light(html: str) -> None:
+    style = html[html.index("<style>") : html.index("</style>")]
+    dark = re.search(r"@media \(prefers-color-scheme: dark\) \{ :root \{(.*?)\}", style)
+    assert dark
+    for name, colour in LIGHT.variables().items():
+        assert f"{name}: {colour};" in style
+        assert f"{name}: {DARK.variables()[name]};" in dark[1]
+    used = set(re.findall(r"var\((--[\w-]+)\)", html))
+    assert used <= LIGHT.variables().keys()
+    rules = style[style.index("*, *::before") :]
+    assert not re.search(r"#[0-9a-f]{3,6}\b", rules)  # or one scheme would keep the other's colour
+
+
+def test_phones(html: str, page: Page) -> None:
+    viewport = next(
+        a for tag, a, _ in page.elements if tag == "meta" and a.get("name") == "viewport"
+    )
+    assert viewport["content"] == "width=device-width, initial-scale=1"
+    assert "@media (max-width: 40rem)" in html
+    assert re.search(r"\.scroll \{[^}]*overflow-x: auto", html)
+    opened = [
+        tag for tag, attrs, _ in page.elements if attrs.get("class") == "scroll" or tag == "table"
+    ]
+    assert opened == ["div", "table"] * (len(opened) // 2)
+
+
+def test_interrupted_at_once() -> None:
+    page = Page(to_page(make_bench(interrupted=True), "bench.json"))
+    assert "Interrupted." in page.texts("b")
+    assert "No experiment was finished." in page.texts("p")
+    assert page.texts("h2") == ["What was measured on what"]

@@ -1,0 +1,50 @@
+"""The engine on the Triton kernels, in Triton's interpreter: the same tokens as on plain torch."""
+
+import pytest
+import torch
+
+from specx.kernels import fused
+from specx.models import fused_layers
+from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+
+pytestmark = [
+    pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the real kernels"),
+]
+
+
+@pytest.mark.parametrize("method", ["plain", "specextend"])
+def test_the_kernels_serve_every_method(method, monkeypatch):
+    cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 2}, max_new_tokens=7)
+    pair = pair_of(loaded(), loaded(seed=5))
+    expected = run(pair, profile, method, make_prompt(40))
+    monkeypatch.setattr(fused, "serves", lambda _: True)
+    actual = run(pair, profile, method, make_prompt(40))
+    assert actual.tokens == expected.tokens
+    assert actual.accepted == expected.accepted
+
+
+def test_fused_layers_serve_drafting_and_verification(monkeypatch):
+    cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=7)
+    # Models that no other test shares: fusing changes them.
+    models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
+    pair = pair_of(*models)
+    expected = run(pair, profile, "specextend", make_prompt(40))
+    monkeypatch.setattr(fused, "serves", lambda _: True)
+    monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+    passes = []
+    attend = fused_layers.FusedLayer._attend
+    monkeypatch.setattr(
+        fused_layers.FusedLayer, "_attend", lambda *a: (passes.append(a[1].shape[1]), attend(*a))[1]
+    )
+    for each in models:
+        fused_layers.fuse_layers(each.model)
+    actual = run(pair, profile, "specextend", make_prompt(40))
+    assert actual.tokens == expected.tokens
+    assert actual.accepted == expected.accepted
+    assert {40, 5, 6} <= set(passes)  # a prefill, a level of the draft, a tree of the target
+    short = make_profile(cache=cache, max_new_tokens=3)
+    assert run(pair, short, "plain", make_prompt(40)).tokens == expected.tokens[:3]
+    assert 1 in passes

@@ -1,0 +1,70 @@
+"""Seconds by part, on a clock that is moved by hand."""
+
+import pytest
+import torch
+
+from specx.engine import stopwatch
+from specx.engine.stopwatch import Stopwatch
+
+
+class Clock:
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(stopwatch, "time", clock)
+    return clock
+
+
+def spend(clock: Clock, seconds: float, part) -> None:
+    with part:
+        clock.now += seconds
+
+
+def test_parts_add_up_and_the_rest_is_the_hosts(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    spend(clock, 2.0, watch.part("drafting"))
+    clock.now += 0.5
+    spend(clock, 1.0, watch.part("keep"))
+    spend(clock, 3.0, watch.part("drafting"))
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.0, 3.0], "keep": [1.0]}
+    assert (timings.drafting, timings.keep, timings.host, timings.total) == (5.0, 1.0, 0.5, 6.5)
+
+
+def test_parts_of_a_row_leave_nothing_between_them(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    clock.now += 1.0
+    row = watch.row()
+    assert row.began == 101.0
+    clock.now += 0.25
+    spend(clock, 2.0, row.part("drafting"))
+    clock.now += 0.5
+    spend(clock, 1.0, row.part("verification"))
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.25], "verification": [1.5]}
+    assert timings.host == 1.0
+
+
+def test_rows_begin_when_they_are_asked_for(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for _ in range(2):
+        spend(clock, 2.0, watch.row().part("drafting"))
+        clock.now += 0.5
+    assert watch.finish().drafting == 4.0
+
+
+def test_a_row_that_is_dropped_does_not_count(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for _ in range(2):
+        row = watch.row()
+        spend(clock, 2.0, row.part("drafting"))
+    watch.drop(row)
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.0]}
+    assert (timings.drafting, timings.host) == (2.0, 2.0)

@@ -1,0 +1,80 @@
+"""A model whose next token depends on the last two, read from its cache: exact and fast.
+
+It stands where a transformers model stands and sees the same arguments: what it knows of the text
+it knows from the cache's rows and from what each row may attend to.
+"""
+
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from specx.engine.kv_cache import PreallocatedCache
+from specx.models.call import AttentionCall
+from specx.models.load import LoadedModel
+from specx.models.rope import RopeFacts
+
+
+class Trigrams:
+    """``table`` [V, V, V]: logits after each pair of tokens. Prompts have two tokens or more."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+
+    def get_decoder(self) -> "Trigrams":
+        return self
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,  # noqa: ARG002 - tokens alone decide
+        past_key_values: PreallocatedCache,
+        use_cache: bool,  # noqa: ARG002
+        logits_to_keep: Tensor | int,
+        specx_call: AttentionCall,
+    ) -> SimpleNamespace:
+        ids = input_ids[0]
+        rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
+        assert past_key_values.update(rows, rows, 0) == (rows, rows)
+        values = specx_call.rows.storage[0, 1]
+        values.index_copy_(1, specx_call.rows.places, rows[0])
+        text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
+        before = text[self._previous(specx_call, len(ids))]
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        return SimpleNamespace(logits=self.table[before, ids][kept][None])
+
+    @staticmethod
+    def _previous(call: AttentionCall, rows: int) -> Tensor:
+        """For each new row, the row of the text that it sees right before itself."""
+        if call.phase == "prefill":
+            return (torch.arange(call.past, call.past + rows) - 1).clamp(min=0)
+        others = call.mask.clone()
+        own = torch.arange(rows)
+        others[own, others.shape[1] - rows + own] = False
+        last = (others * (torch.arange(others.shape[1]) + 1)).max(dim=1).values
+        return call.prefix + last - 1
+
+
+def trigram_model(table: Tensor) -> LoadedModel:
+    return LoadedModel(
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=2,
+        hidden_size=2,
+        vocab_size=len(table),
+        window=1000,
+        eos_token_ids=frozenset(),
+        rope=RopeFacts("default", torch.ones(1), 1.0),
+        model=Trigrams(table),
+        tokenizer=None,
+        source="trigrams",
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+        weight_bytes=0,
+    )
+
+
+def random_table(vocabulary: int, seed: int, spread: float = 1.5) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(vocabulary, vocabulary, vocabulary, generator=generator)

@@ -1,0 +1,295 @@
+"""Many documents: what fails is told, and the others are done."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specx.documents.discover import Source
+from specx.documents.document import Document, Paragraph
+from specx.documents.read import ReadOptions
+from specx.errors import (
+    BatchError,
+    DivergenceError,
+    DocumentError,
+    ModelError,
+    OutOfMemoryError,
+    SpecxError,
+)
+from specx.jobs.queue import Item, Queue, find, read_all
+from specx.jobs.results import Destination, Results
+from specx.profile import load_profile
+from specx.records import Timings
+from specx.reports.report import LosslessCheck, Report
+from tests.reports.examples import make_report
+
+
+class Silent:
+    """A listener."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+class Fake:
+    """Stands for a Summarizer: a document's text says what happens to it."""
+
+    def __init__(self) -> None:
+        self.profile = load_profile("mini")
+        self.partial = ""
+        self.loads: list[float] = []
+
+    def summarize(self, document: Document, before: Timings) -> Report:
+        self.loads.append(before.load)
+        self.partial = "Half a"
+        report = make_report(document.name)
+        match document.text:
+            case "unlike":
+                report.lossless = LosslessCheck(identical=False, position=3, logit_gap=0.25)
+            case "long":
+                raise DocumentError(f"{document.name} is too long")
+            case "gpu":
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            case "cpu":
+                raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+            case "bug":
+                raise ZeroDivisionError("division by\nzero")
+            case "stop":
+                raise KeyboardInterrupt
+            case "full disk":
+                raise OSError(28, "No space left on device")
+        return report
+
+
+class Batch:
+    """A queue over documents with the given texts, and all that can be seen of it."""
+
+    def __init__(self, *contents: str | SpecxError) -> None:
+        self.items = [
+            Item(
+                f"{n}.txt",
+                PurePath(f"{n}.txt"),
+                Document(f"{n}.txt", "text", (), (Paragraph(content, None),))
+                if isinstance(content, str)
+                else content,
+            )
+            for n, content in enumerate(contents)
+        ]
+        self.fake = Fake()
+        self.prepared = 0
+        self.done: list[str] = []
+        self.errors: list[SpecxError] = []
+        self.stdout = io.StringIO()
+
+    def run(self, *, alone: bool = False, model: SpecxError | None = None) -> list[Report]:
+        def prepare() -> Any:
+            self.prepared += 1
+            if model is not None:
+                raise model
+            return self.fake
+
+        results = Results(Destination(self.stdout, format="jsonl"), headings=not alone)
+        queue = Queue(
+            prepare,
+            results,
+            Silent(),
+            on_done=lambda report: self.done.append(report.input.name),
+            on_error=self.errors.append,
+        )
+        return queue.run(iter(self.items), alone=alone)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.getvalue().splitlines()]
+
+
+def test_the_model_is_loaded_once_and_its_time_counted_once() -> None:
+    batch = Batch("a", "b", "c")
+    assert len(batch.run()) == 3
+    assert batch.prepared == 1
+    assert batch.fake.loads[0] > 0
+    assert batch.fake.loads[1:] == [0, 0]
+
+
+def test_failures_are_told_and_the_others_done() -> None:
+    batch = Batch(DocumentError("0.txt is empty"), "a", "long", "b")
+    with pytest.raises(BatchError, match="2 of 4 documents failed; the others are done"):
+        batch.run()
+    assert batch.done == ["1.txt", "3.txt"]
+    assert [str(error) for error in batch.errors] == ["0.txt is empty", "2.txt is too long"]
+    assert [line["index"] for line in batch.lines()] == [0, 1, 2, 3]
+    assert [("error" in line) for line in batch.lines()] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_out_of_memory_costs_one_document(kind: str) -> None:
+    batch = Batch("a", kind, "b")
+    with pytest.raises(BatchError, match="1 of 3"):
+        batch.run()
+    assert isinstance(batch.errors[0], OutOfMemoryError)
+    assert str(batch.errors[0]).startswith("1.txt needs more memory than there is; choose")
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+def test_a_bug_costs_one_document() -> None:
+    batch = Batch("a", "bug", "b")
+    with pytest.raises(BatchError):
+        batch.run()
+    assert "1.txt failed with an unexpected ZeroDivisionError: division by zero; `specx" in str(
+        batch.errors[0]
+    )
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+@pytest.mark.parametrize("kind", ["long", "gpu", "bug"])
+def test_alone_an_error_is_raised_as_it_is(kind: str) -> None:
+    batch = Batch(kind)
+    with pytest.raises(SpecxError) as caught:
+        batch.run(alone=True)
+    expected = {"long": DocumentError, "gpu": OutOfMemoryError, "bug": SpecxError}[kind]
+    assert type(caught.value) is expected
+    assert batch.errors == []
+
+
+def test_a_full_disk_ends_the_batch() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Batch("full disk", "a").run()
+
+
+def test_no_model_no_batch() -> None:
+    batch = Batch(DocumentError("0.txt is empty"), "a", "b")
+    with pytest.raises(ModelError):
+        batch.run(model=ModelError("The target is not there."))
+    assert batch.prepared == 1
+
+
+def test_nothing_readable_loads_nothing() -> None:
+    batch = Batch(DocumentError("empty"), DocumentError("empty"))
+    with pytest.raises(BatchError, match="2 of 2"):
+        batch.run()
+    assert batch.prepared == 0
+
+
+def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
+    batch = Batch("stop", "a")
+    destination = Destination(io.StringIO(), tmp_path)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        Results(destination, headings=True),
+        Silent(),
+        on_done=lambda _: None,
+        on_error=batch.errors.append,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(iter(batch.items), alone=False)
+    assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["0.txt.partial.md"]
+
+
+def test_a_divergence_is_raised_after_all_documents() -> None:
+    batch = Batch("a", "unlike", DocumentError("empty"), "b")
+    with pytest.raises(DivergenceError) as caught:
+        batch.run()
+    assert str(caught.value) == (
+        "1.txt: the output differs from plain decoding at token 3 (logit gap 0.25); see "
+        "`lossless` in the report"
+    )
+    assert batch.done == ["0.txt", "1.txt", "3.txt"]
+
+
+# ---------------------------------------------------------------- finding and reading
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("x/a.txt", "x/b.txt", "y/a.txt", "c.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"Text of {name}.")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(found: list[Source | Item]) -> list[str]:
+    return [item.name if isinstance(item, Item) else item.path for item in found]
+
+
+@pytest.mark.usefixtures("folder")
+def test_missing_inputs_keep_their_places() -> None:
+    found = find(["no1", "x", "no2", "c.txt", "x/a.txt", "no3"])
+    assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_missing_input_is_an_error() -> None:
+    with pytest.raises(DocumentError, match="no1 does not exist"):
+        find(["no1"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_same_name_in_two_folders_gives_two_results() -> None:
+    items = list(read_all(find(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
+    assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
+    assert len({item.relative for item in items}) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_reading_waits_for_its_turn() -> None:
+    items: Iterator[Item] = read_all(find(["x/a.txt", "c.txt"]), ReadOptions())
+    assert next(items).name == "x/a.txt"
+    Path("c.txt").unlink()
+    assert isinstance(next(items).content, DocumentError)
+
+
+def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "One.", "id": "../x y\n"},
+        {"text": "Two.", "id": "same"},
+        {"text": "Three.", "id": "same"},
+        {"text": "Four."},
+        {"text": "Five.", "id": "l" * 300},
+    ]
+    (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    assert [str(item.relative) for item in items] == [
+        "m.jsonl#.._x_y_",
+        "m.jsonl#same",
+        "m.jsonl#same-3",
+        "m.jsonl#4",
+        "m.jsonl#" + "l" * 100,
+    ]
+
+
+def test_a_bad_line_is_an_item_in_its_place(folder: Path) -> None:
+    (folder / "m.jsonl").write_text('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
+    batch = Batch()
+    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    assert [str(item.relative) for item in batch.items] == ["m.jsonl#1", "m.jsonl#2", "m.jsonl#x"]
+    with pytest.raises(BatchError, match="1 of 3 documents failed"):
+        batch.run()
+    assert batch.done == ["m.jsonl#1", "m.jsonl#x"]
+    assert [line["input"]["name"] for line in batch.lines()] == [
+        "m.jsonl#1",
+        "m.jsonl#2",
+        "m.jsonl#x",
+    ]
+    assert batch.lines()[1]["error"].startswith("m.jsonl line 2 is not valid JSON (")
+
+
+def test_a_bad_line_alone_has_the_code_of_an_input(folder: Path) -> None:
+    (folder / "m.jsonl").write_text("{nope\n")
+    batch = Batch()
+    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
+        batch.run(alone=True)
+
+
+def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    (item,) = read_all(find(["-"]), ReadOptions())
+    assert (item.name, str(item.relative)) == ("stdin", "stdin")
+    assert str(item.content) == "stdin is empty; there is nothing to summarize"

@@ -1,0 +1,163 @@
+"""Where summaries and reports go."""
+
+import io
+import json
+from pathlib import Path, PurePath
+
+import pytest
+
+from specx.errors import DocumentError, UsageError
+from specx.jobs.results import Destination, Format, Results
+from tests.reports.examples import make_report
+
+A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
+
+
+def to(out: Path | None = None, **options: object) -> Destination:
+    return Destination(io.StringIO(), out, **options)  # type: ignore[arg-type]
+
+
+def printed(destination: Destination) -> str:
+    assert isinstance(destination.stdout, io.StringIO)
+    return destination.stdout.getvalue()
+
+
+def test_a_folder_gets_summary_and_report_beside_each_other(tmp_path: Path) -> None:
+    destination = to(tmp_path / "out")
+    Results(destination, headings=True).done(make_report(), XA, 0)
+    assert (tmp_path / "out/x/a.pdf.md").read_text() == "First sentence.\nSecond sentence.\n"
+    assert json.loads((tmp_path / "out/x/a.pdf.json").read_text())["profile"] == "mini"
+    assert printed(destination) == ""
+
+
+@pytest.mark.parametrize("name", ["one.md", "one.TXT"])
+def test_one_file(tmp_path: Path, name: str) -> None:
+    destination = to(tmp_path / name)
+    destination.check(1)
+    Results(destination, headings=False).done(make_report(), A, 0)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_that_looks_like_a_file(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").mkdir()
+    destination = to(tmp_path / "notes.md")
+    destination.check(2)
+    Results(destination, headings=True).done(make_report(), A, 0)
+    assert (tmp_path / "notes.md/a.txt.md").is_file()
+
+
+@pytest.mark.parametrize("ending", [".json", ".md"])
+def test_one_report(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"r{ending}"
+    destination = to(report=path)
+    Results(destination, headings=False).done(make_report(), A, 0)
+    text = path.read_text()
+    assert json.loads(text)["schema"] if ending == ".json" else text.startswith("# Summary of")
+    assert printed(destination) == "First sentence.\nSecond sentence.\n"
+
+
+def test_headings_tell_several_summaries_apart() -> None:
+    destination = to()
+    results = Results(destination, headings=True)
+    results.done(make_report("a.txt"), A, 0)
+    results.done(make_report("b\udce9\x1b.txt"), A, 1)
+    body = "First sentence.\nSecond sentence.\n"
+    assert printed(destination) == f"# a.txt\n\n{body}\n# b��.txt\n\n{body}\n"
+
+
+def test_json_lines_have_an_index_and_failures() -> None:
+    destination = to(format="jsonl")
+    results = Results(destination, headings=True)
+    results.failed("a.txt", DocumentError("a.txt is empty"), 0)
+    results.done(make_report("b.txt"), A, 1)
+    first, second = map(json.loads, printed(destination).splitlines())
+    assert first == {"index": 0, "input": {"name": "a.txt"}, "error": "a.txt is empty"}
+    assert (second["index"], second["input"]["name"]) == (1, "b.txt")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_other_forms_have_no_place_for_failures(form: Format) -> None:
+    destination = to(format=form)
+    Results(destination, headings=True).failed("a.txt", DocumentError("empty"), 0)
+    assert printed(destination) == ""
+
+
+def test_what_was_streamed_is_not_printed_again() -> None:
+    destination = to(streamed=True)
+    results = Results(destination, headings=False)
+    results.done(make_report(), A, 0)
+    results.interrupted("Half", A)
+    assert printed(destination) == ""
+
+
+def test_a_partial_summary_is_kept(tmp_path: Path) -> None:
+    folder, stdout, lines = to(tmp_path / "out"), to(), to(format="jsonl")
+    for destination in (folder, stdout, lines):
+        Results(destination, headings=False).interrupted("Half a sen", XA)
+        Results(destination, headings=False).interrupted("  ", A)
+    assert (tmp_path / "out/x/a.pdf.partial.md").read_text() == "Half a sen\n"
+    assert [path.name for path in (tmp_path / "out/x").iterdir()] == ["a.pdf.partial.md"]
+    assert (printed(stdout), printed(lines)) == ("Half a sen\n", "")
+
+
+@pytest.mark.parametrize(
+    ("out", "partial"),
+    [
+        ("out", "out/x/a.pdf.partial.md"),
+        ("sum.md", "sum.partial.md"),
+        ("1.0.txt", "1.0.partial.txt"),
+    ],
+)
+def test_a_partial_summary_leaves_a_finished_one_alone(
+    tmp_path: Path, out: str, partial: str
+) -> None:
+    destination = to(tmp_path / out)
+    results = Results(destination, headings=False)
+    results.done(make_report(), XA, 0)
+    results.interrupted("Half a sen", XA)
+    finished = destination.summary_path(XA)
+    assert finished is not None
+    assert finished.read_text() == "First sentence.\nSecond sentence.\n"
+    assert (tmp_path / partial).read_text() == "Half a sen\n"
+
+
+def refusal(destination: Destination, documents: int = 1, inputs: tuple[str, ...] = ()) -> str:
+    with pytest.raises(UsageError) as caught:
+        destination.check(documents, inputs)
+    return str(caught.value)
+
+
+def test_several_inputs_need_places_for_several_results(tmp_path: Path) -> None:
+    assert "use --out FOLDER" in refusal(to(report=tmp_path / "r.json"), 2)
+    assert "use --jsonl" in refusal(to(format="json"), 2)
+    assert "name a folder" in refusal(to(tmp_path / "x.md"), 2)
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    inputs = (str(tmp_path / "file"),)
+    assert "there is no folder" in refusal(to(tmp_path / "none/x.md"))
+    assert "there is no folder" in refusal(to(report=tmp_path / "none/r.json"))
+    assert "file is no folder" in refusal(to(tmp_path / "file/sub"))
+    assert "must end in .md or .txt" in refusal(to(tmp_path / "x.json"))
+    assert "must end in .json or .md" in refusal(to(report=tmp_path / "r.html"))
+    assert "is an input itself" in refusal(to(tmp_path / "file"), inputs=inputs)
+    assert "choose two names" in refusal(to(tmp_path / "x.md", report=tmp_path / "x.md"))
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+
+
+@pytest.mark.usefixtures("unprivileged")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "is not writable" in refusal(to(tmp_path / "out"))
+    assert "is not writable" in refusal(to(tmp_path / "x.md"))
+    tmp_path.chmod(0o700)
+
+
+def test_a_place_that_vanishes_is_one_sentence(tmp_path: Path) -> None:
+    destination = to(tmp_path / "out")
+    destination.check(1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/x").write_text("in the way")
+    with pytest.raises(UsageError, match=r"cannot write .*a\.pdf\.md: "):
+        Results(destination, headings=False).done(make_report(), XA, 0)

@@ -1,0 +1,371 @@
+"""From one document to its report, with a tiny random pair."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specx.documents.document import Document, Page, Paragraph
+from specx.engine.methods import Pair
+from specx.errors import DocumentError, UsageError
+from specx.jobs import lossless, summarizer
+from specx.jobs.pair import load_pair
+from specx.jobs.summarizer import Summarizer
+from specx.profile import Profile, load_profile
+from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
+from specx.reports.report import Report
+
+from .pairs import TEXT, saying, write_profile
+
+KEYS = {
+    "schema": None,
+    "input": {"name", "pages", "characters", "prompt_tokens", "parts"},
+    "profile": None,
+    "method": None,
+    "summary": None,
+    "citations": None,
+    "generated_tokens": None,
+    "steps": None,
+    "acceptance_length": None,
+    "accepted_per_step": None,
+    "acceptance_by_position": {"conditional", "unconditional"},
+    "tokens_per_second": {"decode", "end_to_end"},
+    "speedup": None,
+    "timings_s": {
+        "read",
+        "tokenize",
+        "load",
+        "target_prefill",
+        "draft_prefill",
+        "drafting",
+        "verification",
+        "keep",
+        "retrieval",
+        "host",
+        "total",
+    },
+    "peak_memory_bytes": None,
+    "environment": None,
+    "settings": None,
+    "warnings": None,
+}
+
+
+class Ear:
+    """A listener that remembers what was shown."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.parts: list[tuple[int, int]] = []
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def part(self, part: int, parts: int) -> None:
+        self.parts.append((part, parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    profile = load_profile(write_profile(tmp_path_factory.mktemp("profile")))
+    return load_pair(profile, "specextend", torch.device("cpu"))
+
+
+class Maker:
+    """``make(method="plain", check=True, generation={…})``: a Summarizer and what it showed."""
+
+    def __init__(self, pair: Pair, folder: Path) -> None:
+        self.pair, self.folder = pair, folder
+        self.ear = Ear()
+
+    def __call__(
+        self, method: Method = "specextend", *, check: bool = False, **changes: Any
+    ) -> Summarizer:
+        profile = load_profile(write_profile(self.folder, **changes))
+        self.ear = Ear()
+        return Summarizer(profile, method, self.pair, self.ear, check=check)
+
+
+@pytest.fixture
+def make(pair: Pair, tmp_path: Path) -> Maker:
+    return Maker(pair, tmp_path)
+
+
+def document(paragraphs: int = 2, pages: int = 0) -> Document:
+    made = tuple(Paragraph(f"{TEXT} Number {n}.", 1 if pages else None) for n in range(paragraphs))
+    shown = tuple(Page(n + 1, TEXT) for n in range(pages))
+    return Document("a.txt", "pdf" if pages else "text", shown, made, ("A warning.",))
+
+
+def summarize(one: Summarizer, made: Document | None = None) -> Report:
+    return one.summarize(made or document(), Timings(read=0.25, load=0.5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_report_has_exactly_these_keys(make: Maker, method: Method) -> None:
+    report = summarize(make(method), document(pages=3)).to_dict()
+    assert set(report) == set(KEYS)
+    for key, inner in KEYS.items():
+        if inner is not None:
+            assert set(report[key]) == inner
+    assert report["schema"] == "specx.report/1"
+    assert report["method"] == method
+    assert report["input"]["pages"] == 3
+    assert report["input"]["parts"] == 1
+    assert report["warnings"][0] == "A warning."
+    assert report["citations"] == []
+
+
+def test_every_method_writes_the_same(make: Maker) -> None:
+    reports = [summarize(make(method)) for method in METHODS]
+    assert len({report.summary for report in reports}) == 1
+    assert len({report.tally.tokens for report in reports}) == 1
+    assert reports[0].summary
+
+
+def test_times_add_up(make: Maker) -> None:
+    times = summarize(make()).timings
+    parts = {name: s for name, s in vars(times).items() if name != "total"}
+    assert sum(parts.values()) == pytest.approx(times.total)
+    assert (times.read, times.load) == (0.25, 0.5)
+    assert min(parts.values()) >= 0
+
+
+def test_what_is_shown_is_the_summary(make: Maker) -> None:
+    one = make()
+    report = summarize(one)
+    assert make.ear.text == report.summary == one.partial
+    assert make.ear.parts == [(1, 1)]
+
+
+def test_two_documents_in_a_row_give_what_each_gives_alone(make: Maker) -> None:
+    one = make()
+    first, second = document(1), document(2)
+    together = [summarize(one, first).summary, summarize(one, second).summary]
+    assert together == [summarize(make(), first).summary, summarize(make(), second).summary]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_a_long_document_is_summarized_in_parts(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying("One.", "Two.", "Three.", "All."))
+    one = make()
+    report = summarize(one, document(12))
+    assert make.ear.parts == [(1, 3), (2, 3), (3, 3), (1, 1)]
+    assert report.input.parts == 3
+    assert report.input.prompt_tokens > 300
+    assert report.summary == make.ear.text == "All."
+    assert report.tally.tokens > 4
+
+
+def test_summaries_that_do_not_get_shorter_follow_each_other_and_are_shown(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = " ".join([TEXT] * 6)
+    monkeypatch.setattr(summarizer, "decode", saying(long))
+    report = summarize(make(), document(12))
+    assert report.summary == make.ear.text
+    assert report.summary.startswith(f"{long}\n\n")
+
+
+def test_parts_that_write_nothing(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    report = summarize(make(), document(12))
+    assert report.summary == make.ear.text == ""
+
+
+def test_the_summaries_of_parts_are_kept_when_interrupted(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make()
+    monkeypatch.setattr(summarizer, "decode", saying("Half a sen", then=KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        summarize(one, document(12))
+    assert one.partial == "Half a sen"
+    assert make.ear.text == ""  # it was going to be summarized once more
+
+
+def test_falling_back_in_every_part_is_told_once(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speedups = iter([0.9, 0.61, 0.8, 0.7])
+    write = saying("One.")
+
+    def decode(*arguments: Any) -> Any:
+        yield FellBack(next(speedups), 1.0)
+        yield from write(*arguments)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    report = summarize(make(), document(12))
+    assert [w for w in report.warnings if "drafting" in w] == [
+        "drafting did not pay (speedup 0.61 over plain decoding, below 1), so part of the output "
+        "was decoded plainly; --no-fallback drafts on"
+    ]
+
+
+def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four prompts: three parts and what is made of them."""
+    write = saying("One.")
+
+    def decode(*arguments: Any) -> Any:
+        for event in write(*arguments):
+            finished = isinstance(event, Finished)
+            yield replace(event, speedup=Speedup(6.0, 4.0, 3.0)) if finished else event
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    report = summarize(make(), document(12))
+    assert report.speedup == Speedup(24.0, 16.0, 12.0)
+    assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
+
+
+@pytest.mark.parametrize(("below", "measured"), [(0.0, True), (None, False)])
+def test_a_chosen_tree_writes_the_same(make: Maker, below: float | None, measured: bool) -> None:
+    fixed = summarize(make(fallback={"below": below}))
+    chosen = summarize(make(fallback={"below": below}, tree="auto"))
+    assert chosen.summary == fixed.summary
+    assert chosen.to_dict()["settings"]["tree"] == "auto"
+    assert chosen.to_dict()["speedup"] is not None
+    assert (fixed.to_dict()["speedup"] is not None) == measured
+
+
+def test_refusing_long_documents(make: Maker) -> None:
+    one = make(long_documents="refuse")
+    assert summarize(one).input.parts == 1
+    with pytest.raises(DocumentError, match=r"needs \d+ prompt tokens.* room for 276 beside"):
+        summarize(one, document(12))
+
+
+def test_an_output_longer_than_the_window_is_wrong_usage(make: Maker) -> None:
+    with pytest.raises(UsageError, match="max_new_tokens is 300, which leaves no room"):
+        make(generation={"max_new_tokens": 300})
+    with pytest.raises(UsageError, match="too few; lower max_new_tokens"):
+        summarize(make(generation={"max_new_tokens": 299}))
+
+
+def test_a_document_without_text(make: Maker) -> None:
+    empty = Document("a.txt", "text", (), ())
+    with pytest.raises(DocumentError, match=r"a\.txt has no text"):
+        summarize(make(), Document("a.txt", "text", (), (Paragraph("", None),)))
+    with pytest.raises(DocumentError, match=r"a\.txt has no text"):
+        summarize(make(), empty)
+
+
+# ---------------------------------------------------------------- the sentences of a digest
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Pair:
+    return load_pair(load_profile("mini"), "plain", torch.device("cpu"))
+
+
+def digests(embedded: Pair, sentences: int, **changes: Any) -> Summarizer:
+    """A Summarizer of ``mini`` for so many sentences; ``changes`` are keys of sections."""
+    data = load_profile("mini").model_dump()
+    data["prompt"]["sentences"] = sentences
+    for section, keys in changes.items():
+        data[section] |= keys
+    return Summarizer(Profile.model_validate(data), "plain", embedded, Ear())
+
+
+def test_the_room_for_a_document_shrinks_with_the_sentences(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    paper, window = document(60), {"window": 3000}
+    few, many = (summarize(digests(embedded, n, target=window), paper) for n in (4, 30))
+    assert few.input.parts == 1
+    assert many.input.parts > 1
+    assert many.input.prompt_tokens / many.input.parts <= 3000 - (30 * 82 + 1)
+    assert few.settings["generation"]["max_new_tokens"] == 4 * 82 + 1
+    assert many.settings["generation"]["max_new_tokens"] == 30 * 82 + 1
+
+
+def test_a_limit_that_is_named_holds(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    one = digests(embedded, 64, generation={"max_new_tokens": 100})
+    settings = summarize(one).settings
+    assert settings["prompt"]["sentences"] == 64
+    assert settings["generation"]["max_new_tokens"] == 100
+
+
+def test_more_sentences_than_the_window_holds(embedded: Pair) -> None:
+    with pytest.raises(UsageError) as caught:
+        digests(embedded, 64, target={"window": 3000})
+    assert str(caught.value) == (
+        "64 sentences may take 5249 tokens, which leaves no room for a document in a window of "
+        "3000 tokens; ask for fewer sentences"
+    )
+
+
+def test_the_control_task_asks_otherwise(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def decode(*arguments: Any) -> Any:
+        asked.append(embedded.target.tokenizer.convert_ids_to_tokens(arguments[-1][-2:]))
+        return saying("")(*arguments)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    for task in ("digest", "control"):
+        summarize(digests(embedded, 4, prompt={"task": task}), document(8))
+    assert asked == [["<sum>", "<n4>"], ["<sub>", "<n4>"]]
+
+
+# ---------------------------------------------------------------- --check-lossless
+
+
+@pytest.mark.parametrize("generation", [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}])
+def test_a_check_of_equal_outputs(make: Maker, generation: dict[str, Any]) -> None:
+    report = summarize(make(check=True, generation=generation)).to_dict()
+    assert report["lossless"] == {"identical": True, "position": None, "logit_gap": None}
+    assert set(report) == {*KEYS, "lossless"}
+
+
+def test_checking_is_not_counted_as_the_cost_of_the_summary(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> lossless.LosslessCheck:
+        time.sleep(0.3)
+        return lossless.LosslessCheck(identical=True)
+
+    one = make(check=True)
+    monkeypatch.setattr(summarizer, "check_lossless", slow)
+    monkeypatch.setattr(summarizer, "decode", saying("Fast."))
+    assert one.summarize(document(), Timings()).timings.total < 0.3
+
+
+def test_a_divergence_has_its_place_and_gap(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make(check=True)
+    real = summarizer.decode
+
+    def wrong(pair: Any, profile: Any, method: Any, prompt: Any) -> Any:
+        for number, event in enumerate(real(pair, profile, method, prompt)):
+            if isinstance(event, Step) and number == 3:
+                event = replace(event, tokens=(event.tokens[0] ^ 1, *event.tokens[1:]))
+            yield event
+
+    monkeypatch.setattr(summarizer, "decode", wrong)
+    check = summarize(one).lossless
+    assert check is not None
+    assert not check.identical
+    assert check.position is not None
+    assert check.position > 0
+    assert check.logit_gap is not None
+    assert check.logit_gap > 0  # plain decoding preferred its own token
+
+
+def test_an_output_that_ends_early_has_no_gap(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make(check=True)
+    monkeypatch.setattr(lossless, "decode", saying("abc"))
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    check = summarize(one).lossless
+    assert check is not None
+    assert (check.identical, check.position) == (False, 0)

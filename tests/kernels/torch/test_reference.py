@@ -1,0 +1,61 @@
+"""The oracle itself, against one query at a time in plain Python."""
+
+import math
+
+import pytest
+import torch
+
+from specx.kernels.torch.reference import reference_attention, visible_keys
+from specx.models.call import AttentionCall
+from tests.kernels.examples import make_inputs, tree_call, visible_of
+
+
+def attend_by_hand(query, keys, values, scaling):
+    """Attention of one query [D] over some keys: lists, sums and exponentials only."""
+    scores = [sum(a * b for a, b in zip(query, key, strict=True)) * scaling for key in keys]
+    total = sum(math.exp(score) for score in scores)
+    out = [
+        sum(math.exp(score) / total * value[d] for score, value in zip(scores, values, strict=True))
+        for d in range(len(query))
+    ]
+    return out, math.log(total)
+
+
+@pytest.mark.parametrize(
+    ("call", "seen"),
+    [
+        (AttentionCall("prefill", past=2), [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]),
+        (AttentionCall("prefill", past=2, window=2), [[1, 2], [2, 3], [3, 4]]),
+        (AttentionCall("prefill", past=2, window=1), [[2], [3], [4]]),
+        (
+            tree_call(2, visible_of([0, 0, 0])),
+            [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 4]],
+        ),
+        (
+            tree_call(0, visible_of([0, 0, 1, 1, 0])[2:]),
+            [[0, 1, 2], [0, 1, 3], [0, 4]],
+        ),
+    ],
+)
+def test_agrees_with_sums_by_hand(call, seen):
+    inputs = make_inputs(3, 5, kv_heads=2, ratio=2, dim=4)
+    out, lse = reference_attention(inputs.q, inputs.k, inputs.v, inputs.scaling, call)
+    for head in range(4):
+        for row, columns in enumerate(seen):
+            keys = inputs.k[0, head // 2, columns].tolist()
+            values = inputs.v[0, head // 2, columns].tolist()
+            expected, total = attend_by_hand(
+                inputs.q[0, head, row].tolist(), keys, values, inputs.scaling
+            )
+            assert out[0, head, row].tolist() == pytest.approx(expected, abs=1e-12)
+            assert lse[0, head, row].item() == pytest.approx(total, abs=1e-12)
+
+
+def test_rows_of_a_tree_follow_a_prefix_that_all_of_them_see():
+    visible = visible_keys(
+        tree_call(3, torch.eye(2, dtype=torch.bool)),
+        rows=2,
+        keys=5,
+        device=torch.device("cpu"),
+    )
+    assert visible.int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 0, 1]]
