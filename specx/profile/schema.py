@@ -1,12 +1,10 @@
 """The schema of a profile: every key with its values, default and meaning."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, TypeVar, get_args
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializeAsAny,
     ValidationInfo,
@@ -14,6 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
+from specx.profile.section import Section
 from specx.profile.wording import shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
@@ -25,14 +24,6 @@ EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
-
-
-class Section(BaseModel):
-    """A part of a profile: no unknown keys, no silent conversions, immutable."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
-    )
 
 
 class DigestPrompt(Section):
@@ -178,6 +169,9 @@ class AutoTree(TreeSettings):
     depth: int = 16
     threshold: float = 0.0
     width: int | None = 32
+
+    def by_key(self) -> dict[str, object]:
+        return {}
 
     @model_serializer
     def _word(self) -> str:
@@ -384,13 +378,15 @@ class Profile(Section):
     def on(self, device: Device) -> "Profile":
         """The profile as it runs on ``device``, which is then all it says."""
         own: DeviceSettings | None = getattr(self.devices, device)
-        alone = self.model_copy(update={"devices": Devices()})
         if own is None:
-            return alone
-        draft = self.draft and _in_dtype(self.draft, own.draft)
-        target = _in_dtype(self.target, own.target)
-        sections = {"tree": own.tree, "draft_cache": own.draft_cache}
-        return alone.model_copy(update={"target": target, "draft": draft, **sections})
+            return self.changed(devices=Devices())
+        return self.changed(
+            devices=Devices(),
+            target=_in_dtype(self.target, own.target),
+            draft=self.draft and _in_dtype(self.draft, own.draft),
+            tree=own.tree,
+            draft_cache=own.draft_cache,
+        )
 
     @field_validator("draft_cache")
     @classmethod
@@ -432,13 +428,8 @@ def _completed(own: object, profile: Mapping[str, Section]) -> object:
         if name not in profile:
             sections.pop(name, None)
         elif isinstance(changes, Mapping):
-            sections[name] = {**_keys(profile[name]), **changes} if changes else profile[name]
+            sections[name] = {**profile[name].by_key(), **changes} if changes else profile[name]
     return sections
-
-
-def _keys(section: Section) -> dict[str, object]:
-    """What a section says by keys: of ``tree: auto`` nothing."""
-    return {} if isinstance(section, AutoTree) else section.model_dump()
 
 
 def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
@@ -456,7 +447,7 @@ Model = TypeVar("Model", TargetSettings, DraftSettings)
 
 
 def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
-    return model.model_copy(update={"dtype": own.dtype}) if own.dtype else model
+    return model.changed(dtype=own.dtype) if own.dtype else model
 
 
 def _known_embedded(model: str, *names: str) -> str:
@@ -464,15 +455,3 @@ def _known_embedded(model: str, *names: str) -> str:
         expected = f"{EMBEDDED}{names[0]}"
         raise ValueError(f"is {shown(model)}; the only embedded model here is {expected!r}")
     return model
-
-
-def sections(
-    section: type[BaseModel] = Profile, place: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
-    """Every section of the schema, at the place pydantic gives it: ("prompt", "digest")."""
-    yield place, section
-    for name, info in section.model_fields.items():
-        for candidate in (info.annotation, *get_args(info.annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
-                yield from sections(candidate, (*place, name, *tag))
