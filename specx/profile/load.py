@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from specx.errors import ProfileError
 from specx.profile.find import profile_path
 from specx.profile.messages import problem_of, report
-from specx.profile.schema import Profile
+from specx.profile.profile import Profile
 from specx.profile.yaml_lines import read_yaml
 
 
