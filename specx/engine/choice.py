@@ -74,7 +74,7 @@ def accepted_in(step: Step, shape: Shape) -> int:
     It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
     """
     accepted = 0
-    for place, place_in_level in step.places[: shape.depth]:
+    for place, place_in_level in step.ranks[: shape.depth]:
         if place > shape.nodes:
             break
         accepted += 1

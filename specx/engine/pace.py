@@ -27,7 +27,8 @@ class Pace:
         for place, step, modelled in counted:
             if modelled is None:
                 modelled = sum(samples[part][place] for part in PARTS) + retrieval
-            result.add(Speedup(plain * len(step.tokens), step.seconds, modelled))
+            plain_s = plain * len(step.tokens)
+            result.add(Speedup(plain=plain_s, measured=step.seconds, predicted=modelled))
         return result
 
     @property

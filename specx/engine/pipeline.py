@@ -79,7 +79,7 @@ class Pipeline:
             accepted=len(tokens) - 1,
             seconds=seconds_between(flight.row.began, flight.landing.done),
             levels=emission.levels,
-            places=places,
+            ranks=places,
         )
         self.state.drafter.learn(Outcome(emission.mode, step, note, flight.settled))
         return step, flight.settled
