@@ -9,8 +9,8 @@ from specx.engine.drafter import Drafter, DraftMode, Outcome, StepPlan
 from specx.engine.lookup import Lookup
 from specx.engine.lookup_drafter import lookup_tree
 from specx.engine.model_drafter import AT_ONCE, ModelDrafter
-from specx.engine.target import Target
 from specx.engine.selector import DrafterSelector
+from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree
 from specx.records import PrefillProgress
 

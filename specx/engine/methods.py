@@ -7,8 +7,8 @@ from torch import Tensor
 from specx.engine.drafter import Drafter, NoDrafter
 from specx.engine.joined_drafter import BEHIND, JoinedDrafter
 from specx.engine.lookup_drafter import LookupDrafter
-from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.tree_choice import EVERY, KnownCosts
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid

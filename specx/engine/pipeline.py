@@ -84,8 +84,6 @@ class Pipeline:
             levels=layout.levels,
             ranks=emitted.ranks,
         )
-        outcome = Outcome(
-            mode=launched.mode, step=step, note=emitted.note, settled=flight.settled
-        )
+        outcome = Outcome(mode=launched.mode, step=step, note=emitted.note, settled=flight.settled)
         self.state.drafter.learn(outcome)
         return step, flight.settled

@@ -1,4 +1,4 @@
-"""Cache policies: the chunks of a long text that a draft works on, and whose attention chooses them.
+"""Cache policies: the chunks of a long text that a draft works on, and who chooses them.
 
 ``kernels/`` has the arithmetic; here it meets the document at hand.
 """

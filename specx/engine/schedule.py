@@ -13,7 +13,7 @@ class RetrievalSchedule(Protocol):
     """Asked before each tree that the draft grows, told of each step that it grew one for."""
 
     def due(self, steps: int) -> bool:
-        """Return True to retrieve before the next tree, after ``steps`` steps; that counts as done."""
+        """Return True if retrieval is due before the next tree; a True counts as done."""
 
     def learn(self, step: Step) -> None:
         """Take note of a step, on a GPU one step late."""

@@ -22,14 +22,15 @@ class SpeedupMeter:
         self._steps.append((place, step, modelled))
 
     def speedup(self, plain: float, samples: Mapping[str, Sequence[float]]) -> Speedup:
-        """Compare with ``plain`` seconds a token; ``samples``: seconds of each part, step by step."""
+        """Compare with ``plain`` seconds a token; ``samples``: of each part, step by step."""
         counted = self._steps[1:]  # the first is a warm-up
         result = Speedup()
         retrieval = sum(samples.get("retrieval", ())) / self._span if counted else 0.0
         for place, step, modelled in counted:
             if modelled is None:
                 modelled = sum(samples[part][place] for part in PARTS) + retrieval
-            result.add(Speedup(plain * len(step.tokens), step.seconds, modelled))
+            plain_s = plain * len(step.tokens)
+            result.add(Speedup(plain=plain_s, measured=step.seconds, predicted=modelled))
         return result
 
     @property

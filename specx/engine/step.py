@@ -71,10 +71,8 @@ def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, Launc
     with laps.part("drafting"):
         if plan.catch_up:
             run(stages.catch_up)
-        if state.drafter.levels:
-            tree = run(mode.draft, root)
-        else:  # no work for the device, and an empty graph takes time as well
-            tree = mode.draft.work(root)
+        # Without levels there is no work for the device, and an empty graph takes time as well.
+        tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
     yield
     with laps.part("verification"):
         path = run(mode.verify, tree)

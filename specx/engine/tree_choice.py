@@ -40,7 +40,7 @@ def candidates() -> list[TreeShape]:
 
 
 def first_plan(costs: Costs) -> TreePlan:
-    """Choose the deepest, then the largest tree that loses little if the draft is nearly always right.
+    """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
     A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth
     nothing.
@@ -180,7 +180,7 @@ class TreeChoice:
         return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
 
     def _expected(self, shape: TreeShape) -> tuple[float, float]:
-        """Return drafts that steps of late would have accepted in trees of ``shape``, and levels."""
+        """Return drafts and levels that recent steps would have had in trees of ``shape``."""
         inner = shape.within(self._shape)
         accepted, levels = self._recent.of(inner)
         if inner == shape or self._first is None:

@@ -31,7 +31,7 @@ class AncestorMask:
 
 
 def unpack_sets(sets: Tensor, rows: int) -> Tensor:
-    """Write out which of the first ``rows`` rows are in each set: int64 [T, W] -> bool [T, rows]."""
+    """Write out which of ``rows`` rows are in each set: int64 [T, W] -> bool [T, rows]."""
     bits = torch.arange(BITS, device=sets.device)
     return (sets[:, :, None] >> bits & 1).flatten(1)[:, :rows].bool()
 

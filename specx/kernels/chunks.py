@@ -1,8 +1,8 @@
 """Chunks of the text: how it is cut, and the rows of a chosen set of chunks.
 
-Chunk ids are ascending, and the newest chunk is always among the chosen ones, so the draft sees what
-was just written. Only the device knows the length of the text (``tokens``, int64 [1]), so there are
-always k ids: where the text has fewer chunks, padding ids sort last.
+Chunk ids are ascending, and the newest chunk is always among the chosen ones, so the draft sees
+what was just written. Only the device knows the length of the text (``tokens``, int64 [1]), so
+there are always k ids: where the text has fewer chunks, padding ids sort last.
 """
 
 from dataclasses import dataclass

@@ -91,7 +91,7 @@ def is_known(layer: Any) -> bool:
 
 
 def weights_of(layer: Any) -> LayerWeights:
-    """Return the weights of a known layer; those of one input are joined, and the maps see views."""
+    """Return the weights of a known layer; those of one input are joined, the maps get views."""
     attention, mlp = layer.self_attn, layer.mlp
     head_norms = None
     if norms := _norms_of_heads(attention):

@@ -47,5 +47,5 @@ def changed(profile: Profile, tree: Changes, cache: Changes, name: str) -> Profi
     try:
         return Profile.model_validate(content)
     except ValidationError as error:
-        problem = problem_of(error.errors()[0], {(): 0})
+        problem = problem_of(error.errors()[0], {(): 0}, Profile)
         raise UsageError(f"{name}: {problem.sentence}") from error

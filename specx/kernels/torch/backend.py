@@ -1,7 +1,6 @@
 """The backend in plain torch: which function serves which operation."""
 
 import torch
-from torch import Tensor
 
 from specx.kernels.torch import attention, cache, layer, scores, softmax, trees
 

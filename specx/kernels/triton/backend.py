@@ -17,6 +17,7 @@ from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct
 from specx.kernels.layers import LayerWeights, LinearMap
 from specx.kernels.torch import attention as torch_attention
 from specx.kernels.torch import scores as torch_scores
+from specx.kernels.trees import LevelInputs, Path, TokenTree
 from specx.kernels.triton import (
     best_chunks,
     gather_chunks,
@@ -33,7 +34,6 @@ from specx.kernels.triton import (
     verify,
 )
 from specx.kernels.triton.tree_inputs import TreeInputs
-from specx.kernels.trees import LevelInputs, Path, TokenTree
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it

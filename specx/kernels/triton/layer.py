@@ -97,7 +97,12 @@ def gated(both: Tensor) -> Tensor:
     assert both.is_contiguous()
     out = torch.empty((rows, columns), dtype=both.dtype, device=both.device)
     _gated[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
-        both, out, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4, **programmatic_launch.options(both.device)
+        both,
+        out,
+        N=columns,
+        BLOCK=COLUMNS_AT_ONCE,
+        num_warps=4,
+        **programmatic_launch.options(both.device),
     )
     return out
 

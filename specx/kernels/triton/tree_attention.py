@@ -121,8 +121,8 @@ def tree_attention(
     the whole storage of a layer; only the last dimension of the three must be contiguous.
     prefix: int64, one element on the device: rows before it are seen by every query. It and these
     rows must have been written before the last kernel that was not launched early
-    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In a forward
-    pass that is the embedding, or the rotary angles.
+    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In
+    a forward pass that is the embedding, or the rotary angles.
     visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
     Bits are set for written rows only, and every query sees at least one row; what lies in the
     storage behind the written rows is never used, NaN included.
@@ -181,9 +181,7 @@ def in_parts(
     return out, lse
 
 
-def attend_in_parts(
-    inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch
-) -> None:
+def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch) -> None:
     """Attend to each part of the columns; of a single part, what it writes is the result.
 
     part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
