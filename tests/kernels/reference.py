@@ -1,35 +1,146 @@
-"""The same attention the obvious way: one mask over all keys, scores written out.
+"""The operations by their definitions, in float64 or in plain Python: the oracle of every backend.
 
-The oracle of every other path (run it in float64), and what hybrid tree attention is measured
-against. It uses memory for a [T, L] mask and scores, so it is never on the way of a user's text.
+Attention has one mask over all keys and scores written out, so it takes memory for [Hq, T, S].
 """
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from specx.kernels.torch.attend import attend_dense
-from specx.models.call import AttentionCall
+from specx.kernels.chunks import Grid
+from specx.kernels.trees import Level, TokenTree
 
 
-def visible_keys(call: AttentionCall, rows: int, keys: int, device: torch.device) -> Tensor:
-    """bool [T, S]: which of S written keys each of the T new tokens sees."""
-    if call.phase == "tree":
-        prefix = torch.ones(rows, keys - call.past - rows, dtype=torch.bool, device=device)
-        return torch.cat([prefix, call.mask], dim=1)
-    row = torch.arange(call.past, call.past + rows, device=device)[:, None]
-    column = torch.arange(keys, device=device)[None]
-    window = call.window or keys
-    return (column <= row) & (column > row - window)
+def tree_mask(prefix: int, visible: Tensor) -> Tensor:
+    """Return bool [T, prefix + R]: all of the prefix, and ``visible`` [T, R] behind it."""
+    return torch.cat([visible.new_ones(len(visible), prefix), visible], dim=1)
 
 
-def reference_attention(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
+def causal_mask(rows: int, past: int, window: int | None = None) -> Tensor:
+    """Return bool [T, past + T]: the keys that each of T new tokens sees in a prefill."""
+    row = torch.arange(past, past + rows)[:, None]
+    column = torch.arange(past + rows)[None]
+    return (column <= row) & (column > row - (window or past + rows))
+
+
+def attention(
+    q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float
 ) -> tuple[Tensor, Tensor]:
-    """q [1, Hq, T, D]; k, v [1, Hkv, S, D], all of it written.
+    """Attend from q [Hq, T, D] to keys, values [Hkv, S, D], as visible [T, S] says.
 
-    Returns (out [1, Hq, T, D], lse [1, Hq, T])."""
-    group = q.shape[1] // k.shape[1]
-    visible = visible_keys(call, q.shape[2], k.shape[2], q.device)
-    return attend_dense(
-        q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), scaling, visible
-    )
+    Returns (out [T, Hq, D], lse [Hq, T]).
+    """
+    group = len(q) // len(keys)
+    k, v = (x.double().repeat_interleave(group, 0) for x in (keys, values))
+    scores = (q.double() @ k.mT * scaling).masked_fill(~visible.to(q.device), -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(0, 1), scores.logsumexp(-1)
+
+
+def merged(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Weigh each part by its share of the sum of exponentials."""
+    lse = torch.stack([lse_a.double(), lse_b.double()]).logsumexp(0)
+    shares = [(part.double() - lse).exp()[..., None] for part in (lse_a, lse_b)]
+    return out_a.double() * shares[0] + out_b.double() * shares[1], lse
+
+
+def softmax_row(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """Return the probabilities of query [Hq, D] over keys [Hkv, L, D], head by head: [Hq, L]."""
+    group = len(query) // len(keys)
+    heads = enumerate(query.double())
+    rows = [(keys[i // group].double() @ head * scaling).softmax(0) for i, head in heads]
+    return torch.stack(rows)
+
+
+def chunk_means(row: Tensor, grid: Grid) -> list[float]:
+    """Return the mean of row [L] in each chunk of a grid."""
+    borders = [0, *range(grid.chunk - grid.short, len(row), grid.chunk), len(row)]
+    return [float(row[a:b].mean()) for a, b in pairwise(borders) if b > a]
+
+
+def best_chunks(scores: list[float], tokens: int, grid: Grid, k: int) -> list[int]:
+    """Choose chunk by chunk: the newest, the kept one, and by score; of equal ones the first."""
+    newest = (tokens - 1 + grid.short) // grid.chunk
+
+    def key(i: int) -> tuple[bool, bool, float, int]:
+        return i != newest, i != grid.kept, -scores[i], i
+
+    best = sorted(range(len(scores)), key=key)[:k]
+    known = [i for i in best if scores[i] > -torch.inf or i in (newest, grid.kept)]
+    return sorted(known) + [len(scores)] * (len(best) - len(known))
+
+
+def text_rows(chunks: list[int], tokens: int, grid: Grid) -> list[int]:
+    """List the rows of a text of ``tokens`` tokens that lie in the chosen chunks."""
+    return [row for row in range(tokens) if (row + grid.short) // grid.chunk in chunks]
+
+
+def rope(keys: Tensor, positions: Tensor, inv_freq: Tensor) -> Tensor:
+    """Rotate keys [..., rows, D] as a model does, in float64.
+
+    Element i goes with element i + R/2, as complex numbers: the angle is position times frequency.
+    """
+    keys, half = keys.double(), len(inv_freq)
+    pairs = torch.complex(keys[..., :half], keys[..., half : 2 * half])
+    angles = positions.double()[:, None] * inv_freq.double()
+    turned = pairs * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag, keys[..., 2 * half :]], dim=-1)
+
+
+def path_weights(logits: Tensor, forbidden: Tensor, weights: Tensor) -> Tensor:
+    """Return the weights of all children there are: [P, V]."""
+    logprobs = logits.double().masked_fill(forbidden, -torch.inf).log_softmax(-1)
+    return weights[:, None].double() + logprobs.nan_to_num(-torch.inf, neginf=-torch.inf)
+
+
+def best_tree(root: int, levels: list[Level]) -> dict[str, list[int]]:
+    """Sort all nodes by weight, of equal ones the shallower first, and link the best."""
+    nodes = len(levels[0].tokens)
+    places = [(depth, place) for depth in range(len(levels)) for place in range(nodes)]
+    weights = {at: float(levels[at[0]].weights[at[1]]) for at in places}
+    chosen = sorted(places, key=lambda at: -weights[at])[:nodes]
+    row_of = {at: row for row, at in enumerate(chosen, 1)}
+    rows = [(root, 0, 0, 1)]
+    for depth, place in chosen:
+        token, parent = (int(x[place]) for x in (levels[depth].tokens, levels[depth].parents))
+        above = row_of[depth - 1, parent] if depth and weights[depth, place] > -torch.inf else 0
+        real = weights[depth, place] > -torch.inf
+        rows.append((token, above, depth + 1, 1) if real else (0, 0, 1, 0))
+    names = ("tokens", "parents", "depths", "valid")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def visible_of(parents: list[int]) -> Tensor:
+    """Return bool [T, T] of a tree, walked from every row up to the root (row 0)."""
+    visible = torch.zeros(len(parents), len(parents), dtype=torch.bool)
+    for row in range(len(parents)):
+        at = row
+        while at != 0:
+            visible[row, at] = True
+            at = parents[at]
+        visible[row, 0] = True
+    return visible
+
+
+def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """Return the first of the greatest logits of each row; 0 where no id has a chance."""
+    allowed = logits.double().masked_fill(forbidden, -torch.inf)
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    is_best = allowed == allowed.amax(-1, keepdim=True)
+    return torch.where(is_best, ids, len(ids)).amin(-1)
+
+
+def walk(tree: TokenTree, choices: list[int]) -> list[int]:
+    """List the rows from the root along the children that were chosen."""
+    tokens, parents, valid = (x.tolist() for x in (tree.tokens, tree.parents, tree.valid))
+    rows = [0]
+    while True:
+        at, wanted = rows[-1], choices[rows[-1]]
+        children = [
+            row
+            for row in range(1, len(tokens))
+            if valid[row] and parents[row] == at and tokens[row] == wanted
+        ]
+        if not children:
+            return rows
+        rows += children

@@ -3,13 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.kernels.chunks import (
-    Grid,
-    best_chunks,
-    chunk_rows,
-    count_chunks,
-    streaming_chunks,
-)
+from specx.kernels.chunks import Grid, chunk_rows, count_chunks, streaming_chunks
+from specx.kernels.torch.scores import best_chunks
 
 sizes = st.integers(min_value=1, max_value=40)
 scores = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=60)

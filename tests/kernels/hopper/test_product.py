@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.kernels.hopper import product as cuda_product
+from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper.product import (
     CudaProduct,
     GatedProduct,
@@ -88,8 +88,8 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     properties = SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(cuda_product, "TensorMap", notes.map)
-    monkeypatch.setattr(cuda_product, "kernel_of", lambda *_, **__: notes)
+    monkeypatch.setattr(hopper_product, "TensorMap", notes.map)
+    monkeypatch.setattr(hopper_product, "kernel_of", lambda *_, **__: notes)
     return notes
 
 
@@ -144,18 +144,18 @@ def test_both_halves_of_heads_are_copied_together(notes: Notes) -> None:
 
 
 def test_a_bias_of_another_kind_is_left_to_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_product, "suits", lambda _: True)
+    monkeypatch.setattr(hopper_product, "suits", lambda _: True)
     weight = torch.empty(64, 64).half()
-    assert cuda_product.product_of(CudaProduct, weight, torch.empty(64)) is None
+    assert hopper_product.product_of(CudaProduct, weight, torch.empty(64)) is None
 
 
 @pytest.mark.usefixtures("notes")
 def test_a_weight_whose_kernel_cannot_be_had_is_left_to_cublas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_product, "suits", lambda _: True)
+    monkeypatch.setattr(hopper_product, "suits", lambda _: True)
     weight = torch.empty(64, 64).half()
-    assert cuda_product.product_of(CudaProduct, weight, None) is not None
-    monkeypatch.setattr(cuda_product, "kernel_of", lambda *_, **__: None)
-    assert cuda_product.product_of(CudaProduct, weight, None) is None
-    assert cuda_product.product_of(HeadsProduct, weight, None, head_dim=16) is None
+    assert hopper_product.product_of(CudaProduct, weight, None) is not None
+    monkeypatch.setattr(hopper_product, "kernel_of", lambda *_, **__: None)
+    assert hopper_product.product_of(CudaProduct, weight, None) is None
+    assert hopper_product.product_of(HeadsProduct, weight, None, head_dim=16) is None

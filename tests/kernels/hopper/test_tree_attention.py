@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.kernels.hopper import tree_attention as cuda_tree
+from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.triton.tree_inputs import TreeInputs
 
 
@@ -24,12 +24,12 @@ def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(grid: tuple[int, ...], block: int, arguments: list[Any]) -> None:
         launches.append((grid, block, arguments))
 
-    monkeypatch.setattr(cuda_tree, "TensorMap", lambda *given: maps.append(given))
-    monkeypatch.setattr(cuda_tree, "_kernel", lambda _: SimpleNamespace(launch=launch))
+    monkeypatch.setattr(hopper_attention, "TensorMap", lambda *given: maps.append(given))
+    monkeypatch.setattr(hopper_attention, "_kernel", lambda _: SimpleNamespace(launch=launch))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     inputs = make_inputs()
     part_out, part_lse = torch.empty(5, 8 * 64, 128).half(), torch.empty(5, 8 * 64)
-    cuda_tree.attend_in_parts(inputs, part_out, part_lse)
+    hopper_attention.attend_in_parts(inputs, part_out, part_lse)
     ((grid, block, arguments),) = launches
     assert (grid, block) == ((2, 2, 5), 384)  # 4 · 64 rows of each key head, in blocks of 128
     assert [(array.data_ptr(), box) for array, box in maps] == [
@@ -46,8 +46,8 @@ def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ("heads", "kv_heads", "splits"), [(32, 8, 8), (64, 8, 4), (8, 4, 33), (28, 4, 8), (512, 128, 1)]
 )
 def test_there_is_a_block_for_each_multiprocessor(heads: int, kv_heads: int, splits: int) -> None:
-    assert cuda_tree.splits(make_inputs(heads, kv_heads), 132) == splits
+    assert hopper_attention.splits(make_inputs(heads, kv_heads), 132) == splits
 
 
 def test_what_is_not_on_a_gpu_does_not_suit() -> None:
-    assert not cuda_tree.suits(make_inputs(), 132)
+    assert not hopper_attention.suits(make_inputs(), 132)

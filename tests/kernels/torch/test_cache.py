@@ -1,9 +1,11 @@
+"""Rotating cached keys to other positions."""
+
 import pytest
 import torch
 
-from specx.kernels.torch.rotary import rotate
+from specx.kernels.torch.cache import rotate
 from specx.models.rope import rope_facts
-from tests.engine.cache_examples import INV_FREQ, normal, rope
+from tests.kernels import reference
 from tests.tiny import LINEAR, LLAMA3, YARN, make_model
 
 ROTARY = {
@@ -12,6 +14,18 @@ ROTARY = {
     "llama3": LLAMA3,
     "yarn": YARN,
 }
+
+
+INV_FREQ = 10_000.0 ** -(torch.arange(0, 16, 2, dtype=torch.float64) / 16)  # head dim 16
+
+
+def normal(*sizes):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*sizes, generator=generator, dtype=torch.float64)
+
+
+def rope(keys, positions, inv_freq=INV_FREQ):
+    return reference.rope(keys, positions, inv_freq)
 
 
 def close(actual, expected, tolerance=1e-10):

@@ -10,18 +10,17 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from specx.kernels.torch import attend as kernels
-from specx.kernels.torch import flash_decoding
+from specx.kernels.torch import flash_decoding, softmax
+from specx.kernels.torch.backend import TorchOps
+from tests.kernels import reference
 from tests.kernels.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
     TREES,
     Allocations,
     assert_close,
-    check_tree,
+    attend_to_tree,
     make_inputs,
-    tree_call,
-    visible_of,
 )
 
 DTYPE = torch.bfloat16
@@ -73,23 +72,29 @@ def through_flash(q, k, v, scaling, *, causal=False):
 @pytest.mark.parametrize("tree", TREES)
 def test_trees_of_every_shape(tree, prefix, stand_in, monkeypatch):
     monkeypatch.setattr("specx.kernels.torch.attention.attend", through_flash)
-    parents = TREES[tree]
-    call = tree_call(prefix, visible_of(parents))
-    inputs = make_inputs(len(parents), prefix + len(parents), ratio=4, dim=64, dtype=DTYPE)
-    check_tree(inputs, call, DTYPE)
-    assert stand_in.calls == (1 if prefix or len(parents) == 1 else 0)
+    visible = reference.visible_of(TREES[tree])
+    rows = len(visible)
+    inputs = make_inputs(rows, prefix + rows, ratio=4, dim=64, dtype=DTYPE)
+    out, lse = attend_to_tree(TorchOps(), inputs, prefix, visible)
+    seen = reference.tree_mask(prefix, visible)
+    expected, total = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
+    assert out.dtype == DTYPE
+    assert_close(out, expected, TOLERANCE[DTYPE])
+    assert_close(lse, total, LSE_TOLERANCE[DTYPE])
+    assert stand_in.calls == (1 if prefix or rows == 1 else 0)
 
 
 def test_keys_and_values_are_not_copied(stand_in, monkeypatch):
     """The storage of a layer is [Hkv, capacity, D], with rows that nobody has written."""
     inputs = make_inputs(8, 400, ratio=1, dim=64, dtype=DTYPE)
+    q, keys, values = inputs.q[None], inputs.k[None], inputs.v[None]
 
     def given(q, k, v, softmax_scale, causal, return_softmax_lse):  # noqa: ARG001
         return q, (k, v)
 
     monkeypatch.setattr(stand_in, "flash_attn_with_kvcache", given)
-    with Allocations(inputs.q, inputs.k, inputs.v) as found:
-        _, (k, _) = flash_decoding.attend(inputs.q, inputs.k[:, :, :300], inputs.v, 0.1)
+    with Allocations(q, keys, values) as found:
+        _, (k, _) = flash_decoding.attend(q, keys[:, :, :300], values, 0.1)
     assert k.data_ptr() == inputs.k.data_ptr()
     assert found.largest == 0
 
@@ -136,8 +141,8 @@ def test_attention_without_a_mask_goes_there_and_causal_attention_does_not(monke
     monkeypatch.setattr(flash_decoding, "attend", lambda *_: "flash-attn")
     own = "_scaled_dot_product_flash_attention"
     monkeypatch.setattr(torch.ops.aten, own, lambda *_, **__: ("torch", "lse", None))
-    assert kernels.attend(q, None, None, 1.0) == "flash-attn"
-    assert kernels.attend(q, None, None, 1.0, causal=True) == ("torch", "lse")
+    assert softmax.attend(q, None, None, 1.0) == "flash-attn"
+    assert softmax.attend(q, None, None, 1.0, causal=True) == ("torch", "lse")
 
 
 @pytest.mark.gpu
@@ -146,7 +151,7 @@ def test_attention_without_a_mask_goes_there_and_causal_attention_does_not(monke
 def test_the_package_itself(prefix):
     pytest.importorskip("flash_attn")
     inputs = make_inputs(256, prefix, ratio=1, dim=128, dtype=DTYPE)
-    q, k, v = (x.cuda() for x in (inputs.q, inputs.k, inputs.v))
+    q, k, v = (x[None].cuda() for x in (inputs.q, inputs.k, inputs.v))
     assert flash_decoding.serves(q)
     out, lse = flash_decoding.attend(q, k, v, inputs.scaling)
     scores = q.double() @ k.double().transpose(-1, -2) * inputs.scaling

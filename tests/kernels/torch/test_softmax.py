@@ -1,9 +1,11 @@
+"""Softmax with its log-sum-exp, and merging two of them."""
+
 import math
 
 import pytest
 import torch
 
-from specx.kernels.torch.attend import attend, attend_dense, merge
+from specx.kernels.torch.softmax import attend, attend_dense, merge
 from tests.kernels.examples import LSE_TOLERANCE, TOLERANCE, assert_close, make_inputs
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
@@ -20,9 +22,10 @@ def test_log_sum_exp_is_the_natural_logarithm(kernel):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_log_sum_exp_is_float32_or_wider(dtype):
     inputs = make_inputs(3, 10, ratio=1, dtype=dtype)
+    given = inputs.q[None], inputs.k[None], inputs.v[None]
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    assert attend(inputs.q, inputs.k, inputs.v, 0.1)[1].dtype == wide
-    assert attend_dense(inputs.q, inputs.k, inputs.v, 0.1, None)[1].dtype == wide
+    assert attend(*given, 0.1)[1].dtype == wide
+    assert attend_dense(*given, 0.1, None)[1].dtype == wide
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -30,7 +33,7 @@ def test_log_sum_exp_is_float32_or_wider(dtype):
 @pytest.mark.parametrize("largest", [None, 50])
 def test_both_kernels_without_a_mask(largest, rows, keys, dtype):
     inputs = make_inputs(rows, keys, ratio=1, dim=64, largest=largest, dtype=dtype)
-    q, k, v = inputs.q, inputs.k, inputs.v
+    q, k, v = inputs.q[None], inputs.k[None], inputs.v[None]
     scores = q.double() @ k.double().transpose(-1, -2) * inputs.scaling
     expected, total = scores.softmax(-1) @ v.double(), scores.logsumexp(-1)
     for out, lse in (
@@ -44,7 +47,7 @@ def test_both_kernels_without_a_mask(largest, rows, keys, dtype):
 @pytest.mark.parametrize("split", [1, 5, 99])
 def test_merge_is_attention_over_both_sets_of_keys(split):
     inputs = make_inputs(4, 100, ratio=1, largest=30)
-    q, k, v = inputs.q, inputs.k, inputs.v
+    q, k, v = inputs.q[None], inputs.k[None], inputs.v[None]
     parts = [
         attend_dense(q, k[:, :, keys], v[:, :, keys], inputs.scaling, None)
         for keys in (slice(0, split), slice(split, None))

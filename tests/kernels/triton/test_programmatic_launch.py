@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from specx.kernels.triton import programmatic_launch as dependent
+from specx.kernels.triton import programmatic_launch
 
 
 @pytest.mark.parametrize(
@@ -23,5 +23,5 @@ def test_kernels_are_launched_early_where_the_device_can(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (generation, 0))
     monkeypatch.setattr(torch.version, "hip", hip)
-    launch = dependent.early.__wrapped__(torch.device(device))
+    launch = programmatic_launch.options.__wrapped__(torch.device(device))
     assert launch == ({"EARLY": True, "launch_pdl": True} if early else {"EARLY": False})

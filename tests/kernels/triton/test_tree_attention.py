@@ -1,7 +1,7 @@
-"""The Triton kernels against float64: on a CUDA device, or in Triton's interpreter without one.
+"""The Triton kernels' launches against float64: on a CUDA device, or in Triton's interpreter.
 
-The interpreter (``tests/conftest.py`` chooses it) computes with numpy, which has no bfloat16: that
-type is tested on the device only.
+``test_ops.py`` has them as they are planned; here are other launches, long texts on a device, and
+storage of every kind.
 """
 
 from dataclasses import replace
@@ -12,28 +12,29 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.kernels.hopper import tree_attention as cuda_tree
+from specx.kernels.chunks import Grid
+from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.torch.scores import attention_row
-from specx.kernels.triton import tree_attention as triton_tree
+from specx.kernels.triton import tree_attention as triton_attention
+from specx.kernels.triton.backend import TritonOps
 from specx.kernels.triton.tree_attention import Device, Launch, chunk_scores, plan, tree_attention
+from tests.kernels import reference
 from tests.kernels.examples import (
+    ERROR,
     TREES,
     Inputs,
+    attend_to_tree,
+    error,
     make_inputs,
-    oracle,
     random_parents,
-    tree_call,
-    visible_of,
+    sets_of,
+    stored,
 )
+from tests.kernels.reference import tree_mask, visible_of
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-HALF = [torch.float16, torch.bfloat16] if CUDA else [torch.float16]
-DTYPES = [torch.float32, *HALF]
-
-# ‖out − reference‖ / ‖reference‖, and the largest error of a log-sum-exp.
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
 LSE_TOLERANCE = 1e-4
 
 H200 = Device(multiprocessors=132, shared_memory=232_448)
@@ -58,36 +59,13 @@ def one(number: int) -> Tensor:
     return torch.tensor([number], device=DEVICE)
 
 
-def bit_sets(visible: Tensor, words: int) -> Tensor:
-    """bool [T, S] -> int64 [T, words]."""
-    bits = torch.zeros(len(visible), words * 64, dtype=torch.int64)
-    bits[:, : visible.shape[1]] = visible.long()
-    # Bit 63 is the sign, and the sum wraps around to it.
-    return (bits.view(len(visible), words, 64) << torch.arange(64)).sum(-1)
-
-
-def stored(rows: Tensor, capacity: int) -> Tensor:
-    """[1, Hkv, S, D] -> the storage [Hkv, capacity, D] of one layer, NaN where nothing is."""
-    storage = torch.full(
-        (2, rows.shape[1], capacity, rows.shape[3]), torch.nan, dtype=rows.dtype, device=DEVICE
-    )
-    storage[1, :, : rows.shape[2]] = rows[0]
-    return storage[1]
-
-
-def run(
-    inputs: Inputs,
-    prefix: int,
-    visible: Tensor,
-    launch: Launch | None = None,
-    *,
-    words: int | None = None,
-    spare: int = 37,
+def launched(
+    inputs: Inputs, prefix: int, visible: Tensor, launch: Launch, words: int | None, spare: int
 ) -> tuple[Tensor, Tensor]:
-    q = inputs.q[0].transpose(0, 1).contiguous().to(DEVICE).transpose(0, 1)  # as models have it
-    keys, values = (stored(x, x.shape[2] + spare) for x in (inputs.k, inputs.v))
-    words = words or -(-visible.shape[1] // 64)
-    bits = bit_sets(visible, words).to(DEVICE)
+    """Attend with a launch that is given, into tensors that are."""
+    q = inputs.q.transpose(0, 1).contiguous().to(DEVICE).transpose(0, 1)  # as models have it
+    keys, values = (stored(x, x.shape[1] + spare, DEVICE) for x in (inputs.k, inputs.v))
+    bits = sets_of(visible, words).to(DEVICE)
     heads, nodes, dim = q.shape
     out = torch.full((nodes, heads, dim), torch.nan, dtype=q.dtype, device=DEVICE)
     lse = torch.full((heads, nodes), torch.nan, device=DEVICE)
@@ -106,51 +84,59 @@ def check(
     launch: Launch | None = None,
     *,
     lse_tolerance: float = LSE_TOLERANCE,
-    tolerance: float | None = None,
-    **how: int,
+    words: int | None = None,
+    spare: int = 37,
 ) -> None:
-    out, lse = run(inputs, prefix, visible, launch, **how)
-    expected, total = oracle(inputs, tree_call(prefix, visible))
-    expected = expected[0].transpose(0, 1)
-    error = (out.double() - expected).norm() / expected.norm()
-    assert error < (tolerance or TOLERANCE[inputs.q.dtype])  # NaN fails
-    assert (lse.double() - total[0]).abs().max() < lse_tolerance
+    """Attend with a launch, or as the backend chooses."""
+    if launch is not None:
+        out, lse = launched(inputs, prefix, visible, launch, words, spare)
+    else:
+        out, lse = attend_to_tree(
+            TritonOps(), inputs, prefix, visible, spare=spare, words=words, device=DEVICE
+        )
+    seen = tree_mask(prefix, visible)
+    expected, total = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
+    assert error(out, expected) < ERROR[inputs.q.dtype]  # NaN fails
+    assert (lse.double() - total).abs().max() < lse_tolerance
+
+
+PREFIXES = [0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 130]
 
 
 @pytest.mark.parametrize("launch", LAUNCHES, ids=str)
-@pytest.mark.parametrize("prefix", [0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 130])
+@pytest.mark.parametrize("prefix", PREFIXES)
 def test_every_prefix_in_every_launch(prefix, launch):
-    """Around the borders of blocks and of splits."""
-    parents = TREES["comb"]
-    rows = len(parents)
-    inputs = make_inputs(rows, prefix + rows, kv_heads=1, dtype=torch.float32, seed=prefix)
-    check(inputs, prefix, visible_of(parents), launch)
+    """Around the borders of blocks and of splits; heads, their size and the trees vary with it."""
+    place = PREFIXES.index(prefix) + LAUNCHES.index(launch)
+    parents = TREES["comb"][: 5 + place % 7]
+    dim = (32, 32, 48, 32, 80)[place % 5]
+    rows, ratio = len(parents), 1 + place % 3
+    inputs = make_inputs(
+        rows, prefix + rows, kv_heads=1, ratio=ratio, dim=dim, dtype=torch.float32, seed=prefix
+    )
+    check(inputs, prefix, visible_of(parents), launch, spare=place % 2 * 37)
 
 
 @pytest.mark.parametrize("splits", [1, 3, 16])
 @pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 385])
 def test_one_row_around_the_borders_of_long_blocks(prefix, splits):
     """As in plain decoding: the tree is one row, and each head has one query."""
-    inputs = make_inputs(1, prefix + 1, ratio=4, dtype=torch.float16, seed=prefix)
+    inputs = make_inputs(1, prefix + 1, kv_heads=1, ratio=4, dtype=torch.float16, seed=prefix)
     check(inputs, prefix, visible_of([0]), replace(FEW_ROWS, splits=splits))
 
 
 @pytest.mark.parametrize("launch", [WIDE, FEW_ROWS, replace(FEW_ROWS, splits=16)], ids=str)
-@pytest.mark.parametrize("prefix", [63, 130])
-@pytest.mark.parametrize("parents", [[0] * 64, [max(0, i - 1) for i in range(64)]])
-def test_the_widest_and_the_deepest_tree(parents, prefix, launch):
-    inputs = make_inputs(64, prefix + 64, kv_heads=1, dtype=torch.float16, seed=prefix)
-    check(inputs, prefix, visible_of(parents), launch)
+@pytest.mark.parametrize(("tree", "prefix"), [("star", 63), ("chain", 130)])
+def test_the_widest_and_the_deepest_tree(tree, prefix, launch):
+    inputs = make_inputs(64, prefix + 64, kv_heads=1, ratio=1, dtype=torch.float16, seed=prefix)
+    check(inputs, prefix, visible_of(TREES[tree]), launch)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("prefix", [0, 70])
-@pytest.mark.parametrize("tree", TREES)
-def test_every_tree(tree, prefix, dtype):
-    parents = TREES[tree]
-    rows = len(parents)
-    inputs = make_inputs(rows, prefix + rows, dtype=dtype, seed=rows + prefix)
-    check(inputs, prefix, visible_of(parents), WIDE)
+@pytest.mark.parametrize("tree", ["chain", "random", "comb"])
+def test_trees_in_wide_blocks(tree):
+    visible = visible_of(TREES[tree])
+    inputs = make_inputs(len(visible), 70 + len(visible), ratio=1, dtype=torch.float32)
+    check(inputs, 70, visible, WIDE)
 
 
 @pytest.mark.parametrize("seed", range(len(LAUNCHES)))
@@ -160,25 +146,9 @@ def test_random_trees_of_random_sizes(seed):
         int(torch.randint(low, high, (1,), generator=generator))
         for low, high in ((1, 40), (0, 120), (0, 90))
     )
-    inputs = make_inputs(rows, prefix + rows, dtype=torch.float32, seed=seed)
+    inputs = make_inputs(rows, prefix + rows, ratio=1, dtype=torch.float32, seed=seed)
     visible = visible_of(random_parents(rows, seed))
     check(inputs, prefix, visible, LAUNCHES[seed], spare=capacity)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ratio", [1, 3, 4, 7, 8])
-@pytest.mark.parametrize("rows", [1, 5])
-def test_every_ratio_of_heads(rows, ratio, dtype):
-    inputs = make_inputs(rows, 50 + rows, ratio=ratio, dtype=dtype, seed=ratio)
-    check(inputs, 50, visible_of(random_parents(rows)), SMALL)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 192, 256])
-def test_every_head_dimension(dim, dtype):
-    inputs = make_inputs(5, 45, dim=dim, dtype=dtype, seed=dim)
-    check(inputs, 40, visible_of([0, 0, 1, 1, 0]), SMALL)
-    check(inputs, 40, visible_of([0, 0, 1, 1, 0]))
 
 
 @pytest.mark.parametrize("block_columns", [16, 64, 128])
@@ -189,7 +159,9 @@ def test_sparse_bits_in_several_words(columns, prefix, block_columns):
     generator = torch.Generator().manual_seed(columns)
     visible = torch.rand(9, columns, generator=generator) < 0.04
     visible[:, columns - 9 :] = torch.eye(9, dtype=torch.bool)
-    inputs = make_inputs(9, prefix + columns, kv_heads=1, dtype=torch.float32, seed=columns)
+    inputs = make_inputs(
+        9, prefix + columns, kv_heads=1, ratio=1, dtype=torch.float32, seed=columns
+    )
     launch = replace(SMALL, block_columns=block_columns)
     check(inputs, prefix, visible, launch)
     check(inputs, prefix, visible, replace(launch, splits=1), words=4)  # more than are used
@@ -197,7 +169,7 @@ def test_sparse_bits_in_several_words(columns, prefix, block_columns):
 
 def test_a_row_that_sees_one_column_only():
     """Every bit in turn, the sign bit included: the output is that row of the values."""
-    inputs = make_inputs(64, 64, dtype=torch.float32)
+    inputs = make_inputs(64, 64, kv_heads=1, ratio=1, dtype=torch.float32)
     check(inputs, 0, torch.eye(64, dtype=torch.bool).flip(0), WIDE)
 
 
@@ -206,33 +178,6 @@ def test_storage_that_is_full_to_the_last_row(launch):
     visible = visible_of(random_parents(5))
     check(make_inputs(5, 38, dtype=torch.float32), 33, visible, launch, spare=0)
     check(make_inputs(5, 5, dtype=torch.float32), 0, visible, launch, spare=0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("seed", range(3))
-def test_large_scores(seed, dtype):
-    """Float32 scores of size 80 are good to 1e-5, and so are weights: hence the tolerance."""
-    inputs = make_inputs(9, 109, dim=64, largest=80, dtype=dtype, seed=seed)
-    visible = visible_of(random_parents(9, seed))
-    check(inputs, 100, visible, SMALL, tolerance=max(2e-5, TOLERANCE[dtype]), lse_tolerance=3e-4)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("at", [0, 15, 16, 99, 100, 103])
-def test_one_key_takes_all_the_weight(at, dtype):
-    """In each split and in the tree; the last query sees row 103, the others do without."""
-    inputs = make_inputs(4, 104, dtype=dtype, seed=at)
-    inputs.q = inputs.q.abs()
-    inputs.k = -inputs.k.abs()
-    inputs.k[:, :, at] *= -60
-    visible = torch.ones(4, 4, dtype=torch.bool).tril()
-    check(inputs, 100, visible, SMALL, lse_tolerance=1e-3)
-
-
-def test_equal_scores_average_the_values():
-    inputs = make_inputs(3, 103, dtype=torch.float32)
-    inputs.q = torch.zeros_like(inputs.q)
-    check(inputs, 100, torch.ones(3, 3, dtype=torch.bool), SMALL)
 
 
 @pytest.mark.parametrize("strides", [(2**31, 32), (32, 2**24)], ids=str)
@@ -244,26 +189,27 @@ def test_storage_beyond_the_range_of_int32(launch, strides):
     keys, values = (
         storage.as_strided((2, 135, 32), (*strides, 1), offset) for offset in (0, 2**23)
     )
-    keys.copy_(inputs.k[0])
-    values.copy_(inputs.v[0])
+    keys.copy_(inputs.k)
+    values.copy_(inputs.v)
     visible = visible_of(random_parents(5))
-    q, bits = inputs.q[0].to(DEVICE), bit_sets(visible, 1).to(DEVICE)
+    q, bits = inputs.q.to(DEVICE), sets_of(visible).to(DEVICE)
     out, _ = tree_attention(q, keys, values, one(130), bits, inputs.scaling, launch=launch)
-    expected = oracle(inputs, tree_call(130, visible))[0][0].transpose(0, 1)
-    assert (out.cpu().double() - expected).norm() / expected.norm() < TOLERANCE[torch.float16]
+    seen = tree_mask(130, visible)
+    expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
+    assert error(out.cpu(), expected) < ERROR[torch.float16]
 
 
 def test_parts_of_another_kernel_are_merged(monkeypatch):
-    """As of ``cuda_tree`` on a Hopper GPU: here the Triton kernel takes its place."""
+    """As of Hopper's on a Hopper GPU: here the Triton kernel takes its place."""
     calls = []
 
     def attend_in_parts(*arguments):
         calls.append(len(arguments[-1]))
-        triton_tree._attend_in_parts(*arguments, replace(SMALL, splits=3))
+        triton_attention.attend_in_parts(*arguments, replace(SMALL, splits=3))
 
-    monkeypatch.setattr(cuda_tree, "suits", lambda *_: True)
-    monkeypatch.setattr(cuda_tree, "splits", lambda *_: 3)
-    monkeypatch.setattr(cuda_tree, "attend_in_parts", attend_in_parts)
+    monkeypatch.setattr(hopper_attention, "suits", lambda *_: True)
+    monkeypatch.setattr(hopper_attention, "splits", lambda *_: 3)
+    monkeypatch.setattr(hopper_attention, "attend_in_parts", attend_in_parts)
     inputs = make_inputs(9, 109, dtype=torch.float32)
     check(inputs, 100, visible_of(random_parents(9)))
     check(inputs, 100, visible_of(random_parents(9)), WIDE)  # a launch that is given is Triton's
@@ -272,7 +218,7 @@ def test_parts_of_another_kernel_are_merged(monkeypatch):
 
 def test_the_plan_can_be_run_as_it_is():
     for rows, prefix in ((1, 300), (8, 130), (64, 200)):
-        inputs = make_inputs(rows, prefix + rows, dtype=torch.float16, seed=rows)
+        inputs = make_inputs(rows, prefix + rows, kv_heads=1, dtype=torch.float16, seed=rows)
         check(inputs, prefix, visible_of(random_parents(rows)), spare=500)
 
 
@@ -284,7 +230,7 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
     for rows in (1, 4, 16, 17, 64, 65, 192, 256, 512):
         for capacity in (1, 64, 1000, 2**16):
             launch = plan(rows, kv_heads, capacity, head_dim, itemsize, device)
-            assert 1 <= launch.splits <= triton_tree.MOST_SPLITS
+            assert 1 <= launch.splits <= triton_attention.MOST_SPLITS
             assert launch.block_rows in {16, 32, 64, 128}
             assert launch.block_columns in {16, 32, 64, 128}
 
@@ -302,67 +248,11 @@ def test_few_rows_take_no_more_memory_than_there_is():
     assert plan(4, 8, 2**14, 256, 2, H200).block_columns == 32
 
 
-def scores_by_definition(inputs: Inputs, row: int, length: int, chunk: int, short: int) -> Tensor:
-    """What ``attention_row`` makes of it in float64."""
-    query, keys = inputs.q[0, :, row].double(), inputs.k[0, :, :length].double()
-    attention = attention_row(query, keys, inputs.scaling, _lse_of(inputs, row).double())
-    return means_of(attention.mean(0), chunk, short)
-
-
-def means_of(row: Tensor, chunk: int, short: int = 0) -> Tensor:
-    first, rest = row[: chunk - short], row[chunk - short :]
-    return torch.stack([piece.mean() for piece in (first, *rest.split(chunk)) if len(piece)])
-
-
-def _lse_of(inputs: Inputs, row: int) -> Tensor:
-    query, keys = inputs.q[0, :, row].double(), inputs.k[0].double()
-    packed = query.view(len(keys), -1, query.shape[1])
-    return (packed @ keys.transpose(1, 2) * inputs.scaling).logsumexp(-1).flatten().float()
-
-
-def check_chunks(inputs: Inputs, length: int, chunk: int, spare: int = 70, short: int = 0) -> None:
-    """The query is one of the rows of [Hq, T, D], and its lse one column, both strided."""
-    keys = stored(inputs.k[:, :, :length], length + spare)
-    lse = torch.stack([torch.zeros(inputs.q.shape[1]), _lse_of(inputs, 1)], dim=1).to(DEVICE)
-    query = inputs.q[0].to(DEVICE)[:, 1]
-    scores = chunk_scores(query, lse[:, 1], keys, one(length), inputs.scaling, chunk, short).cpu()
-    expected = scores_by_definition(inputs, 1, length, chunk, short)
-    assert len(scores) == -(-(length + spare + short) // chunk)
-    found = scores[: len(expected)].double()
-    assert (found - expected).norm() / expected.norm() < 1e-4
-    assert scores[len(expected) :].tolist() == [-torch.inf] * (len(scores) - len(expected))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("chunk", [1, 7, 16, 32, 50, 64, 100, 500])
-@pytest.mark.parametrize("length", [1, 31, 64, 129])
-def test_chunk_scores_of_every_length(length, chunk, dtype):
-    check_chunks(make_inputs(2, length + 3, dtype=dtype, seed=length), length, chunk)
-
-
-@pytest.mark.parametrize("chunk", [7, 16, 64, 100])
-@pytest.mark.parametrize("length", [1, 64, 129])
-@pytest.mark.parametrize("short", [1, 6])
-def test_chunk_scores_of_a_short_first_chunk(length, chunk, short):
-    inputs = make_inputs(2, length + 3, dtype=torch.float32, seed=length)
-    check_chunks(inputs, length, chunk, short=short)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("ratio", "dim"), [(1, 32), (3, 80), (7, 64), (8, 128), (20, 32)])
-def test_chunk_scores_of_every_head_shape(ratio, dim, dtype):
-    check_chunks(make_inputs(2, 90, ratio=ratio, dim=dim, dtype=dtype, seed=dim), 85, 16)
-
-
-def test_chunk_scores_with_large_scores():
-    check_chunks(make_inputs(2, 90, dim=64, largest=60, dtype=torch.float32), 90, 16, spare=0)
-
-
 def test_chunk_scores_of_an_empty_text():
     inputs = make_inputs(2, 3, dtype=torch.float32)
-    keys = stored(inputs.k, 40)
+    keys = stored(inputs.k, 40, DEVICE)
     lse = torch.zeros(4, device=DEVICE)
-    scores = chunk_scores(inputs.q[0, :, 0].to(DEVICE), lse, keys, one(0), 0.1, 16)
+    scores = chunk_scores(inputs.q[:, 0].to(DEVICE), lse, keys, one(0), 0.1, 16)
     assert scores.tolist() == [-torch.inf] * 3
 
 
@@ -396,8 +286,8 @@ def check_big(
         k, v = keys[head, : prefix + rows].double(), values[head, : prefix + rows].double()
         scores = (q[mine].double() @ k.T * scaling).masked_fill(~sees, -torch.inf)
         expected = (scores.softmax(-1) @ v).transpose(0, 1)
-        error = (out[:, mine].double() - expected).norm() / expected.norm()
-        assert error < TOLERANCE[q.dtype]
+        wrong = error(out[:, mine], expected)
+        assert wrong < ERROR[q.dtype]
         assert (lse[mine].double() - scores.logsumexp(-1)).abs().max() < 1e-3
 
 
@@ -409,7 +299,7 @@ def check_big(
 @pytest.mark.parametrize("rows", [1, 8, 64])
 def test_long_text_on_the_device(rows, prefix, shape, dtype):
     q, keys, values, visible = big(rows, prefix, *shape, dtype)
-    bits = bit_sets(visible.cpu(), 1).cuda()
+    bits = sets_of(visible.cpu()).cuda()
     scaling = q.shape[2] ** -0.5
     out, lse = tree_attention(q, keys, values, one(prefix), bits, scaling)
     check_big(q, keys, values, visible, prefix, out, lse)
@@ -423,7 +313,7 @@ def test_long_text_on_the_device(rows, prefix, shape, dtype):
 @pytest.mark.parametrize("launch", [None, Launch(1, 64, 64, 4, 2), Launch(8, 128, 64, 8, 3)])
 def test_one_graph_serves_every_length(launch, rows):
     q, keys, values, visible = big(rows, 4096, 32, 8, 128, torch.bfloat16)
-    bits, prefix = bit_sets(visible.cpu(), 1).cuda(), one(0)
+    bits, prefix = sets_of(visible.cpu()).cuda(), one(0)
     scaling = q.shape[2] ** -0.5
     tree_attention(q, keys, values, prefix, bits, scaling, launch=launch)
     graph = torch.cuda.CUDAGraph()
@@ -440,7 +330,7 @@ def test_one_graph_serves_every_length(launch, rows):
 @pytest.mark.gpu
 def test_lengths_and_sizes_compile_nothing_anew():
     def compiled() -> int:
-        kernels = triton_tree._attend, triton_tree._merge
+        kernels = triton_attention._attend, triton_attention._merge
         return sum(len(k.device_caches[torch.cuda.current_device()][0]) for k in kernels)
 
     launch = Launch(4, 64, 64, 4, 2)
@@ -448,7 +338,7 @@ def test_lengths_and_sizes_compile_nothing_anew():
     for rows, prefix in ((64, 500), (33, 500), (16, 1111), (2, 4099), (64, 31)):
         q, keys, values, visible = big(rows, prefix, 32, 8, 128, torch.bfloat16)
         for words in (1, 3):
-            bits = bit_sets(visible.cpu(), words).cuda()
+            bits = sets_of(visible.cpu(), words).cuda()
             tree_attention(q, keys, values, one(prefix), bits, 0.1, launch=launch)
         counts.append(compiled())
     assert len(set(counts)) == 1
@@ -465,7 +355,6 @@ def test_chunk_scores_of_a_long_text_on_the_device(chunk, dtype):
     lse = (packed @ text.double().transpose(1, 2) * scaling).logsumexp(-1).flatten().float()
     scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, chunk)
     row = attention_row(q[:, 0].double(), text.double(), scaling, lse.double())
-    expected = means_of(row.mean(0), chunk)
-    found = scores[: len(expected)].double()
-    assert (found - expected).norm() / expected.norm() < 1e-4
+    expected = torch.tensor(reference.chunk_means(row.mean(0), Grid(chunk)), dtype=torch.float64)
+    assert error(scores[: len(expected)].cpu(), expected) < 1e-4
     assert scores[len(expected) :].isneginf().all()

@@ -1,5 +1,7 @@
-"""What follows the target's forward pass, by kernels and by plain torch: in Triton's interpreter,
-or on a CUDA device. numpy, which the interpreter computes with, has no bfloat16.
+"""The most probable ids, and the path through a tree, where numbers tie or are not there.
+
+In Triton's interpreter, or on a CUDA device. numpy, which the interpreter computes with, has no
+bfloat16.
 """
 
 import math
@@ -13,10 +15,11 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.engine.accept import Path, accept
-from specx.kernels.trees import TokenTree, root_only
-from specx.kernels.triton import verify as triton_verify
-from tests.engine.test_accept import make_tree, random_tree
+from specx.kernels.torch.backend import TorchOps
+from specx.kernels.trees import TokenTree
+from specx.kernels.triton.backend import TritonOps
+from tests.kernels import reference
+from tests.kernels.examples import draw_logits, random_tree
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -25,8 +28,8 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 
 def assert_most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     before = logits.clone()
-    best = triton_verify.most_probable(logits, forbidden)
-    expected = logits.masked_fill(forbidden, -torch.inf).argmax(-1)
+    best = TritonOps().most_probable(logits, forbidden)
+    expected = reference.most_probable(logits, forbidden)
     assert best.dtype == torch.int64
     assert torch.equal(best, expected)
     assert torch.equal(logits, before)
@@ -34,27 +37,19 @@ def assert_most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
 
 
 def draw(rows: int, vocabulary: int, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(rows, vocabulary, generator=generator)
-    forbidden = torch.rand(vocabulary, generator=generator) < 0.2
-    return logits.to(DEVICE, dtype), forbidden.to(DEVICE)
+    logits, _, _ = draw_logits(rows, vocabulary, dtype, DEVICE, seed)
+    chance = torch.rand(vocabulary, generator=torch.Generator().manual_seed(seed))
+    return logits, (chance < 0.2).to(DEVICE)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [1, 2, 11, 64])
-def test_rows_of_any_number(dtype, rows):
-    assert_most_probable(*draw(rows, 5000, dtype, seed=rows))
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("vocabulary", [1, 2, 33, 2047, 2048, 2049, 32_000, 128_256, 262_147])
-def test_vocabularies_of_any_size(rows, vocabulary):
+@pytest.mark.parametrize(("rows", "vocabulary"), [(1, 128_256), (3, 32_001), (3, 262_147)])
+def test_vocabularies_of_real_models(rows, vocabulary):
     assert_most_probable(*draw(rows, vocabulary, torch.float16, seed=vocabulary))
 
 
-@pytest.mark.parametrize("place", [0, 2047, 2048, 31_999, 50_000, 128_255])
+@pytest.mark.parametrize("place", [0, 2047, 2048, 19_999, 31_999])
 def test_the_best_of_a_whole_row_wherever_it_is(place):
-    logits, forbidden = draw(2, 128_256, torch.float16)
+    logits, forbidden = draw(2, 32_000, torch.float16)
     forbidden[place] = False
     logits[1, place] = 100
     assert assert_most_probable(logits, forbidden)[1] == place
@@ -62,7 +57,7 @@ def test_the_best_of_a_whole_row_wherever_it_is(place):
     assert assert_most_probable(logits, forbidden)[1] != place
 
 
-@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("rows", [1, 5])
 def test_where_everything_ties_the_first_allowed_wins(rows):
     logits, forbidden = torch.zeros(rows, 9000, device=DEVICE), draw(1, 9000, torch.float32)[1]
     logits[:, :4000] = -0.0
@@ -71,7 +66,7 @@ def test_where_everything_ties_the_first_allowed_wins(rows):
     assert assert_most_probable(logits, forbidden).tolist() == [first] * rows
 
 
-@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("rows", [1, 5])
 def test_no_id_has_a_chance(rows):
     logits, forbidden = draw(rows, 5000, torch.float32)
     assert not assert_most_probable(logits, torch.ones_like(forbidden)).any()
@@ -84,7 +79,7 @@ def test_rows_may_lie_apart():
     assert_most_probable(logits[::2], forbidden)
 
 
-@settings(deadline=None, max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     rows=st.integers(1, 5),
     vocabulary=st.integers(1, 9000),
@@ -100,51 +95,18 @@ def test_ties_everywhere(rows, vocabulary, values, blocked, dtype, seed):
     assert_most_probable(torch.tensor(values)[which].to(DEVICE, dtype), forbidden.to(DEVICE))
 
 
-def assert_accepts(tree: TokenTree, choices: list[int]) -> Path:
-    """The path that plain torch finds."""
-    expected = accept(tree, torch.tensor(choices))
-    columns = (tree.tokens, tree.parents, tree.depths, tree.valid)
-    there = TokenTree(*(column.to(DEVICE) for column in columns), tree.levels)
-    actual = Path(*triton_verify.follow(there, torch.tensor(choices, device=DEVICE)))
-    for name in ("rows", "tokens", "count", "last", "last_row"):
-        assert torch.equal(getattr(actual, name).cpu(), getattr(expected, name)), name
-    return expected
-
-
-@settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 100_000), vocabulary=st.integers(1, 5))
 def test_the_path_is_that_of_plain_torch(seed, vocabulary):
     source = random.Random(seed)
     tree = random_tree(source, vocabulary)
-    assert_accepts(tree, [source.randrange(vocabulary) for _ in range(tree.nodes + 1)])
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 10, 62, 63])
-@pytest.mark.parametrize("accepted", ["none", "half", "all"])
-@pytest.mark.parametrize("spare", [0, 1])
-def test_chains(nodes, accepted, spare):
-    until = {"none": 0, "half": nodes // 2, "all": nodes}[accepted]
-    rows = list(range(nodes + 1))
-    tree = make_tree(rows, [max(row - 1, 0) for row in rows], None, spare)
-    path = assert_accepts(tree, [row + 1 if row < until else 99 for row in rows])
-    assert path.count == until + 1
-
-
-@pytest.mark.parametrize("wanted", [0, 1, 40, 63, 99])
-def test_a_star(wanted):
-    tree = make_tree(list(range(64)), [0] * 64)
-    path = assert_accepts(tree, [wanted, *[7] * 63])
-    assert path.count == (2 if 0 < wanted < 64 else 1)
-
-
-def test_padding_is_never_accepted_even_with_the_chosen_token():
-    tree = make_tree([5, 3, 0, 0], [0, 0, 0, 0], valid=[True, True, False, False])
-    assert assert_accepts(tree, [0] * 4).count == 1
-
-
-def test_a_bare_root_yields_the_choice():
-    path = assert_accepts(root_only(torch.tensor([9])), [4])
-    assert (path.tokens.tolist(), path.rows.tolist()) == ([4], [0])
+    choices = torch.tensor([source.randrange(vocabulary) for _ in range(tree.nodes + 1)])
+    expected = TorchOps().accept(tree, choices)
+    columns = (tree.tokens, tree.parents, tree.depths, tree.valid)
+    there = TokenTree(*(column.to(DEVICE) for column in columns), tree.levels)
+    actual = TritonOps().accept(there, choices.to(DEVICE))
+    for name in ("rows", "tokens", "count", "last", "last_row"):
+        assert torch.equal(getattr(actual, name).cpu(), getattr(expected, name)), name
 
 
 def test_columns_may_lie_apart():
@@ -155,5 +117,4 @@ def test_columns_may_lie_apart():
     )
     depths = torch.tensor([0, 1, 1, 1, 1], device=DEVICE)
     tree = TokenTree(token.expand(5), zeros, depths, depths >= 0, levels=1)
-    _, _, count = triton_verify.follow(tree, zeros)
-    assert count == 1
+    assert TritonOps().accept(tree, zeros).count == 1
