@@ -1,0 +1,64 @@
+"""One place chooses the backend, and nothing else knows which there are."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from specx.kernels import ops
+from specx.kernels.ops import HAS_TRITON, ops_for
+from specx.kernels.torch.backend import TorchOps
+
+PACKAGE = Path(ops.__file__).parents[1]
+KERNELS = PACKAGE / "kernels"
+FILES = {str(file.relative_to(PACKAGE)): file for file in sorted(PACKAGE.rglob("*.py"))}
+# Files outside kernels/ may import these of one backend alone: the report of what is installed.
+REPORTED = {"cli/doctor.py": {"specx.kernels.hopper.compiler", "specx.kernels.hopper.driver"}}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Every module that a file may mean by an import, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def calls_of(file: Path, name: str) -> int:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    return sum(name in (getattr(f, "id", None), getattr(f, "attr", None)) for f in functions)
+
+
+def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
+    """Compiled layers ask again: an operator of torch's cannot be handed the backend."""
+    callers = {name: calls_of(file, "ops_for") for name, file in FILES.items()}
+    assert {name: count for name, count in callers.items() if count} == {
+        "models/load.py": 1,
+        "models/opaque.py": 2,
+    }
+
+
+@pytest.mark.parametrize("name", [n for n, f in FILES.items() if KERNELS not in f.parents])
+def test_backends_of_gpus_are_known_to_kernels_alone(name: str) -> None:
+    found = [
+        module
+        for module in imported(FILES[name])
+        if module.startswith(("specx.kernels.triton", "specx.kernels.hopper"))
+    ]
+    allowed = REPORTED.get(name, set())
+    assert all(any(module.startswith(each) for each in allowed) for module in found), found
+
+
+def test_torch_serves_the_cpu() -> None:
+    assert isinstance(ops_for(torch.device("cpu")), TorchOps)
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
+def test_triton_serves_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ops_for(torch.device("cuda")).name == "triton"
+    monkeypatch.setattr(ops, "HAS_TRITON", False)
+    assert ops_for(torch.device("cuda")).name == "torch"
