@@ -1,32 +1,30 @@
 """The engine on a CUDA device: attention against float64, speculative against plain decoding."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from specx.documents.generated import generate_report
-from specx.engine import decode as loop
-from specx.engine.choice import TreeChoice
+from specx.engine import decode as decode_module
 from specx.engine.cost import TreePlan
 from specx.engine.decode import decode
 from specx.engine.draft_cache import DraftCache
-from specx.engine.graphs import Eagerly
 from specx.engine.kv_cache import CacheShape
 from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
+from specx.engine.runner import EagerRunner
+from specx.engine.tree_choice import TreeChoice
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
-from specx.kernels import fused
+from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
-from specx.kernels.torch.attention import prefill_attention, tree_attention
-from specx.kernels.torch.reference import reference_attention
-from specx.kernels.triton import prefill as gpu_prefill
-from specx.models.call import AttentionCall
+from specx.kernels.ops import Ops, ops_for
+from specx.kernels.torch.backend import TorchOps
 from specx.profile import AutoTree, Profile, TreeSettings, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
+from tests.kernels import reference
 from tests.kernels.examples import sets_of
 from tests.tiny import make_checkpoint
 
@@ -40,11 +38,14 @@ CUDA = torch.device("cuda")
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
+BACKENDS = pytest.mark.parametrize("ops", [TorchOps(), ops_for(CUDA)], ids=lambda ops: ops.name)
+
+
 def qkv(dtype: torch.dtype, rows: int, keys: int, group: int = 4, dim: int = 64) -> tuple:
     generator = torch.Generator(CUDA).manual_seed(rows * keys)
 
     def draw(heads: int, length: int) -> torch.Tensor:
-        shape = (1, heads, length, dim)
+        shape = (heads, length, dim)
         return torch.randn(shape, generator=generator, device=CUDA, dtype=torch.float64).to(dtype)
 
     return draw(2 * group, rows), draw(2, keys), draw(2, keys)
@@ -52,41 +53,24 @@ def qkv(dtype: torch.dtype, rows: int, keys: int, group: int = 4, dim: int = 64)
 
 def chain_and_star(rows: int) -> torch.Tensor:
     """A tree whose first half is a chain and whose second half hangs on the root."""
-    visible = torch.eye(rows, dtype=torch.bool, device=CUDA)
+    visible = torch.eye(rows, dtype=torch.bool)
     visible[:, 0] = True
     half = rows // 2
-    visible[:half, :half] = torch.ones(half, half, dtype=torch.bool, device=CUDA).tril()
-    return visible | torch.eye(rows, dtype=torch.bool, device=CUDA)
-
-
-def in_one_kernel(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float, call: AttentionCall
-) -> tuple[torch.Tensor, torch.Tensor]:
-    out, lse = fused.triton_tree.tree_attention(
-        q[0], k[0], v[0], call.prefix, call.visible, scaling
-    )
-    return out.transpose(0, 1)[None], lse[None]
+    visible[:half, :half] = torch.ones(half, half, dtype=torch.bool).tril()
+    return visible | torch.eye(rows, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 4097])
 @pytest.mark.parametrize("rows", [1, 2, 51, 64])
-@pytest.mark.parametrize("backend", [tree_attention, in_one_kernel])
-def test_tree_attention_is_exact(
-    backend: Callable[..., tuple[torch.Tensor, torch.Tensor]],
-    dtype: torch.dtype,
-    prefix: int,
-    rows: int,
-) -> None:
+@BACKENDS
+def test_tree_attention_is_exact(ops: Ops, dtype: torch.dtype, prefix: int, rows: int) -> None:
     q, k, v = qkv(dtype, rows, prefix + rows)
-    call = AttentionCall(
-        "tree",
-        past=0,
-        prefix=torch.tensor([prefix], device=CUDA),
-        visible=sets_of(chain_and_star(rows)).to(CUDA),
-    )
-    out, lse = backend(q, k, v, 0.125, call)
-    expected, expected_lse = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
+    visible = chain_and_star(rows)
+    mask, length = AncestorMask(sets_of(visible).to(CUDA), rows), torch.tensor([prefix], device=CUDA)
+    out, lse = ops.tree_attention(q, k, v, length, mask, 0.125)
+    seen = reference.tree_mask(prefix, visible)
+    expected, expected_lse = reference.attention(q, k, v, seen, 0.125)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
     torch.testing.assert_close(lse.double(), expected_lse, atol=TOLERANCE[dtype], rtol=0)
 
@@ -94,30 +78,32 @@ def test_tree_attention_is_exact(
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.parametrize("window", [None, 1, 65, 512, 1024])
 @pytest.mark.parametrize(("prefix", "rows"), [(0, 1500), (700, 1024), (1023, 129), (1500, 1)])
+@BACKENDS
 def test_prefill_attention_is_exact(
-    dtype: torch.dtype, window: int | None, prefix: int, rows: int
+    ops: Ops, dtype: torch.dtype, window: int | None, prefix: int, rows: int
 ) -> None:
     q, k, v = qkv(dtype, rows, prefix + rows)
-    call = AttentionCall("prefill", past=prefix, window=window)
-    out = prefill_attention(q, k, v, 0.125, call)
-    expected, _ = reference_attention(q.double(), k.double(), v.double(), 0.125, call)
+    out = ops.prefill_attention(q, k, v, prefix, window, 0.125)
+    seen = reference.causal_mask(rows, prefix, window)
+    expected, _ = reference.attention(q, k, v, seen, 0.125)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
 
 
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize(("group", "dim"), [(1, 64), (4, 128), (2, 40), (2, 20), (1, 256)])
+@BACKENDS
 def test_a_prefill_reads_the_part_of_a_cache_that_is_written(
-    group: int, dim: int, window: int | None
+    ops: Ops, group: int, dim: int, window: int | None
 ) -> None:
     """Rows behind it are not numbers. Heads of 20 are none for flash kernels."""
     past, rows = 300, 200
     q, k, v = qkv(torch.bfloat16, rows, past + rows + 77, group, dim)
     for storage in (k, v):
-        storage[:, :, past + rows :] = torch.nan
-    call = AttentionCall("prefill", past=past, window=window)
-    out = prefill_attention(q, k, v, dim**-0.5, call)
-    written = (part[:, :, : past + rows].double() for part in (k, v))
-    expected, _ = reference_attention(q.double(), *written, dim**-0.5, call)
+        storage[:, past + rows :] = torch.nan
+    out = ops.prefill_attention(q, k, v, past, window, dim**-0.5)
+    written = (part[:, : past + rows] for part in (k, v))
+    seen = reference.causal_mask(rows, past, window)
+    expected, _ = reference.attention(q, *written, seen, dim**-0.5)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[torch.bfloat16], rtol=0)
 
 
@@ -125,15 +111,16 @@ def test_a_prefill_reads_the_part_of_a_cache_that_is_written(
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: int) -> None:
     """Where cuDNN attends, and pieces of the prefix are merged; a few rows stand for all."""
-    past, rows = chunks * gpu_prefill.CHUNK, gpu_prefill.CHUNK
+    prefill = pytest.importorskip("specx.kernels.triton.prefill")
+    past, rows = chunks * prefill.CHUNK, prefill.CHUNK
     q, k, v = qkv(dtype, rows, past + rows)
-    out = prefill_attention(q, k, v, 0.125, AttentionCall("prefill", past=past))
+    out = ops_for(CUDA).prefill_attention(q, k, v, past, None, 0.125)
     for row in (0, 1, 1000, rows - 1):
-        call = AttentionCall("prefill", past=past + row)
-        seen = (part[:, :, : past + row + 1].double() for part in (k, v))
-        expected, _ = reference_attention(q[:, :, row : row + 1].double(), *seen, 0.125, call)
+        seen = (part[:, : past + row + 1] for part in (k, v))
+        everything = reference.causal_mask(1, past + row)
+        expected, _ = reference.attention(q[:, row : row + 1], *seen, everything, 0.125)
         torch.testing.assert_close(
-            out[:, :, row : row + 1].double(), expected, atol=TOLERANCE[dtype], rtol=0
+            out[row : row + 1].double(), expected, atol=TOLERANCE[dtype], rtol=0
         )
 
 
@@ -146,7 +133,10 @@ def test_chosen_rows_are_those_of_torch_in_float64() -> None:
     chunks = torch.tensor([0, 3, 7, 8])
     filled = {}
     for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
-        cache = DraftCache(CacheShape(2, 3, 64, dtype, device), 500, inv_freq.to(device), 400)
+        shape = CacheShape(
+            layers=2, kv_heads=3, head_dim=64, dtype=dtype, device=device, ops=ops_for(device)
+        )
+        cache = DraftCache(shape, 500, inv_freq.to(device), 400)
         cache.store.storage.copy_(rows)
         cache.store.commit(470)
         cache.positions += 30_000
@@ -183,9 +173,7 @@ def same_or_tied(pair: Pair, prompt: tuple[int, ...], plain: list[int], ours: li
 
 def mini() -> Profile:
     profile = load_profile("mini").on("cuda")
-    fallback = profile.fallback.model_copy(update={"below": None})
-    generation = profile.generation.model_copy(update={"max_new_tokens": 150})
-    return profile.model_copy(update={"fallback": fallback, "generation": generation})
+    return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 150})
 
 
 @pytest.mark.parametrize("characters", [6_000, 60_000])
@@ -207,11 +195,10 @@ def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = Digest(pair.target.tokenizer, sentences=8)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     for temperature in (0.0, 0.8):
-        generation = mini().generation.model_copy(update={"temperature": temperature})
-        profile = mini().model_copy(update={"generation": generation})
+        profile = mini().changed(generation={"temperature": temperature})
         for method in ("plain", "tree", "streaming", "specextend"):
             with monkeypatch.context() as eagerly:
-                eagerly.setattr(loop, "runner", lambda *_, **__: Eagerly())
+                eagerly.setattr(decode_module, "runner_for", lambda *_, **__: EagerRunner())
                 expected, expected_tally = written(pair, profile, method, prompt)
             tokens, tally = written(pair, profile, method, prompt)
             assert tokens == expected
@@ -223,9 +210,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
 ) -> None:
     """Costs are measured with graphs, and graphs are recorded anew for each tree."""
     pair = load_pair(mini(), "specextend", CUDA)
-    profile = mini().model_copy(update={"tree": AutoTree()})
-    generation = profile.generation.model_copy(update={"max_new_tokens": 400})
-    profile = profile.model_copy(update={"generation": generation})
+    profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 400})
     digest = Digest(pair.target.tokenizer, sentences=8)
     prompt = digest.prompts(generate_report(30_000, seed=3), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
@@ -252,7 +237,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
 def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes change every few steps, while a step is under way."""
     pair = load_pair(mini(), "specextend", CUDA)
-    profile = mini().model_copy(update={"tree": AutoTree()})
+    profile = mini().changed(tree=AutoTree())
     digest = Digest(pair.target.tokenizer, sentences=24)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
@@ -273,7 +258,7 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_compiled_layers_write_the_same_on_documents_of_any_length() -> None:
-    profile = mini().model_copy(update={"compile": True})
+    profile = mini().changed(compile=True)
     plain, compiled = (load_pair(p, "specextend", CUDA) for p in (mini(), profile))
     digest = Digest(plain.target.tokenizer, sentences=8)
     for characters in (6_000, 12_000):

@@ -13,14 +13,16 @@ from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
-from specx.kernels.triton import product as triton_product
-from specx.models.call import AttentionCall, single_sets
+from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.models.call import TreeCall
 from specx.models.fused_layers import FusedLayer, unfused
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, written
 from tests.tiny import make_checkpoint
+
+small_product = pytest.importorskip("specx.kernels.triton.small_product")
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,9 +35,7 @@ ERROR = {"float16": 5e-3, "bfloat16": 4e-2}  # of logits, relative to those of f
 
 def half() -> Profile:
     """The embedded pair in the format of its weights."""
-    profile = mini()
-    target = profile.target.model_copy(update={"dtype": "bfloat16"})
-    return profile.model_copy(update={"target": target})
+    return mini().changed(target={"dtype": "bfloat16"})
 
 
 @contextmanager
@@ -55,8 +55,12 @@ def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
     cache.storage.copy_(torch.randn(cache.storage.shape, generator=generator))
     cache.length.fill_(100)
     tokens = torch.randint(0, 384, (rows,), generator=generator).to(CUDA)
-    visible = single_sets(0, rows, 1, CUDA).cumsum(0)
-    call = AttentionCall("tree", 0, prefix=cache.length, visible=visible)
+    call = TreeCall(
+        ops=model.ops,
+        mapping=cache.mapping(rows),
+        prefix=cache.length,
+        mask=AncestorMask(chain_sets(rows, CUDA), rows),
+    )
     with torch.inference_mode():
         return forward(model, tokens, 100 + torch.arange(rows, device=CUDA), cache, call)
 
@@ -73,8 +77,8 @@ def test_a_pass_says_what_the_modules_say(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    suits = triton_product.suits
-    monkeypatch.setattr(triton_product, "suits", lambda weight: small and suits(weight))
+    suits = small_product.suits
+    monkeypatch.setattr(small_product, "suits", lambda weight: small and suits(weight))
     shape = {"hidden_size": 256, "intermediate_size": 2048, "head_dim": 64}
     folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
     model, exact = (

@@ -1,4 +1,4 @@
-"""Parts of a step as CUDA graphs: when they are recorded, and that they do what eager steps do."""
+"""Stages of a step as CUDA graphs: when they are recorded, and that they do what eager steps do."""
 
 from collections.abc import Iterator
 from itertools import cycle
@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from specx.documents.generated import generate_report
-from specx.engine import decode as loop
-from specx.engine import graphs as graphs_module
-from specx.engine.graphs import Eagerly, Graphs, runner
+from specx.engine import decode as decode_module
+from specx.engine import runner as runner_module
 from specx.engine.pipeline import Pipeline
+from specx.engine.runner import EagerRunner, GraphRunner, runner_for
+from specx.engine.selector import DrafterSelector
 from specx.engine.target import Target
-from specx.engine.turns import Turns
 from specx.jobs.pair import load_pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
@@ -34,56 +34,58 @@ SECOND = 2_000_000_000  # of the device's clock, about
 
 
 class Counter:
-    """Work that adds 1 to a number on the device; ``calls``: how often the host did it."""
+    """A stage that adds 1 to a number on the device; ``calls``: how often the host did it."""
 
     def __init__(self) -> None:
         self.number = torch.zeros(1, dtype=torch.int64, device=CUDA)
         self.calls = 0
 
-    def __call__(self) -> torch.Tensor:
+    def work(self) -> torch.Tensor:
         self.calls += 1
         self.number += 1
         return 10 * self.number
 
 
 @pytest.mark.parametrize("eager_calls", [0, 1])
-def test_a_part_is_recorded_once_and_replayed(eager_calls: int) -> None:
-    graphs, work = Graphs(eager_calls), Counter()
+def test_a_stage_is_recorded_once_and_replayed(eager_calls: int) -> None:
+    graphs, stage = GraphRunner(eager_calls), Counter()
     settled = []
     for turn in range(4):
-        assert int(graphs("part", work)) == 10 * (turn + 1)
+        assert int(graphs.run(stage)) == 10 * (turn + 1)
         settled.append(graphs.settled())
-    assert work.calls == eager_calls + 1
+    assert stage.calls == eager_calls + 1
     assert settled == [turn > eager_calls for turn in range(4)]
 
 
-def test_a_step_is_settled_when_all_its_parts_are() -> None:
-    graphs, first, second = Graphs(0), Counter(), Counter()
-    graphs("first", first)
+def test_a_step_is_settled_when_all_its_stages_are() -> None:
+    graphs, first, second = GraphRunner(0), Counter(), Counter()
+    graphs.run(first)
     assert not graphs.settled()
-    graphs("first", first)
-    graphs("second", second)
+    graphs.run(first)
+    graphs.run(second)
     assert not graphs.settled()
-    graphs("first", first)
-    graphs("second", second)
+    graphs.run(first)
+    graphs.run(second)
     assert graphs.settled()
 
 
 def test_what_was_forgotten_is_recorded_anew() -> None:
-    graphs, before, after = Graphs(0), Counter(), Counter()
-    graphs("part", before)
+    graphs, stage = GraphRunner(0), Counter()
+    graphs.run(stage)
     another = graphs.another()
+    graphs.run(stage)
+    assert stage.calls == 1
     graphs.forget()
-    for part in (graphs, another):
-        part("part", after)
-    assert (before.calls, after.calls) == (1, 2)
+    for each in (graphs, another):
+        each.run(stage)
+    assert stage.calls == 3
 
 
 def test_layers_that_are_not_fused_run_once_before_they_are_recorded() -> None:
-    assert runner(CUDA, fused_layers=True) == Graphs(0)
-    assert runner(CUDA, fused_layers=False) == Graphs(1)
+    assert runner_for(CUDA, fused_layers=True) == GraphRunner(0)
+    assert runner_for(CUDA, fused_layers=False) == GraphRunner(1)
     for device, graphs in ((CUDA, False), (torch.device("cpu"), True)):
-        assert isinstance(runner(device, graphs=graphs, fused_layers=True), Eagerly)
+        assert isinstance(runner_for(device, graphs=graphs, fused_layers=True), EagerRunner)
 
 
 @triton.jit
@@ -91,33 +93,50 @@ def _add(x, out, ADDED: tl.constexpr):
     tl.store(out, tl.load(x) + ADDED)
 
 
+class Add:
+    """A stage whose kernel is compiled when it first runs."""
+
+    def __init__(self, added: int) -> None:
+        self.number, self.out = torch.zeros(2, dtype=torch.int64, device=CUDA)
+        self.added = added
+
+    def work(self) -> None:
+        _add[(1,)](self.number, self.out, ADDED=self.added)
+
+
 @pytest.mark.parametrize("added", [3, 5])
 def test_kernels_may_be_compiled_and_loaded_while_a_graph_is_recorded(added: int) -> None:
-    number, out = torch.zeros(2, dtype=torch.int64, device=CUDA)
-    graphs = Graphs(0)
+    graphs, stage = GraphRunner(0), Add(added)
     for turn in range(3):
-        number.fill_(turn)
-        graphs("part", lambda: _add[(1,)](number, out, ADDED=added))
-        assert int(out) == turn + added
+        stage.number.fill_(turn)
+        graphs.run(stage)
+        assert int(stage.out) == turn + added
+
+
+class TooMuch:
+    """A stage that needs twice the device's memory."""
+
+    def work(self) -> torch.Tensor:
+        too_much = 2 * torch.cuda.get_device_properties(CUDA).total_memory
+        return torch.empty(too_much, dtype=torch.int8, device=CUDA)
 
 
 def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() -> None:
-    graphs, work, stream = Graphs(0), Counter(), torch.cuda.current_stream()
-    too_much = 2 * torch.cuda.get_device_properties(CUDA).total_memory
+    graphs, stage, stream = GraphRunner(0), Counter(), torch.cuda.current_stream()
     with pytest.raises(torch.OutOfMemoryError):
-        graphs("too much", lambda: torch.empty(too_much, dtype=torch.int8, device=CUDA))
+        graphs.run(TooMuch())
     assert torch.cuda.current_stream() == stream
     for turn in range(3):
-        assert int(graphs("part", work)) == 10 * (turn + 1)
+        assert int(graphs.run(stage)) == 10 * (turn + 1)
 
 
 def test_recording_does_not_wait_for_what_the_device_has_to_do() -> None:
-    graphs, work, done = Graphs(0), Counter(), torch.cuda.Event()
-    graphs("before", Counter())
+    graphs, stage, done = GraphRunner(0), Counter(), torch.cuda.Event()
+    graphs.run(Counter())
     torch.cuda.synchronize()
     torch.cuda._sleep(SECOND)
     done.record()
-    result = graphs("part", work)
+    result = graphs.run(stage)
     assert not done.query()
     assert int(result) == 10
     assert done.query()
@@ -126,10 +145,10 @@ def test_recording_does_not_wait_for_what_the_device_has_to_do() -> None:
 def test_where_memory_is_short_what_torch_keeps_is_returned_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(graphs_module, "ROOM", 1 << 60)
+    monkeypatch.setattr(runner_module, "ROOM", 1 << 60)
     torch.empty(1 << 28, dtype=torch.int8, device=CUDA)
     kept = torch.cuda.memory_reserved()
-    assert int(Graphs(0)("part", Counter())) == 10
+    assert int(GraphRunner(0).run(Counter())) == 10
     assert torch.cuda.memory_reserved() < kept
 
 
@@ -139,9 +158,7 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
 ) -> None:
     """The device is made to take a second longer for it. The first process to do so compiles
     kernels, which loads them, and that may wait: hence a document before."""
-    profile = in_half(mini(0.0))
-    fallback = profile.fallback.model_copy(update={"below": below})
-    profile = profile.model_copy(update={"fallback": fallback})
+    profile = in_half(mini(0.0)).changed(fallback={"below": below})
     pair = load_pair(profile, "specextend", CUDA)
     digest = Digest(pair.target.tokenizer, sentences=2)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
@@ -181,10 +198,12 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
         for size in (9_000, 40_000)
     ]
     written: list[list[Run]] = []
-    for make in (loop.runner, lambda *_, **__: Eagerly()):
+    for make in (runner_for, lambda *_, **__: EagerRunner()):
         turns = cycle("mmmlllll")
-        monkeypatch.setattr(Turns, "model_drafts", lambda _, turns=turns: next(turns) == "m")
-        monkeypatch.setattr(loop, "runner", make)
+        monkeypatch.setattr(
+            DrafterSelector, "model_drafts", lambda _, turns=turns: next(turns) == "m"
+        )
+        monkeypatch.setattr(decode_module, "runner_for", make)
         written.append([run(pair, profile, method, prompt) for prompt in prompts])
     for recorded, eager in zip(*written, strict=True):
         assert recorded.tokens == eager.tokens
@@ -193,5 +212,4 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
 
 def in_half(profile: Profile) -> Profile:
     """The profile in half precision, where layers are fused; the draft follows the target."""
-    target = profile.target.model_copy(update={"dtype": "float16"})
-    return profile.model_copy(update={"target": target})
+    return profile.changed(target={"dtype": "float16"})

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from specx.documents.generated import generate_report
-from specx.engine import decode as loop
+from specx.engine import decode as decode_module
 from specx.engine.decode import decode
-from specx.engine.graphs import Eagerly
 from specx.engine.methods import Pair
-from specx.engine.turns import Turns
+from specx.engine.runner import EagerRunner, runner_for
+from specx.engine.selector import DrafterSelector
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
@@ -28,11 +28,8 @@ METHODS: tuple[Method, ...] = ("lookup", "specextend+lookup")
 
 
 def mini(temperature: float = 0.0) -> Profile:
-    profile = load_profile("mini").on("cuda")
-    fallback = profile.fallback.model_copy(update={"below": None})
-    settings = {"max_new_tokens": 150, "temperature": temperature}
-    generation = profile.generation.model_copy(update=settings)
-    return profile.model_copy(update={"fallback": fallback, "generation": generation})
+    generation = {"max_new_tokens": 150, "temperature": temperature}
+    return load_profile("mini").on("cuda").changed(fallback={"below": None}, generation=generation)
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +78,11 @@ def test_graphs_of_every_mode_do_what_eager_steps_do(
 ) -> None:
     """Who drafts goes by a pattern (``m``: the model), as times would differ."""
     outcomes = []
-    for make in (loop.runner, lambda *_, **__: Eagerly()):
+    for make in (runner_for, lambda *_, **__: EagerRunner()):
         turns = cycle(pattern)
-        monkeypatch.setattr(Turns, "model_drafts", lambda _, turns=turns: next(turns) == "m")
-        monkeypatch.setattr(loop, "runner", make)
+        monkeypatch.setattr(
+            DrafterSelector, "model_drafts", lambda _, turns=turns: next(turns) == "m"
+        )
+        monkeypatch.setattr(decode_module, "runner_for", make)
         outcomes.append(written(pair, mini(temperature), "specextend+lookup", prompt))
     assert outcomes[0] == outcomes[1]

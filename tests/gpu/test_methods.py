@@ -9,8 +9,8 @@ from specx.bench.methods.catalog import VARIANTS
 from specx.bench.runs import Setting
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.engine import decode as loop
-from specx.engine.graphs import Eagerly
+from specx.engine import decode as decode_module
+from specx.engine.runner import EagerRunner
 from specx.jobs.pair import load_pair
 from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
@@ -70,7 +70,7 @@ def test_graphs_do_what_eager_steps_do(
     setting: Setting = request.getfixturevalue(precision)
     (method,) = find_methods(name, setting.profile)
     recorded = method.run(setting, case)
-    monkeypatch.setattr(loop, "runner", lambda *_, **__: Eagerly())
+    monkeypatch.setattr(decode_module, "runner_for", lambda *_, **__: EagerRunner())
     eager = method.run(setting, case)
     assert recorded.output == eager.output
     assert recorded.acceptance_by_position == eager.acceptance_by_position

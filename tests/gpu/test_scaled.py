@@ -32,9 +32,7 @@ GAP = 0.5  # between logits of two tokens that bfloat16 may confuse
 
 def mini() -> Profile:
     profile = load_profile("mini").on("cuda")
-    fallback = profile.fallback.model_copy(update={"below": None})
-    generation = profile.generation.model_copy(update={"max_new_tokens": 150})
-    return profile.model_copy(update={"fallback": fallback, "generation": generation})
+    return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 150})
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +61,7 @@ def prompt(small: Pair) -> tuple[int, ...]:
 @torch.inference_mode()
 def last_logits(pair: Pair, prompt: tuple[int, ...]) -> torch.Tensor:
     """float32 [V of the tokenizer]: what the target makes of the whole prompt."""
-    target = Target(pair.target, len(prompt), watch=None)
+    target = Target(pair.target, len(prompt), retrieval_layer=None)
     *_, logits = target.prefill(torch.tensor(prompt, device=DEVICE))
     assert not isinstance(logits, PrefillProgress)
     return logits[0, pair.target_allowed].float()

@@ -100,14 +100,17 @@ def check(
     assert (lse.double() - total).abs().max() < lse_tolerance
 
 
-PREFIXES = [0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 130]
+def borders(launch: Launch) -> list[int]:
+    size = launch.block_columns
+    return [0, 1, size - 1, size, size + 1, 3 * size + 1]
 
 
-@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_every_prefix_in_every_launch(prefix, launch):
-    """Around the borders of blocks and of splits; heads, their size and the trees vary with it."""
-    place = PREFIXES.index(prefix) + LAUNCHES.index(launch)
+@pytest.mark.parametrize(
+    ("launch", "prefix"), [(each, p) for each in LAUNCHES for p in borders(each)], ids=str
+)
+def test_every_launch_around_its_borders(launch, prefix):
+    """Of blocks and of splits; heads, their size and the trees vary with it."""
+    place = borders(launch).index(prefix) + LAUNCHES.index(launch)
     parents = TREES["comb"][: 5 + place % 7]
     dim = (32, 32, 48, 32, 80)[place % 5]
     rows, ratio = len(parents), 1 + place % 3
@@ -117,8 +120,12 @@ def test_every_prefix_in_every_launch(prefix, launch):
     check(inputs, prefix, visible_of(parents), launch, spare=place % 2 * 37)
 
 
-@pytest.mark.parametrize("splits", [1, 3, 16])
-@pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 385])
+LONG = [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 385]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "splits"), [(p, (1, 3, 16)[i % 3]) for i, p in enumerate(LONG)] + [(1, 1), (385, 3)]
+)
 def test_one_row_around_the_borders_of_long_blocks(prefix, splits):
     """As in plain decoding: the tree is one row, and each head has one query."""
     inputs = make_inputs(1, prefix + 1, kv_heads=1, ratio=4, dtype=torch.float16, seed=prefix)
@@ -152,8 +159,7 @@ def test_random_trees_of_random_sizes(seed):
 
 
 @pytest.mark.parametrize("block_columns", [16, 64, 128])
-@pytest.mark.parametrize("prefix", [0, 37])
-@pytest.mark.parametrize("columns", [64, 65, 127, 150])
+@pytest.mark.parametrize(("columns", "prefix"), [(64, 0), (65, 37), (127, 0), (150, 37)])
 def test_sparse_bits_in_several_words(columns, prefix, block_columns):
     """A draft's level: 9 new rows among the rows of all levels before."""
     generator = torch.Generator().manual_seed(columns)
