@@ -20,6 +20,7 @@ PICTURE = Path(__file__).with_name("terminal.svg")
 COMMAND = "specx summarize report.pdf"
 COLUMNS, ROWS = 100, 40
 SENTENCES = 5  # of eight: enough of the digest, and the live line still below it
+_FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _TOKEN = re.compile(r"(\x1b\[([0-9;?]*)([A-Za-z]))|([\r\n])|([^\x1b\r\n]+)")
 
 
@@ -93,7 +94,8 @@ def draw(rows: list[str]) -> str:
     console.print(Text(f"$ {COMMAND}", style="bold"))
     for row in rows:
         console.print(Text.from_ansi(row))
-    return console.export_svg(title="specx", unique_id="specx")
+    picture = console.export_svg(title="specx", unique_id="specx")
+    return _FONT_FACE.sub("", picture)  # fonts from the web: any monospaced one does
 
 
 if __name__ == "__main__":
