@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.errors import OutOfMemoryError, SpecxError, UsageError
+from specx.errors import OutOfMemoryError, SpecxError, UsageError, is_out_of_memory
 
 INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
 
@@ -159,7 +159,7 @@ def _wrong_usage(error: Any) -> UsageError:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, SpecxError):
         return error.exit_code
-    return OutOfMemoryError.exit_code if _is_out_of_memory(error) else SpecxError.exit_code
+    return OutOfMemoryError.exit_code if is_out_of_memory(error) else SpecxError.exit_code
 
 
 def _report(error: Exception, options: RootOptions) -> None:
@@ -173,18 +173,10 @@ def _report(error: Exception, options: RootOptions) -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, SpecxError):
         return str(error)
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return "out of memory; use a smaller model, a smaller number format or a shorter document"
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
     return f"unexpected {what}; `specx --debug …` shows where it happened"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether Python or torch ran out of memory; torch is asked only if it was imported."""
-    torch = sys.modules.get("torch")
-    on_gpu = getattr(torch, "OutOfMemoryError", MemoryError)
-    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return isinstance(error, (MemoryError, on_gpu)) or on_cpu
 
 
 def _reader_is_gone() -> bool:

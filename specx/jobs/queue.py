@@ -1,4 +1,4 @@
-"""Many documents, one after the other: a failing one is reported and the others are done."""
+"""Summarizing many documents in a row. One that fails is reported, and the others are done."""
 
 import re
 import time
@@ -17,13 +17,14 @@ from specx.errors import (
     DocumentError,
     OutOfMemoryError,
     SpecxError,
+    is_out_of_memory,
 )
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
 from specx.reports.report import Report
 
-if TYPE_CHECKING:  # torch takes seconds to import: a wrong path is told before
+if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
     from specx.jobs.summarizer import Summarizer
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
@@ -41,8 +42,11 @@ class Item:
 
 
 def find(inputs: Sequence[str]) -> list[Source | Item]:
-    """The sources that ``inputs`` name, each once. Of several inputs, one that is missing is an
-    Item with its error, in its place; of one, the error is raised."""
+    """Return the sources that ``inputs`` name, each once.
+
+    A missing input becomes an Item with its error, in its place. If it is the only input, its
+    error is raised.
+    """
     missing: list[tuple[int, Item]] = []
     good: list[str] = []
     for name in inputs:
@@ -62,8 +66,10 @@ def find(inputs: Sequence[str]) -> list[Source | Item]:
 
 
 def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator[Item]:
-    """Read each source when its turn comes; a file of JSON lines gives an item a line, be it a
-    bad one."""
+    """Yield the documents of all sources, each read when its turn comes.
+
+    A file of JSON lines gives one item for each line, whether the line is good or bad.
+    """
     for source in sources:
         if isinstance(source, Item):
             yield source
@@ -78,16 +84,16 @@ def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator
         taken: set[PurePath] = set()
         for number, document in enumerate(documents, start=1):
             relative = _relative(source, document)
-            while relative in taken:  # two lines with one id: neither may overwrite the other
+            while relative in taken:  # two lines with one id must not overwrite each other
                 relative = relative.with_name(f"{relative.name}-{number}")
             taken.add(relative)
             yield Item(document.name, relative, document, seconds)
 
 
 def count(sources: Sequence[Source | Item], options: ReadOptions) -> tuple[Iterator[Item], int]:
-    """The items of all sources, and how many there are at least.
+    """Return the items of all sources, and the least number of them.
 
-    A single source is read at once: a file of JSON lines may hold many documents.
+    A single source is read at once, because a file of JSON lines may hold many documents.
     """
     items = read_all(sources, options)
     if len(sources) > 1:
@@ -99,9 +105,8 @@ def count(sources: Sequence[Source | Item], options: ReadOptions) -> tuple[Itera
 class Queue:
     """Summarizes items and hands each result on at once.
 
-    ``prepare`` makes the Summarizer when the first readable document is there, so that a wrong
-    path costs no loading; ``on_done`` and ``on_error`` tell the user of a document that is done
-    or has failed.
+    ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
+    costs no loading. ``on_done`` and ``on_error`` tell the user about each document.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Queue:
         self._summarizer: Summarizer | None = None
 
     def run(self, items: Iterator[Item], *, alone: bool) -> list[Report]:
-        """The reports of all items that could be done.
+        """Summarize all items; return the reports of those that succeeded.
 
         ``alone``: there is one item, whose error is raised as it is. Raises DivergenceError at the
         end when a check found an output that plain decoding would not have written, BatchError
@@ -161,7 +166,7 @@ class Queue:
             raise
         except (SpecxError, OSError):
             raise
-        except Exception as error:  # what nobody expected of one document costs no other one
+        except Exception as error:  # an unexpected failure costs no other document
             raise _error_of(item, error) from error
         self._listener.write(self._results.ending)
         self._listener.done(report)
@@ -176,8 +181,6 @@ class Queue:
 
 
 def _error_of(item: Item, error: Exception) -> SpecxError:
-    from specx.models.memory import is_out_of_memory
-
     if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{item.name} needs more memory than there is; choose a smaller profile or pages "
@@ -202,7 +205,7 @@ def _raise_divergence(report: Report) -> None:
 
 
 def _relative(source: Source, document: Document | LineError) -> PurePath:
-    """A document of a JSONL file gets its own name: ``a.jsonl#7``."""
+    """Return the path of a document's results, such as ``a.jsonl#7`` for a line of JSON lines."""
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative
     label = document.name.removeprefix(f"{source.path}#")

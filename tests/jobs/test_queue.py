@@ -176,7 +176,7 @@ def test_nothing_readable_loads_nothing() -> None:
 
 def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     batch = Batch("stop", "a")
-    destination = Destination(io.StringIO(), tmp_path)
+    destination = Destination(io.StringIO(), out=tmp_path)
     queue = Queue(
         lambda: batch.fake,  # type: ignore[arg-type,return-value]
         Results(destination, headings=True),
