@@ -119,9 +119,10 @@ def test_kernels_for_hopper(
 
 
 def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda _: None)
     monkeypatch.setattr(flash_decoding, "is_installed", lambda: True)
-    assert doctor._has_flash([{"capability": "8.6"}])
-    assert not doctor._has_flash([{"capability": "7.5"}])
+    assert doctor._attention([{"capability": "8.6"}]) == "flash-attn"
+    assert doctor._attention([{"capability": "7.5"}]) == "neither"
 
 
 @pytest.mark.parametrize("torch", [fake_torch(0), fake_torch(1, broken=True)])
