@@ -44,9 +44,8 @@ def write_text_atomic(path: Path, text: str) -> None:
     An existing file keeps its permissions, and a link stays a link. Raises UsageError if the file
     cannot be written.
     """
-    write_bytes_atomic(
-        path, text.encode("utf-8", "backslashreplace")
-    )  # lone surrogates, from names of files
+    # Names of files that are no UTF-8 have lone surrogates, which are escaped.
+    write_bytes_atomic(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes_atomic(path: Path, content: bytes) -> None:
