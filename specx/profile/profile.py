@@ -1,7 +1,7 @@
 """A complete profile, and how it differs by device."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -118,8 +118,8 @@ class Profile(Section):
             return self.changed(devices=Devices())
         return self.changed(
             devices=Devices(),
-            target=_in_dtype(self.target, own.target),
-            draft=self.draft and _in_dtype(self.draft, own.draft),
+            target={"dtype": own.target.dtype or self.target.dtype},
+            draft=self.draft and self.draft.changed(dtype=own.draft.dtype or self.draft.dtype),
             tree=own.tree,
             draft_cache=own.draft_cache,
         )
@@ -177,10 +177,3 @@ def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | Non
         f"chunk × top_k = {tokens} tokens, "
         f"more than draft.trained_context ({draft.trained_context})"
     )
-
-
-Model = TypeVar("Model", TargetSettings, DraftSettings)
-
-
-def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
-    return model.changed(dtype=own.dtype) if own.dtype else model
