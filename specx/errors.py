@@ -52,6 +52,11 @@ class BatchError(SpecxError):
     exit_code = 7
 
 
+def in_one_line(error: BaseException) -> str:
+    """Describe an unexpected error in one line, without a full stop: its class and message."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if Python or torch, on any device, ran out of memory. Never imports torch."""
     of_torch = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)

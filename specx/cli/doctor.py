@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ import typer
 
 from specx.cache_folder import cache_folder
 from specx.profile import shipped_folder, user_folder
-from specx.reports.environment import PACKAGES, environment
+from specx.reports.environment import PACKAGES, environment, installed_version
 
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
@@ -43,7 +43,7 @@ def examine() -> Findings:
     here = environment()
     return {
         "versions": {"python": here["python"], "specx": here["specx"], **here["packages"]},
-        "optional": {package: _version(package) for package in OPTIONAL},
+        "optional": {package: installed_version(package) for package in OPTIONAL},
         "machine": {
             **{name: here[name] for name in ("platform", "cpu", "cpu_cores", "cpu_threads")},
             "torch_threads": torch.get_num_threads() if torch else None,
@@ -75,13 +75,6 @@ def _torch() -> ModuleType | None:
     except Exception:  # a broken CUDA installation raises more than ImportError
         return None
     return torch
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _memory() -> float | None:
@@ -138,7 +131,7 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
 
 def _attention(gpus: list[Findings]) -> str:
     """Return the key of ATTENTION that serves models on the first GPU, or "cpu" without one."""
-    if not gpus or _version("triton"):
+    if not gpus or installed_version("triton"):
         return "triton" if gpus else "cpu"
     from specx.kernels.torch import flash_decoding
 

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.errors import OutOfMemoryError, SpecxError, UsageError, is_out_of_memory
+from specx.errors import OutOfMemoryError, SpecxError, UsageError, in_one_line, is_out_of_memory
 
 INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
 
@@ -175,8 +175,7 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if is_out_of_memory(error):
         return "out of memory; use a smaller model, a smaller number format or a shorter document"
-    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
-    return f"unexpected {what}; `specx --debug …` shows where it happened"
+    return f"unexpected {in_one_line(error)}; `specx --debug …` shows where it happened"
 
 
 def _reader_is_gone() -> bool:

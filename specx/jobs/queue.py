@@ -17,6 +17,7 @@ from specx.errors import (
     DocumentError,
     OutOfMemoryError,
     SpecxError,
+    in_one_line,
     is_out_of_memory,
 )
 from specx.jobs.listener import Listener
@@ -186,10 +187,9 @@ def _error_of(item: Item, error: Exception) -> SpecxError:
             f"{item.name} needs more memory than there is; choose a smaller profile or pages "
             "with --pages"
         )
-    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
     return SpecxError(
-        f"{item.name} failed with an unexpected {what}; `specx --debug …` with this document "
-        "alone shows where it happened"
+        f"{item.name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "
+        "document alone shows where it happened"
     )
 
 

@@ -28,11 +28,12 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cpu_cores": _cores(cpus),
         "cpu_threads": len(cpus) or os.cpu_count(),
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": {package: installed_version(package) for package in PACKAGES},
     }
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, None if it is absent."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
