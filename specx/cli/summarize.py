@@ -13,7 +13,8 @@ from rich.console import Console
 from specx.cli.console import make_console
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
-from specx.jobs.queue import Queue, count, find
+from specx.jobs.inputs import find_sources, read_inputs
+from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.profile import (
     EMBEDDED,
@@ -161,7 +162,7 @@ def _run(request: SummarizeRequest) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
-    found = find(request.sources)
+    found = find_sources(request.sources)
     destination.check(len(found), request.sources)
 
     def on_error(error: SpecxError) -> None:
@@ -174,11 +175,11 @@ def _run(request: SummarizeRequest) -> None:
     with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
         live.start(request.sources[0])
         live.phase("reading")
-        items, documents = count(found, request.reading)
+        inputs, documents = read_inputs(found, request.reading)
         destination.check(documents)
         results = Results(destination, headings=documents > 1)
         prepare = partial(_prepare, request, console, live)
-        Queue(prepare, results, live, on_done, on_error).run(items, alone=documents == 1)
+        Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

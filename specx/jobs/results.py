@@ -38,17 +38,8 @@ class Destination:
 
         ``documents``: how many are known so far. ``inputs``: the files themselves.
         """
-        if documents > 1 and self.report is not None:
-            raise UsageError(
-                "--report names one file and there are several inputs; use --out FOLDER, which "
-                "gets a summary and a report for each"
-            )
-        if documents > 1 and self.format == "json":
-            raise UsageError("--json prints one object and there are several inputs; use --jsonl")
-        if documents > 1 and self.out is not None and self._out_is_file():
-            raise UsageError(
-                f"--out {self.out} is a file and there are several inputs; name a folder"
-            )
+        if documents > 1:
+            self._check_room_for_several()
         if self.report is not None:
             check_report_path(self.report)
         if self.out is not None:
@@ -59,6 +50,19 @@ class Destination:
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
+
+    def _check_room_for_several(self) -> None:
+        if self.report is not None:
+            raise UsageError(
+                "--report names one file and there are several inputs; use --out FOLDER, which "
+                "gets a summary and a report for each"
+            )
+        if self.format == "json":
+            raise UsageError("--json prints one object and there are several inputs; use --jsonl")
+        if self.out is not None and self._out_is_file():
+            raise UsageError(
+                f"--out {self.out} is a file and there are several inputs; name a folder"
+            )
 
     def _check_out(self, out: Path) -> None:
         if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
