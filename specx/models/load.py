@@ -7,14 +7,14 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.errors import ModelError, OutOfMemoryError, UsageError, is_out_of_memory
 from specx.kernels.ops import Ops, ops_for
 from specx.models import attention
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.facts import ModelFacts, model_facts
 from specx.models.fused_layers import fuse_layers
-from specx.models.memory import check_memory, is_out_of_memory
+from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
 from specx.models.rope import check_fixed_rope, check_piecewise, window

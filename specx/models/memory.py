@@ -8,7 +8,6 @@ from specx.errors import OutOfMemoryError
 
 _CGROUP = Path("/sys/fs/cgroup")
 _GB = 10**9
-_ALLOCATOR = "DefaultCPUAllocator"  # main memory that runs out is a plain RuntimeError of torch
 
 
 def check_memory(needed: int, device: torch.device, label: str) -> None:
@@ -36,11 +35,6 @@ def free_bytes(device: torch.device) -> int | None:
         return None
     known = [_meminfo_available(), *(cgroup_free(group) for group in _own_cgroups())]
     return min((n for n in known if n is not None), default=None)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True if Python or torch, on whichever device, ran out of memory."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _ALLOCATOR in str(error)
 
 
 def cgroup_free(group: Path) -> int | None:
