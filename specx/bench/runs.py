@@ -1,9 +1,9 @@
 """One method on one case, once: what was written and what it cost."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -48,6 +48,20 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
     prefilled: int = 1
 
+    @classmethod
+    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
+        """A run of a method on a case; without ``fields`` nothing was timed."""
+        given = {"repeat": 0, "decode_s": 0.0} | fields
+        return cls(
+            method=method,
+            case=case.name,
+            length=case.length,
+            task=case.task,
+            prompt_tokens=len(case.ids),
+            output=tuple(output),
+            **given,
+        )
+
     @property
     def tokens_per_second(self) -> float:
         """Of decoding, without the tokens that prefill decides; 0 when there is no other."""
@@ -73,6 +87,24 @@ class Setting:
     read: Tensor | None = None
 
 
+class BenchMethod(Protocol):
+    """One way to write the target's output."""
+
+    @property
+    def name(self) -> str:
+        """As it is written after ``--methods``."""
+
+    @property
+    def about(self) -> str:
+        """One line for tables and for ``--help``."""
+
+    def check(self, profile: Profile) -> None:
+        """Raise UsageError when the profile cannot run this method."""
+
+    def run(self, setting: Setting, case: Case) -> Run:
+        """Write the output of ``case``."""
+
+
 def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
     """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
     watch, tally = Stopwatch(setting.pair.target.device), Tally()
@@ -93,14 +125,11 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         for part, samples in watch.samples.items()
         if part not in PREFILLS
     }
-    return Run(
-        method=name,
-        case=case.name,
-        length=case.length,
-        task=case.task,
+    return Run.of(
+        name,
+        case,
+        output,
         repeat=setting.repeat,
-        prompt_tokens=len(case.ids),
-        output=tuple(output),
         # The draft reads the prompt after the first token; that is no decoding.
         decode_s=max(0.0, decoding - prefill.get("draft_prefill", 0.0)),
         prefill_s=prefill,

@@ -108,7 +108,15 @@ class Workbench:
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
-        return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
+        return self.setting_behind(case.ids)
+
+    def setting_behind(self, prompt: Sequence[int]) -> Setting:
+        """The target has read the prompt."""
+        return Setting(self.pair, self.profile, read=read_beginning(self.pair, prompt))
+
+    def announce(self, what: str, case: Case) -> None:
+        """Tell the listener what is done with a case."""
+        self.listener.phase(f"{what}: {case.name}, {label(case.length)} tokens")
 
     def alternate(
         self,
@@ -129,7 +137,7 @@ class Workbench:
                 warm.add(case.length)
             for repeat in range(self.repeats):
                 for method in methods:
-                    self.listener.phase(f"{method.name}: {case.name}, {label(case.length)} tokens")
+                    self.announce(method.name, case)
                     run = method.run(replace(setting, repeat=repeat), case)
                     self.listener.ran(run)
                     yield run

@@ -24,6 +24,11 @@ from specx.kernels.trees import MAX_ROWS, TokenTree, root_only
 
 METHODS = ("plain", "specextend")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other
+DEFINED = (
+    f"Outputs are compared with those of {METHODS[0]} decoding, token for token. They part at a "
+    f"tie where the logits of the two tokens are at most {ALLOWED:g} times as far apart as the "
+    "logits of a pass over one row and one over 64 rows differ at that place."
+)
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
@@ -106,8 +111,13 @@ def conclude(runs: Sequence[Run]) -> Findings:
     if not pairs:
         return Findings()
     apart = [run for _, run in pairs if run.facts.get("at") is not None]
-    explained = [run for run in apart if _is_tie(run)]
-    rows: list[tuple[Cell, ...]] = [
+    counted: dict[str, Cell] = {
+        "outputs": len(pairs),
+        "the same": len(pairs) - len(apart),
+        "parted at a tie": sum(map(_is_tie, apart)),
+        "parted elsewhere": sum(not _is_tie(run) for run in apart),
+    }
+    rows = tuple(
         (
             run.case,
             label(run.length),
@@ -117,15 +127,10 @@ def conclude(runs: Sequence[Run]) -> Findings:
             "yes" if _is_tie(run) else "no",
         )
         for run in apart
-    ]
-    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
-    sentences = (
-        f"{len(pairs) - len(apart)} of {len(pairs)} outputs of {METHODS[1]} are those of plain "
-        f"decoding, token for token. Of the {len(apart)} others, {len(explained)} part at a tie: "
-        f"the logits of the two tokens are at most {ALLOWED:g} times as far apart as the logits "
-        "of a pass over one row and one over 64 rows differ at that place.",
     )
-    return Findings((Table("Where outputs part", columns, tuple(rows)),), (), sentences)
+    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
+    count = Table(f"Outputs of {METHODS[1]}", tuple(counted), (tuple(counted.values()),))
+    return Findings((Table("Where outputs part", columns, rows), count), (), (DEFINED,))
 
 
 def _is_tie(run: Run) -> bool:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
-from specx.bench.acceptance import acceptance_figure
-from specx.bench.experiments.experiment import Experiment
+from specx.bench.experiments.experiment import Experiment, acceptance_figure
 from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
 from specx.bench.lengths import label
 from specx.bench.report.findings import Cell, Figure, Findings, Series, Table

@@ -1,10 +1,8 @@
 import pytest
 import torch
 
-from specx.bench.eviction.blind import RandomChunks, RecentFirst
-from specx.bench.eviction.choice import best_of_text
+from specx.bench.baselines.chunks import RandomChunks, best_of_text
 from specx.engine.draft_cache import DraftCache
-from specx.engine.memory import Streaming
 from specx.kernels.chunks import Grid
 from specx.profile import DraftCacheSettings
 from tests.engine.cache_examples import INV_FREQ, shape_of
@@ -42,11 +40,3 @@ def test_random_chunks_change_and_keep_the_newest():
     assert {chunk for chosen in drawn for chunk in chosen} == set(range(23))  # every one, once
     again = RandomChunks(SETTINGS, 25, torch.device("cpu"))
     assert [again.choose(cache_of(90), None).tolist() for _ in range(40)] == drawn
-
-
-def test_another_memory_begins_after_the_most_recent_chunks():
-    memory = RecentFirst(SETTINGS, Streaming(SETTINGS))
-    cache = cache_of(90)
-    assert memory.choose(cache, None).tolist() == [20, 21, 22]
-    assert memory.choose(cache, None).tolist() == [0, 21, 22]
-    assert memory.choose(cache, None).tolist() == [0, 21, 22]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.bench.excerpt import Excerpt
+from specx.bench.baselines.excerpt import Excerpt
 from specx.engine.accept import Path, accept
 from specx.engine.drafter import Drafter
 from specx.engine.forward import cache_shape
@@ -26,7 +26,7 @@ from specx.errors import UsageError
 from specx.kernels.chunks import Grid, best_chunks
 from specx.kernels.trees import TokenTree
 from specx.profile import Profile, TreeSettings
-from specx.records import Method, PrefillProgress
+from specx.records import PrefillProgress
 
 PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors' own code
 EVERY = 16  # steps between two retrievals
@@ -35,7 +35,7 @@ EVERY = 16  # steps between two retrievals
 class TriForce(Drafter):
     """The small draft and the target on an excerpt, at work on one document."""
 
-    def __init__(self, pair: Pair, profile: Profile, max_tokens: int) -> None:
+    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, profile.draft_cache
         self.watch: int | None = watched_layer(self.settings, pair.target)
         self.wanted = profile.tree.depth
@@ -128,7 +128,3 @@ def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
     settings = profile.draft_cache.model_copy(update={"policy": "streaming", "every": 2})
     plan = DraftPlan(tree, settings, Streaming(settings), chain=profile.tree.depth + PROPOSED + 1)
     return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
-
-
-def build(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> TriForce:  # noqa: ARG001
-    return TriForce(pair, profile, max_tokens)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from specx.bench.magicdec import MagicDec
+from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.methods import METHODS
 from specx.engine.accept import Path
 from specx.engine.target import PREFILL_CHUNK, Target
 from specx.kernels import fused
-from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
+from tests.bench.baselines.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.test_lossless import SURE
 from tests.kernels.test_trees import paths_of
@@ -16,7 +16,7 @@ from tests.tiny import make_model
 
 
 def magicdec(pair, profile, prompt, drafting=None):
-    drafter = MagicDec(drafting or pair, profile)
+    drafter = MagicDec(profile, drafting or pair, 0)
     return check(lambda _: drafter, pair, profile, prompt)
 
 
@@ -92,7 +92,7 @@ def test_drafts_are_what_transformers_writes_on_the_same_rows(emitted):
     cache = {"chunk": 4, "top_k": 3, "sink": 1, "every": 9}
     profile = make_profile(tree={"nodes": 12, "depth": 3}, cache=cache)
     text, root = make_prompt(40), 50
-    drafter = MagicDec(pair_of(model), profile)
+    drafter = MagicDec(profile, pair_of(model), 0)
     target = Target(model, 200, drafter.watch)
     list(target.prefill(torch.tensor(text)))
     list(drafter.prefill(torch.tensor(text), target))

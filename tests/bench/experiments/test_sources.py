@@ -1,6 +1,6 @@
 """An output token has a source where, and only where, it is certain."""
 
-from specx.bench.sources import RUN, sources
+from specx.bench.experiments.layers import RUN, sources
 
 PROMPT = list(range(100, 150))
 

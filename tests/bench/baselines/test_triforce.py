@@ -6,22 +6,22 @@ from functools import partial
 import pytest
 import torch
 
-from specx.bench import triforce
+from specx.bench.baselines import triforce
+from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods import METHODS
-from specx.bench.triforce import TriForce
 from specx.engine.accept import Path
 from specx.engine.decode import decode_with
 from specx.engine.target import PREFILL_CHUNK, Target
 from specx.errors import UsageError
 from specx.kernels import fused
 from specx.kernels.chunks import Grid, best_chunks
-from tests.bench.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
+from tests.bench.baselines.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
 from tests.engine.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.test_lossless import SURE
 
 
 def run_triforce(pair, profile, prompt, drafting=None):
-    return check(partial(TriForce, drafting or pair, profile), pair, profile, prompt)
+    return check(partial(TriForce, profile, drafting or pair), pair, profile, prompt)
 
 
 @pytest.fixture(params=[1, 3])
@@ -115,7 +115,7 @@ def test_what_was_not_accepted_is_forgotten():
     model, profile = loaded(**SURE), make_profile(cache=EVERYTHING, max_new_tokens=40)
     pair, prompt = pair_of(model, model), make_prompt(60)
     tokens = run(pair, profile, "plain", prompt).tokens
-    drafter = TriForce(forbidding(pair, tokens[5::4]), profile, 400)
+    drafter = TriForce(profile, forbidding(pair, tokens[5::4]), 400)
 
     def commit(path: Path) -> None:
         TriForce.commit(drafter, path)
@@ -136,7 +136,7 @@ def test_without_looking_every_step_is_the_same_work(proposed):
     pair, profile = likely_pair(), small_profile(tree={"nodes": 8, "depth": 5})
 
     def blind(max_tokens: int) -> TriForce:
-        drafter = TriForce(pair, profile, max_tokens)
+        drafter = TriForce(profile, pair, max_tokens)
         drafter.looks = False
         return drafter
 
@@ -149,7 +149,7 @@ def test_without_looking_every_step_is_the_same_work(proposed):
 def test_the_excerpt_is_what_the_target_attends_to(layer):
     pair, profile = likely_pair(), small_profile({"layer": layer})
     prompt = torch.tensor(make_prompt(70))
-    drafter = TriForce(pair, profile, 200)
+    drafter = TriForce(profile, pair, 200)
     target = Target(pair.target, 300, drafter.watch)
     list(target.prefill(prompt))
     list(drafter.prefill(prompt, target))
@@ -176,4 +176,4 @@ def test_a_profile_without_a_draft_is_refused():
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
         METHODS["triforce"].check(profile)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
-        TriForce(pair_of(loaded()), profile, 100)
+        TriForce(profile, pair_of(loaded()), 100)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.bench.rouge import Rouge, first_words
+from specx.bench.experiments.quality import Rouge, first_words
 
 
 def test_by_hand() -> None:

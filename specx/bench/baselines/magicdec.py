@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.bench.excerpt import Excerpt
+from specx.bench.baselines.excerpt import Excerpt
 from specx.engine.accept import Path
 from specx.engine.drafter import Drafter
 from specx.engine.forward import cache_shape, forward
@@ -22,7 +22,7 @@ from specx.kernels.chunks import Grid, streaming_chunks
 from specx.kernels.trees import TokenTree
 from specx.models.call import AttentionCall
 from specx.profile import Profile
-from specx.records import Method, PrefillProgress
+from specx.records import PrefillProgress
 
 
 class MagicDec(Drafter):
@@ -34,7 +34,7 @@ class MagicDec(Drafter):
 
     watch: int | None = None
 
-    def __init__(self, pair: Pair, profile: Profile) -> None:
+    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
         self.model, self.settings = pair.target, profile.draft_cache
         chain = profile.tree.model_copy(update={"width": 1})
         self.levels = chain.depth
@@ -72,13 +72,3 @@ class MagicDec(Drafter):
         logits = forward(self.model, root, cache.next_position, cache, call)
         cache.commit(1)
         return logits
-
-
-def build(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> MagicDec:  # noqa: ARG001
-    return MagicDec(pair, profile)
-
-
-def on_latest_chunks(profile: Profile) -> Profile:
-    """The profile without a layer to choose chunks by: there is nothing to calibrate."""
-    cache = profile.draft_cache.model_copy(update={"policy": "streaming"})
-    return profile.model_copy(update={"draft_cache": cache})

@@ -4,10 +4,10 @@ import math
 
 import torch
 
-from specx.bench.eviction.lexical import Lexical
+from specx.bench.baselines.chunks import Lexical
 from specx.engine.accept import Path
 from specx.profile import DraftCacheSettings
-from tests.bench.eviction.test_blind import cache_of
+from tests.bench.baselines.test_random_chunks import cache_of
 
 CHUNK, VOCAB = 4, 12
 SETTINGS = DraftCacheSettings(policy="streaming", chunk=CHUNK, top_k=3, sink=0)

@@ -1,14 +1,47 @@
-"""Choosing chunks by their words: those that share rare tokens with what was just written."""
+"""Memories that choose chunks without the target's attention: at random, or by their words."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from specx.bench.eviction.choice import best_of_text
 from specx.engine.accept import Path
 from specx.engine.draft_cache import DraftCache
+from specx.engine.model_drafter import ModelDrafter
 from specx.engine.target import Target
-from specx.kernels.chunks import count_chunks
+from specx.kernels.chunks import best_chunks, count_chunks
 from specx.profile import DraftCacheSettings
+from specx.records import PrefillProgress
+
+SEED = 0
+TURNS = 64  # retrievals after which random choices repeat
+
+
+def best_of_text(scores: Tensor, cache: DraftCache, top_k: int) -> Tensor:
+    """Return the best chunks by ``scores`` [M], of those that the text in ``cache`` reaches, as
+    ``best_chunks`` does."""
+    length, grid = cache.store.length, cache.grid
+    starts = torch.arange(len(scores), device=length.device) * grid.chunk
+    known = scores.masked_fill(starts >= length, -torch.inf)
+    return best_chunks(known, length, grid, top_k)
+
+
+class RandomChunks:
+    """Chunks drawn anew at each retrieval, the newest always among them."""
+
+    watch: int | None = None
+
+    def __init__(self, settings: DraftCacheSettings, chunks: int, device: torch.device) -> None:
+        """``chunks``: as many as the text can have."""
+        self.settings = settings
+        generator = torch.Generator().manual_seed(SEED)
+        self._scores = torch.rand(TURNS, chunks, generator=generator).to(device)
+        self._turn = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def choose(self, cache: DraftCache, target: Target) -> Tensor:  # noqa: ARG002
+        scores = self._scores.index_select(0, self._turn % TURNS)[0]
+        self._turn += 1
+        return best_of_text(scores, cache, self.settings.top_k)
 
 
 class Lexical:
@@ -56,3 +89,17 @@ class Lexical:
         earlier = (ids[:, :, None] == ids[:, None, :]).tril(-1).any(-1)
         rows = torch.arange(len(self._ids), device=self._ids.device)
         return (~earlier.flatten() & (rows < self._length)).float()
+
+
+class LexicalDrafter(ModelDrafter):
+    """A draft model whose memory, ``Lexical``, is told the text."""
+
+    memory: Lexical
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        self.memory.begin(prompt)
+        return super().prefill(prompt, target)
+
+    def commit(self, path: Path) -> None:
+        super().commit(path)
+        self.memory.append(path)

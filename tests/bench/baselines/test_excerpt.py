@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specx.bench.excerpt import Excerpt
+from specx.bench.baselines.excerpt import Excerpt
 from specx.engine.kv_cache import PreallocatedCache
 from tests.engine.cache_examples import normal, shape_of
 
