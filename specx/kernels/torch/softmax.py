@@ -11,7 +11,7 @@ DENSE_SCORES = 2**26  # scores held at once where they are written out: 256 MB i
 def attend(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attention of ``q`` over all of ``k``, without any mask or causally (T == S).
+    """Attend from ``q`` to all of ``k``, without any mask or causally (T == S).
 
     q [1, H, T, D]; k, v [1, H, S, D] -> (out [1, H, T, D] in q's dtype, lse [1, H, T] float32 or
     wider, natural logarithm).
@@ -33,7 +33,7 @@ def attend(
 
 
 def flash_serves(q: Tensor) -> bool:
-    """Whether torch's flash kernels for a GPU know the precision and the size of a head."""
+    """Return True if torch's flash kernels for a GPU know the precision and the size of a head."""
     half = q.dtype in (torch.float16, torch.bfloat16)
     return half and q.shape[3] % 8 == 0 and q.shape[3] <= 256
 
@@ -41,7 +41,7 @@ def flash_serves(q: Tensor) -> bool:
 def _attend_in_blocks(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Dense attention, a block of queries at a time: on a GPU what flash does not do."""
+    """Attend densely, a block of queries at a time: on a GPU, what flash kernels do not do."""
     outs, lses = [], []
     rows = max(1, DENSE_SCORES // (q.shape[1] * k.shape[2]))
     column = torch.arange(k.shape[2], device=q.device)
@@ -57,7 +57,7 @@ def _attend_in_blocks(
 def attend_dense(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, visible: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The same with explicit scores, for a few keys under a mask and for any device and dtype.
+    """Attend with scores written out: for a few keys under a mask, on any device, in any dtype.
 
     visible: bool, broadcastable to [1, H, T, S], at least one True in each row.
     """
@@ -73,7 +73,7 @@ def attend_dense(
 
 
 def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention over the union of two disjoint sets of keys (SpecExtend, hybrid tree attention).
+    """Merge attention over two disjoint sets of keys (SpecExtend, hybrid tree attention).
 
     ``o = o_a σ(lse_a − lse_b) + o_b σ(lse_b − lse_a)``, with weights in float32 or wider: weights
     in half precision cost a factor of 2 to 17 in error, growing with the length.

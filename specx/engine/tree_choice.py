@@ -1,4 +1,4 @@
-"""``tree: auto``: which tree pays best, from what steps cost and what the target accepted.
+"""``tree: auto``: the tree that pays best, from the costs of steps and what the target accepted.
 
 Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
 step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
 
-from specx.engine.cost import Costs, Shape, TreePlan
+from specx.engine.cost import Costs, TreePlan, TreeShape
 from specx.engine.fallback import DRAFTING_STEPS, Fallback
 from specx.profile import TreeSettings
 from specx.records import FellBack, Step
@@ -25,20 +25,22 @@ WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
+KnownCosts = dict[int, Costs]  # of earlier texts, by length class
+
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 8  # steps between two looks at the choice
 GAIN = 1.1  # predicted, for the tree to change again: new shapes are recorded anew on a GPU
 
 
-def candidates() -> list[Shape]:
-    """All trees that may be chosen; ``AutoTree`` has the limits of them."""
+def candidates() -> list[TreeShape]:
+    """List all trees that may be chosen; ``AutoTree`` has the limits of them."""
     sizes = ((n, d, min(w, n)) for n, d, w in product(NODES, DEPTHS, WIDTHS) if d <= n)
-    return [Shape(*size) for size in dict.fromkeys(sizes)]
+    return [TreeShape(*size) for size in dict.fromkeys(sizes)]
 
 
 def first_plan(costs: Costs) -> TreePlan:
-    """The deepest and then the largest tree that loses little if the draft is nearly always right.
+    """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
     A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth
     nothing.
@@ -49,16 +51,19 @@ def first_plan(costs: Costs) -> TreePlan:
     return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
 
 
-def interval(costs: Costs, shape: Shape) -> int:
-    """The shortest interval of retrieval that costs little."""
+def interval(costs: Costs, shape: TreeShape) -> int:
+    """Return the shortest interval of retrieval, in steps, that costs little."""
     without = costs.step(shape, EVERY[-1], shape.depth) - costs.retrieval / EVERY[-1]
     cheap = (n for n in EVERY if costs.retrieval / n <= RETRIEVAL_SHARE * without)
     return next(cheap, EVERY[-1])
 
 
-def plan_of(shape: Shape, costs: Costs, token_seconds: float) -> TreePlan:
-    """How to draft with trees of a shape. They stop growing where a level costs more than the
-    tokens it adds cost otherwise: ``token_seconds`` each."""
+def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
+    """Plan drafting with trees of a shape.
+
+    They stop growing where a level costs more than the tokens it adds cost otherwise:
+    ``token_seconds`` each.
+    """
     tree = TreeSettings(
         nodes=shape.nodes,
         depth=shape.depth,
@@ -68,30 +73,30 @@ def plan_of(shape: Shape, costs: Costs, token_seconds: float) -> TreePlan:
     return TreePlan(tree, interval(costs, shape))
 
 
-def accepted_in(step: Step, shape: Shape) -> int:
-    """Drafts that ``step`` would have accepted at least in ``shape``, not larger than its tree.
+def accepted_in(step: Step, shape: TreeShape) -> int:
+    """Count the drafts that ``step`` would have accepted at least in a ``shape`` within its tree.
 
     It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
     """
     accepted = 0
-    for place, place_in_level in step.places[: shape.depth]:
-        if place > shape.nodes:
+    for rank, rank_in_level in step.ranks[: shape.depth]:
+        if rank > shape.nodes:
             break
         accepted += 1
-        if place_in_level > shape.width:
+        if rank_in_level > shape.width:
             break  # nothing would have followed it
     return accepted
 
 
 @dataclass
 class Evidence:
-    """What steps say of shapes that are not larger than their trees."""
+    """Evidence of steps about shapes that are not larger than their trees."""
 
     steps: Sequence[Step]
-    _known: dict[Shape, tuple[float, float]] = field(default_factory=dict)
+    _known: dict[TreeShape, tuple[float, float]] = field(default_factory=dict)
 
-    def of(self, shape: Shape) -> tuple[float, float]:
-        """Means of the drafts accepted and of the levels grown."""
+    def of(self, shape: TreeShape) -> tuple[float, float]:
+        """Return the means of the drafts accepted and of the levels grown."""
         if shape not in self._known:
             accepted = fmean(accepted_in(step, shape) for step in self.steps)
             levels = fmean(min(step.levels, shape.depth) for step in self.steps)
@@ -100,42 +105,61 @@ class Evidence:
 
 
 @dataclass
-class TreeChoice(Fallback):
+class TreeChoice:
     """Chooses the tree of a document, or plain decoding where none pays.
 
-    Takes the place of the plain comparison: the speedup of the tree in use is the measured one,
-    that of the others the model's, corrected by the ratio of the measured to the modelled time.
+    The speedup of the tree in use is the one that ``fallback`` measures, that of the others the
+    model's, corrected by the ratio of the measured to the modelled time.
     """
 
-    known: dict[int, Costs] = field(default_factory=dict)  # of earlier texts, by length class
+    fallback: Fallback
+    known: KnownCosts = field(default_factory=dict)
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
-    _shape: Shape = field(init=False)  # of the tree in use
-    _within: list[Shape] = field(default_factory=list)  # shapes inside the first tree
+    _shape: TreeShape = field(init=False)  # of the tree in use
+    _within: list[TreeShape] = field(default_factory=list)  # shapes inside the first tree
     _first: Evidence | None = None  # the first steps, in the largest tree
     _recent: Evidence = field(init=False)
-    _paces: dict[Shape, float] = field(default_factory=dict)
+    _paces: dict[TreeShape, float] = field(default_factory=dict)
+
+    @property
+    def needs_plain(self) -> bool:
+        """True if the next step should decode plainly, to be measured."""
+        return self.fallback.needs_plain
+
+    @property
+    def plain_seconds(self) -> float:
+        """Seconds of a plain token."""
+        return self.fallback.plain_seconds
+
+    def note(self, step: Step) -> bool:
+        """Take note of a step; return True if it drafted and counts."""
+        return self.fallback.note(step)
 
     def start(self, costs: Costs) -> TreePlan:
-        """What to draft with at first."""
+        """Return the plan to draft with at first."""
         self.costs = costs
         self._use(first_plan(costs))
         self._within = [s for s in candidates() if s.within(self._shape) == s]
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
-        """Take note of a step; from time to time another plan, or the end of drafting."""
-        if not self.note(step) or len(self.drafting) < DRAFTING_STEPS or self.seen % AGAIN:
+        """Take note of a step; from time to time return another plan, or the end of drafting."""
+        fallback = self.fallback
+        if not fallback.note(step):
             return None
-        self._recent, is_first = Evidence(self.drafting), self._first is None
+        drafting = fallback.drafting
+        if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
+            return None
+        self._recent, is_first = Evidence(drafting), self._first is None
         self._first = self._first or self._recent
-        modelled = sum(self.modelled(step) for step in self.drafting)
-        self._paces[self._shape] = sum(step.seconds for step in self.drafting) / modelled
+        modelled = sum(self.modelled(step) for step in drafting)
+        self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape) for shape in self._within}
         best = max(speeds, key=lambda shape: speeds[shape])
-        now = self.speedup
-        if max(now, speeds[best]) < self.below:
-            return FellBack(now, self.below)
+        now = fallback.speedup
+        if max(now, speeds[best]) < fallback.below:
+            return FellBack(now, fallback.below)
         if best == self._shape or speeds[best] <= now * (1.0 if is_first else GAIN):
             return None
         token_seconds = self.costs.plain / speeds[best] / self._pace(best)
@@ -143,20 +167,20 @@ class TreeChoice(Fallback):
         return self.plan
 
     def modelled(self, step: Step) -> float:
-        """Seconds that a step of the tree in use should take."""
+        """Return the seconds that a step of the tree in use should take."""
         return self.costs.step(self._shape, self.plan.every, step.levels)
 
     def _use(self, plan: TreePlan) -> None:
-        self.plan, self._shape = plan, Shape.of(plan.tree)
-        self.drafting, self.warm, self.seen = [], False, 0
+        self.plan, self._shape = plan, TreeShape.of(plan.tree)
+        self.fallback.restart()
 
-    def _speedup_of(self, shape: Shape) -> float:
+    def _speedup_of(self, shape: TreeShape) -> float:
         accepted, levels = self._expected(shape)
         every = interval(self.costs, shape)
         return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
 
-    def _expected(self, shape: Shape) -> tuple[float, float]:
-        """Drafts that a step with trees of ``shape`` would have accepted of late, and levels."""
+    def _expected(self, shape: TreeShape) -> tuple[float, float]:
+        """Return drafts and levels that recent steps would have had in trees of ``shape``."""
         inner = shape.within(self._shape)
         accepted, levels = self._recent.of(inner)
         if inner == shape or self._first is None:
@@ -165,11 +189,11 @@ class TreeChoice(Fallback):
         accepted = accepted * then / within if within else accepted + then
         return min(accepted, shape.depth), levels + grown - grown_within
 
-    def _pace(self, shape: Shape) -> float:
-        """Measured over modelled time: a tree's own where it has been in use."""
+    def _pace(self, shape: TreeShape) -> float:
+        """Return measured over modelled time: a tree's own where it has been in use."""
         return self._paces.get(shape, self._paces[self._shape])
 
 
-def _speed_if_sure(costs: Costs, shape: Shape) -> float:
+def _speed_if_sure(costs: Costs, shape: TreeShape) -> float:
     tokens = sum(SURE**level for level in range(shape.depth + 1))
     return costs.speedup(shape, interval(costs, shape), shape.depth, tokens)

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.kernels.hopper.driver import is_hopper
-from specx.kernels.triton import programmatic_launch as dependent
+from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.programmatic_launch import wait
 
 MOST_ROWS = 64
@@ -60,7 +60,7 @@ def add_product(x: Tensor, weight: Tensor, residual: Tensor, counters: Tensor) -
     _add_product[(columns // width, splits)](
         x, weight, residual, out, parts, counters, rows,
         K=inputs, N=columns, SPLITS=splits, BLOCK_M=block, BLOCK_N=width, BLOCK_K=DEPTH,
-        num_warps=4, num_stages=6, **dependent.early(x.device),
+        num_warps=4, num_stages=6, **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to draft: the model's, or lookup's alone, which costs no draft time."""
+"""The choice of who drafts: the model with lookup, or lookup alone, which costs no draft time."""
 
 from collections import deque
 from statistics import mean, median
@@ -8,9 +8,11 @@ from specx.records import Step
 RECENT = 8  # steps that count: documents differ from place to place
 
 
-class Turns:
-    """Compares the tokens per second that a step with the draft model brings with those that a step
-    without it would bring, from what the latest steps of both took."""
+class DrafterSelector:
+    """Compares the tokens per second of steps with the draft model and without it.
+
+    Both are expected from what the latest steps took.
+    """
 
     def __init__(self, depth: int) -> None:
         """``depth``: the most tokens that lookup proposes."""
@@ -20,7 +22,7 @@ class Turns:
         self._seconds = {True: deque[float](maxlen=RECENT), False: deque[float](maxlen=RECENT)}
 
     def model_drafts(self) -> bool:
-        """Whether the model should draft the next tree."""
+        """Return True if the model should draft the next tree."""
         with_model, without = self._seconds[True], self._seconds[False]
         if not self._tokens:
             return True
@@ -31,8 +33,10 @@ class Turns:
         return together / median(with_model) > alone / median(without)
 
     def learn(self, step: Step, gain: float, *, model_drafted: bool, settled: bool) -> None:
-        """What a step came to. ``gain``: accepted drafts that lookup expects of the next one;
-        ``settled``: whether its time counts."""
+        """Take note of a step.
+
+        ``gain``: accepted drafts that lookup expects of the next one; ``settled``: its time counts.
+        """
         self._gain = gain
         if model_drafted:
             self._tokens.append(len(step.tokens))
