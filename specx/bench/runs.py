@@ -8,11 +8,15 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from specx.bench.cases import Case
+from specx.bench.masked import MaskedTreeCall
+from specx.bench.prefill import restore
 from specx.engine.decode import decode_with
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair
 from specx.engine.stopwatch import Stopwatch
+from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.models.load import LoadedModel
 from specx.profile import Profile
 from specx.records import Finished, Step, Tally
 
@@ -86,6 +90,15 @@ class Setting:
     repeat: int = 0
     read: Tensor | None = None
 
+    def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
+        """Make the target of a document; it has read what methods share."""
+        target = Target(model, capacity, retrieval_layer)
+        if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
+            target.cache.storage.zero_()
+        if self.read is not None:
+            restore(target, self.read)
+        return target
+
 
 class BenchMethod(Protocol):
     """One way to write the target's output."""
@@ -112,7 +125,14 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
     decoding = 0.0
-    events = decode_with(setting.pair, setting.profile, make, case.ids, watch, setting.read)
+    events = decode_with(
+        setting.pair,
+        setting.profile,
+        make,
+        case.ids,
+        make_target=setting.target,
+        stopwatch=watch,
+    )
     for event in events:
         if isinstance(event, Step):
             output += event.tokens

@@ -7,9 +7,9 @@ from typing import Protocol
 from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
+from specx.bench.prefill import read_beginning
 from specx.bench.runs import Run, Setting
 from specx.documents.document import Document
-from specx.engine.decode import read_beginning
 from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.prompt import PromptKind
@@ -152,11 +152,9 @@ class Workbench:
 
 def with_output(profile: Profile, tokens: int) -> Profile:
     """The profile with at most ``tokens`` tokens of output."""
-    generation = profile.generation.model_copy(update={"max_new_tokens": tokens})
-    return profile.model_copy(update={"generation": generation})
+    return profile.changed(generation={"max_new_tokens": tokens})
 
 
 def without_fallback(profile: Profile) -> Profile:
     """The profile that drafts to the end: what is measured is the method, not our caution."""
-    fallback = profile.fallback.model_copy(update={"below": None})
-    return profile.model_copy(update={"fallback": fallback})
+    return profile.changed(fallback={"below": None})

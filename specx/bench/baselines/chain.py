@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from specx.engine.growth import Footing, best_continuations, footing
 from specx.engine.model_drafter import ModelDrafter
-from specx.kernels.trees import Level, TokenTree
+from specx.kernels.trees import Level, LevelInputs, TokenTree
 
 
 class ChainDrafter(ModelDrafter):
@@ -17,26 +16,20 @@ class ChainDrafter(ModelDrafter):
     def grow(self, root: Tensor) -> TokenTree:
         grower, cache = self.grower, self.cache.working
         levels = [self._best(self.read_pending())]
-        ground: Footing | None = None
+        inputs: LevelInputs | None = None
         while len(levels) < self.levels:
-            ground = footing(levels[-1], ground, grower.own[len(levels) - 1], len(levels), cache)
-            levels.append(self._best(grower.read(levels[-1], ground, cache)))
-        cache.drop_scratch()
-        return _chain(root, levels)
+            own = grower.own[len(levels) - 1]
+            logits, inputs = grower.read(levels[-1], inputs, own, len(levels), cache)
+            levels.append(self._best(logits))
+        return chain_tree(torch.cat([root, *(level.tokens for level in levels)]))
 
     def _best(self, logits: Tensor) -> Level:
         weight = torch.zeros(1, device=logits.device)
-        return best_continuations(logits, self.grower.forbidden, weight, nodes=1)
+        return self.model.ops.best_continuations(logits, self.grower.forbidden, weight, nodes=1)
 
 
-def _chain(root: Tensor, levels: list[Level]) -> TokenTree:
-    """The tree in which every row hangs on the one before."""
-    tokens = torch.cat([root, *(level.tokens for level in levels)])
-    rows = torch.arange(len(tokens), device=root.device)
-    return TokenTree(
-        tokens=tokens,
-        parents=(rows - 1).clamp(min=0),
-        depths=rows,
-        valid=torch.ones_like(rows, dtype=torch.bool),
-        levels=len(levels),
-    )
+def chain_tree(tokens: Tensor) -> TokenTree:
+    """Return the tree in which every token (int64 [T], the root first) hangs on the one before."""
+    rows = torch.arange(len(tokens), device=tokens.device)
+    valid = torch.ones_like(rows, dtype=torch.bool)
+    return TokenTree(tokens, (rows - 1).clamp(min=0), rows, valid, levels=len(tokens) - 1)

@@ -1,15 +1,15 @@
-"""Memories that choose chunks without the target's attention: at random, or by their words."""
+"""Cache policies without the target's attention: chunks at random, or by their words."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from specx.engine.accept import Path
 from specx.engine.draft_cache import DraftCache
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.target import Target
-from specx.kernels.chunks import best_chunks, count_chunks
+from specx.kernels.chunks import count_chunks
+from specx.kernels.trees import Path
 from specx.profile import DraftCacheSettings
 from specx.records import PrefillProgress
 
@@ -19,17 +19,17 @@ TURNS = 64  # retrievals after which random choices repeat
 
 def best_of_text(scores: Tensor, cache: DraftCache, top_k: int) -> Tensor:
     """Return the best chunks by ``scores`` [M], of those that the text in ``cache`` reaches, as
-    ``best_chunks`` does."""
+    ``Ops.best_chunks`` does."""
     length, grid = cache.store.length, cache.grid
     starts = torch.arange(len(scores), device=length.device) * grid.chunk
     known = scores.masked_fill(starts >= length, -torch.inf)
-    return best_chunks(known, length, grid, top_k)
+    return cache.ops.best_chunks(known, length, grid, top_k)
 
 
 class RandomChunks:
     """Chunks drawn anew at each retrieval, the newest always among them."""
 
-    watch: int | None = None
+    retrieval_layer: int | None = None
 
     def __init__(self, settings: DraftCacheSettings, chunks: int, device: torch.device) -> None:
         """``chunks``: as many as the text can have."""
@@ -51,7 +51,7 @@ class Lexical:
     where df of the M chunks of the prompt have it.
     """
 
-    watch: int | None = None
+    retrieval_layer: int | None = None
 
     def __init__(
         self, settings: DraftCacheSettings, vocab_size: int, chunks: int, device: torch.device
@@ -92,14 +92,14 @@ class Lexical:
 
 
 class LexicalDrafter(ModelDrafter):
-    """A draft model whose memory, ``Lexical``, is told the text."""
+    """A draft model whose policy is told the text."""
 
-    memory: Lexical
+    policy: Lexical
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        self.memory.begin(prompt)
+        self.policy.begin(prompt)
         return super().prefill(prompt, target)
 
     def commit(self, path: Path) -> None:
         super().commit(path)
-        self.memory.append(path)
+        self.policy.append(path)

@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from specx.bench.baselines.excerpt import Excerpt
-from specx.engine.accept import Path, accept
-from specx.engine.drafter import Drafter
+from specx.engine.drafter import Drafter, StepPlan
 from specx.engine.forward import cache_shape
-from specx.engine.memory import Streaming
-from specx.engine.methods import Pair, watched_layer
+from specx.engine.methods import Pair, retrieval_layer
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
-from specx.engine.sampling import most_probable
+from specx.engine.policies import Streaming
 from specx.engine.target import Target
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid, best_chunks
-from specx.kernels.trees import TokenTree
+from specx.kernels.chunks import Grid
+from specx.kernels.trees import Path, TokenTree
 from specx.profile import Profile, TreeSettings
 from specx.records import PrefillProgress
 
@@ -37,7 +35,7 @@ class TriForce(Drafter):
 
     def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, profile.draft_cache
-        self.watch: int | None = watched_layer(self.settings, pair.target)
+        self.retrieval_layer: int | None = retrieval_layer(self.settings, pair.target)
         self.wanted = profile.tree.depth
         self.levels = self.wanted + PROPOSED  # the last round may write more than is wanted
         self._small = small_draft(pair, profile, max_tokens)
@@ -49,11 +47,11 @@ class TriForce(Drafter):
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         yield from self._small.prefill(prompt, target)
-        self._mark.copy_(self._small.cache.mark())
+        self._mark_text()
         settings, most = self.settings, self.levels + 1
         capacity = settings.chunk * settings.top_k + EVERY * most  # drafts are never longer
         self._excerpt = Excerpt(target.cache, cache_shape(target.model), capacity, most)
-        self._middle = Target(target.model, 0, watch=None)
+        self._middle = Target(target.model, 0, None)
         self._middle.cache = self._excerpt
         self.retrieve(target)
 
@@ -73,16 +71,24 @@ class TriForce(Drafter):
         return self._chain(root, written, count)
 
     def commit(self, path: Path) -> None:
-        self._small.cache.rewind(self._mark)
+        cache = self._small.cache  # nothing was chosen since the mark
+        cache.store.refill(self._mark[0])
+        cache.working.refill(self._mark[1])
         self._small.commit(path)
 
-    def retrieval_due(self, steps: int) -> bool:
-        return steps > 0 and steps % EVERY == 0
+    def plan(self, steps: int) -> StepPlan:
+        return StepPlan(retrieve=steps > 0 and steps % EVERY == 0)
 
     def retrieve(self, target: Target) -> None:
-        chunk, length = self.settings.chunk, target.cache.length
-        scores = target.chunk_scores(chunk, length)
-        self._excerpt.choose(best_chunks(scores, length, Grid(chunk), self.settings.top_k), chunk)
+        grid, length = Grid(self.settings.chunk), target.cache.length
+        scores = target.chunk_scores(grid, length)
+        best = target.ops.best_chunks(scores, length, grid, self.settings.top_k)
+        self._excerpt.choose(best, grid.chunk)
+
+    def _mark_text(self) -> None:
+        """Note how much of what the small draft has read is text."""
+        cache = self._small.cache
+        self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
         """The small draft proposes tokens behind ``last``, the target on the excerpt decides."""
@@ -91,8 +97,10 @@ class TriForce(Drafter):
             small.retrieve(self._middle)  # the latest chunks are others now
         tree = small.grow(last)
         if first:  # it has read what is text; all that follows are drafts
-            self._mark.copy_(small.cache.mark())
-        path = accept(tree, most_probable(self._middle.score(tree), self._forbidden))
+            self._mark_text()
+        ops = self._middle.ops
+        choices = ops.most_probable(self._middle.verify(tree), self._forbidden)
+        path = ops.accept(tree, choices)
         self._middle.keep(path)
         small.commit(path)
         return path
@@ -125,6 +133,7 @@ def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
         raise UsageError(f"profile {profile.name} has no draft, so it cannot run triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
-    settings = profile.draft_cache.model_copy(update={"policy": "streaming", "every": 2})
-    plan = DraftPlan(tree, settings, Streaming(settings), chain=profile.tree.depth + PROPOSED + 1)
+    settings = profile.draft_cache.changed(policy="streaming", every=2)
+    longest = profile.tree.depth + PROPOSED + 1
+    plan = DraftPlan(tree=tree, cache=settings, policy=Streaming(settings), chain=longest)
     return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)

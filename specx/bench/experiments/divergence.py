@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specx.bench.baselines.chain import chain_tree
 from specx.bench.cases import Case
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
@@ -19,8 +20,7 @@ from specx.bench.methods import find_methods
 from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.engine.target import Target
-from specx.kernels.trees import MAX_ROWS, TokenTree, root_only
+from specx.kernels.trees import MAX_ROWS, root_only
 
 METHODS = ("plain", "specextend")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other
@@ -78,28 +78,14 @@ def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
     """float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a pass over
     its last token alone, and from one over a tree of 64 rows."""
     pair, forbidden = setting.pair, ~setting.pair.target_allowed
-    target = Target(pair.target, len(text) + 2 * MAX_ROWS, watch=None)
-    if setting.read is not None:
-        target.restore(setting.read)
+    target = setting.target(pair.target, len(text) + 2 * MAX_ROWS, None)
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids[:-1]):
         pass
-    alone = target.score(root_only(ids[-1:]))[0].float()
-    target.cache.drop_scratch()
-    among_many = target.score(_chain(ids[-1:]))[0].float()
+    alone = target.verify(root_only(ids[-1:]))[0].float()
+    # What follows the first row does not matter to it.
+    among_many = target.verify(chain_tree(ids[-1:].repeat(MAX_ROWS)))[0].float()
     return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
-
-
-def _chain(root: Tensor) -> TokenTree:
-    """A chain of 64 rows that begins with ``root``; what follows it does not matter to it."""
-    rows = torch.arange(MAX_ROWS, device=root.device)
-    return TokenTree(
-        root.expand(MAX_ROWS).contiguous(),
-        (rows - 1).clamp(min=0),
-        rows,
-        torch.ones_like(rows, dtype=torch.bool),
-        levels=MAX_ROWS - 1,
-    )
 
 
 def conclude(runs: Sequence[Run]) -> Findings:

@@ -11,13 +11,14 @@ from specx.bench.cases import Case
 from specx.bench.experiments.experiment import INPUT, Columns, Experiment, by_task, table
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods import BenchMethod, drafting
+from specx.bench.prefill import read_beginning
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run
-from specx.bench.watching import Look, Watcher
+from specx.bench.watching import Look, looks
 from specx.bench.workbench import Workbench
-from specx.engine.decode import read_beginning
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid, best_chunks, count_chunks
+from specx.kernels.chunks import Grid, count_chunks
+from specx.kernels.torch.scores import best_chunks
 from specx.prompts.control import first_text_id, substitute
 
 RUN = 8  # tokens: a run this long that stands in the prompt once was copied from there
@@ -69,11 +70,11 @@ def _with_recall(bench: Workbench, case: Case, runs: Sequence[Run]) -> Iterator[
         output = tuple(substitute(token, first) for token in output)
     copied = sources(case.ids, output)
     read = read_beginning(bench.pair, case.ids)
-    watcher = Watcher(bench.pair.target, read, (case.ids[-1], *runs[0].output))
+    tokens = (case.ids[-1], *runs[0].output)
     for layer, run in enumerate(runs):
         bench.announce(f"watching layer {layer}", case)
         recall = Recall.empty(bench.pair.target.num_heads)
-        for look in watcher.looks(layer, cache.chunk):
+        for look in looks(bench.pair.target, read, tokens, layer, cache.chunk):
             source = needed(copied, look)
             if source is not None:
                 recall.count(look, source // cache.chunk, cache.top_k)

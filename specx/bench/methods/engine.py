@@ -6,18 +6,16 @@ from functools import partial
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from specx.bench.cases import Case, prompt_kind
+from specx.bench.masked import Phase, masked
 from specx.bench.runs import Run, Setting, run_drafter
 from specx.engine.decode import context_window
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, make_drafter
-from specx.errors import UsageError
+from specx.errors import ProfileError, UsageError
 from specx.jobs.calibration import resolve_layer
-from specx.models.call import Phase
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
-from specx.profile.messages import problem_of
 from specx.profile.wording import did_you_mean
 
 Build = Callable[[Profile, Pair, int], Drafter]
@@ -63,21 +61,19 @@ class Engine:
 
         Raises UsageError with the first problem in one sentence.
         """
-        content = profile.model_dump()
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
                 f"{self.name}: the profile {profile.name} has tree: auto, which has no keys"
             )
-        content["draft_cache"] |= self.cache
-        if self.tree:
-            content["tree"] |= self.tree
+        tree = dict(self.tree)
         if self.chain:
-            content["tree"] |= {"nodes": content["tree"]["depth"], "width": 1}
+            tree |= {"nodes": tree.get("depth", profile.tree.depth), "width": 1}
         try:
-            return Profile.model_validate(content)
-        except ValidationError as error:
-            problem = problem_of(error.errors()[0], {(): 0})
-            raise UsageError(f"{self.name}: {problem.sentence}") from error
+            changed = profile.changed(draft_cache=self.cache)
+            return changed.changed(tree=tree) if tree else changed
+        except ProfileError as error:
+            problem, *_ = str(error).splitlines()
+            raise UsageError(f"{self.name}: {problem}") from error
 
     def run(self, setting: Setting, case: Case) -> Run:
         setting = self._attending(setting)
@@ -105,8 +101,8 @@ class Engine:
     def _attending(self, setting: Setting) -> Setting:
         """The setting with models that attend as this method wants it."""
         pair = setting.pair
-        target = replace(pair.target, masked=self.masked)
-        draft = pair.draft and replace(pair.draft, masked=self.masked - {"tree"})
+        target = masked(pair.target, self.masked)
+        draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
         read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
         return replace(setting, pair=replace(pair, target=target, draft=draft), read=read)
 

@@ -13,6 +13,7 @@ from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.chunks import Lexical, LexicalDrafter, RandomChunks
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.baselines.triforce import TriForce
+from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
@@ -21,7 +22,6 @@ from specx.engine.methods import Pair, draft_plan, make_drafter
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid, count_chunks
-from specx.models.call import Phase
 from specx.profile import Profile
 from specx.profile.wording import did_you_mean
 from specx.records import Method
@@ -39,18 +39,21 @@ def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     return _drafter(ChainDrafter, pair, plan, max_tokens)
 
 
+# Evictions keep the request (``Grid.ending``), so that it is not its loss that is measured.
+
+
 def random_chunks(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
-    memory = RandomChunks(cache, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(profile.tree, cache, memory, grid=Grid.ending)  # keeps the request, too
+    policy = RandomChunks(cache, _chunks(profile, max_tokens), device)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
     return _drafter(ModelDrafter, pair, plan, max_tokens)
 
 
 def lexical(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
     rows = max(model.vocab_size for model in (pair.target, pair.draft) if model)
-    memory = Lexical(cache, rows, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(profile.tree, cache, memory, grid=Grid.ending)
+    policy = Lexical(cache, rows, _chunks(profile, max_tokens), device)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
     return _drafter(LexicalDrafter, pair, plan, max_tokens)
 
 
