@@ -41,3 +41,12 @@ def forbidding(pair: Pair, tokens: Sequence[int]) -> Pair:
     """The pair whose target never drafts ``tokens``."""
     rest = [token for token in range(VOCAB) if token not in tokens]
     return replace(pair, target_allowed=allowed(pair.target, rest))
+
+
+def on_triton(pair: Pair) -> Pair:
+    """The pair computed by Triton's kernels, which need its interpreter on a CPU."""
+    from specx.kernels.triton.backend import TritonOps
+
+    ops = TritonOps()
+    draft = pair.draft and replace(pair.draft, ops=ops)
+    return replace(pair, target=replace(pair.target, ops=ops), draft=draft)

@@ -25,7 +25,7 @@ def excerpt_of(source: PreallocatedCache, chunks: list[int]) -> Excerpt:
 
 
 def assert_holds(excerpt: Excerpt, rows: list[int], next_position: int) -> None:
-    assert (excerpt.committed, excerpt.scratch) == (len(rows), 0)
+    assert excerpt.committed == len(rows)
     ours = excerpt.storage[:, :, :, : len(rows)]
     assert torch.equal(ours, excerpt.source.storage[:, :, :, rows])
     assert int(excerpt.next_position) == next_position
@@ -52,7 +52,6 @@ def test_new_text_takes_the_place_of_drafts(drafts):
     rows = [0, 1, 2, 3, 28, 29]
     for new in (1, MOST, 0, 2):
         excerpt.storage[:, :, :, len(rows) : len(rows) + drafts] = 0
-        excerpt.wrote(drafts)
         excerpt.commit(drafts)
         position = int(source.length)
         assert int(excerpt.next_position) == position + drafts

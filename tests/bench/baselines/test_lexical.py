@@ -5,7 +5,7 @@ import math
 import torch
 
 from specx.bench.baselines.chunks import Lexical
-from specx.engine.accept import Path
+from specx.kernels.trees import Path
 from specx.profile import DraftCacheSettings
 from tests.bench.baselines.test_random_chunks import cache_of
 

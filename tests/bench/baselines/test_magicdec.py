@@ -5,10 +5,17 @@ import torch
 
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.methods import METHODS
-from specx.engine.accept import Path
 from specx.engine.target import PREFILL_CHUNK, Target
-from specx.kernels import fused
-from tests.bench.baselines.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.trees import Path
+from tests.bench.baselines.drafting import (
+    EVERYTHING,
+    check,
+    forbidding,
+    likely_pair,
+    on_triton,
+    small_profile,
+)
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.test_lossless import SURE
 from tests.kernels.test_trees import paths_of
@@ -93,7 +100,7 @@ def test_drafts_are_what_transformers_writes_on_the_same_rows(emitted):
     profile = make_profile(tree={"nodes": 12, "depth": 3}, cache=cache)
     text, root = make_prompt(40), 50
     drafter = MagicDec(profile, pair_of(model), 0)
-    target = Target(model, 200, drafter.watch)
+    target = Target(model, 200, drafter.retrieval_layer)
     list(target.prefill(torch.tensor(text)))
     list(drafter.prefill(torch.tensor(text), target))
     drafter.commit(Path.of(torch.tensor([root])))
@@ -126,15 +133,14 @@ def continuation(model, text, rows, root, count) -> tuple[int, ...]:
     return tuple(tokens[1:])
 
 
-@pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter runs without a GPU")
-def test_on_the_kernels(monkeypatch):
+def test_on_the_kernels():
     cache = {"chunk": 4, "top_k": 3, "every": 2}
     profile = make_profile(tree={"nodes": 4, "depth": 2}, cache=cache, max_new_tokens=4)
     pair, prompt = pair_of(loaded()), make_prompt(17)
     expected = magicdec(pair, profile, prompt)
-    monkeypatch.setattr(fused, "serves", lambda _: True)
-    assert magicdec(pair, profile, prompt).accepted == expected.accepted
+    assert magicdec(on_triton(pair), profile, prompt).accepted == expected.accepted
 
 
 def test_no_draft_is_needed():

@@ -9,13 +9,21 @@ import torch
 from specx.bench.baselines import triforce
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods import METHODS
-from specx.engine.accept import Path
 from specx.engine.decode import decode_with
 from specx.engine.target import PREFILL_CHUNK, Target
 from specx.errors import UsageError
-from specx.kernels import fused
-from specx.kernels.chunks import Grid, best_chunks
-from tests.bench.baselines.drafting import EVERYTHING, check, forbidding, likely_pair, small_profile
+from specx.kernels.chunks import Grid
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.torch.scores import best_chunks
+from specx.kernels.trees import Path
+from tests.bench.baselines.drafting import (
+    EVERYTHING,
+    check,
+    forbidding,
+    likely_pair,
+    on_triton,
+    small_profile,
+)
 from tests.engine.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.test_lossless import SURE
 
@@ -150,25 +158,26 @@ def test_the_excerpt_is_what_the_target_attends_to(layer):
     pair, profile = likely_pair(), small_profile({"layer": layer})
     prompt = torch.tensor(make_prompt(70))
     drafter = TriForce(profile, pair, 200)
-    target = Target(pair.target, 300, drafter.watch)
+    target = Target(pair.target, 300, drafter.retrieval_layer)
     list(target.prefill(prompt))
     list(drafter.prefill(prompt, target))
-    best = best_chunks(target.chunk_scores(4, target.cache.length), target.cache.length, Grid(4), 3)
+    best = best_chunks(
+        target.chunk_scores(Grid(4), target.cache.length), target.cache.length, Grid(4), 3
+    )
     rows = [row for row in range(70) if row // 4 in best.tolist()]
     assert torch.equal(
         drafter._excerpt.storage[:, :, :, : len(rows)], target.cache.storage[:, :, :, rows]
     )
 
 
-@pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter runs without a GPU")
-def test_on_the_kernels(monkeypatch):
+def test_on_the_kernels():
     cache = {"chunk": 4, "top_k": 3, "layer": 1}
     profile = make_profile(tree={"nodes": 2, "depth": 2}, cache=cache, max_new_tokens=4)
     pair, prompt = likely_pair(), make_prompt(17)
     expected = run_triforce(pair, profile, prompt)
-    monkeypatch.setattr(fused, "serves", lambda _: True)
-    assert run_triforce(pair, profile, prompt).accepted == expected.accepted
+    assert run_triforce(on_triton(pair), profile, prompt).accepted == expected.accepted
 
 
 def test_a_profile_without_a_draft_is_refused():

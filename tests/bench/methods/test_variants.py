@@ -8,7 +8,8 @@ import torch
 from specx.bench.methods import METHODS
 from specx.bench.methods.table import find_method
 from specx.engine.methods import with_layer
-from specx.kernels.torch import attention as hybrid
+from specx.kernels.torch.backend import TorchOps
+from specx.models.call import PrefillCall, TreeCall
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [
@@ -82,10 +83,13 @@ def calls_of(monkeypatch, name):
 
         return inner
 
-    for phase in calls:
-        function = getattr(hybrid, f"{phase}_attention")
-        monkeypatch.setattr(f"specx.models.attention.{phase}_attention", counted(phase, function))
-    run_method(name, tiny_setting(max_new_tokens=9), tiny_case(30))
+    setting = tiny_setting(max_new_tokens=9)
+    with monkeypatch.context() as patch:
+        for phase in calls:
+            operation = f"{phase}_attention"
+            function = getattr(TorchOps, operation)
+            patch.setattr(TorchOps, operation, staticmethod(counted(phase, function)))
+        run_method(name, setting, tiny_case(30))
     return calls
 
 
@@ -113,7 +117,8 @@ def test_a_method_that_reads_differently_reads_for_itself():
 def test_models_are_left_as_they_were():
     setting = tiny_setting()
     run_method("tree-hta-flash", setting, tiny_case(30))
-    assert setting.pair.target.masked == setting.pair.draft.masked == frozenset()
+    for model in (setting.pair.target, setting.pair.draft):
+        assert (model.tree_call, model.prefill_call) == (TreeCall, PrefillCall)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,7 @@ def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
     setting = tiny_setting()
     drafter = find_method("specextend:layer=auto").drafter(setting)(100)
     assert asked == ["auto"]
-    assert drafter.watch == 1
+    assert drafter.retrieval_layer == 1
 
 
 def test_a_variant_says_how_it_differs():
