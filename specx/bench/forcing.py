@@ -1,4 +1,4 @@
-"""A known text through target and draft, token by token: what each expected at every place."""
+"""A known text through target and draft, token by token, and the expectations of both."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class DraftingMethod(Protocol):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What was expected in the place of ``token``, after all the text before it.
+    """The expectations of target and draft in the place of ``token``, after all the text before it.
 
     ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
     elsewhere; V is that of the model with fewer.
@@ -40,7 +40,7 @@ class Expectation:
 
     @property
     def draft_is_right(self) -> bool:
-        """Whether the draft would have proposed the token first."""
+        """True if the draft would have proposed the token first."""
         return int(self.draft.argmax()) == self.token
 
     @property
@@ -49,7 +49,7 @@ class Expectation:
 
 
 def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[DraftingMethod]:
-    """The methods that draft with a model: only these have an expectation.
+    """Return the methods that draft with a model: only these have an expectation.
 
     Raises UsageError when there is none.
     """

@@ -35,28 +35,28 @@ def by_length(runs: Iterable[Run]) -> list[tuple[int, list[Run]]]:
 
 
 def tokens_per_second(run: Run) -> float:
-    """Speed of decoding."""
+    """Return the speed of decoding."""
     return run.tokens_per_second
 
 
 def acceptance(run: Run) -> float:
-    """Acceptance length."""
+    """Return the acceptance length."""
     return run.acceptance_length
 
 
 def speed(runs: Sequence[Run]) -> float:
-    """Median tokens per second of decoding."""
+    """Return the median tokens per second of decoding."""
     return median(run.tokens_per_second for run in runs)
 
 
 def speedups(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> list[float]:
-    """For each prompt that both methods ran on, the ratio of their median speeds."""
+    """Return, for each prompt that both methods ran on, the ratio of their median speeds."""
     return ratios(runs, tokens_per_second, method, baseline)
 
 
 def ratios(runs: Sequence[Run], measure: Measure, method: str, baseline: str) -> list[float]:
-    """For each prompt that both methods ran on, the ratio of their medians of ``measure``; none
-    where the baseline's is 0."""
+    """Return, for each prompt that both methods ran on, the ratio of their medians of ``measure``;
+    none where the baseline's is 0."""
     found = []
     for group in by_case(runs).values():
         methods = by(group, "method")
@@ -68,7 +68,8 @@ def ratios(runs: Sequence[Run], measure: Measure, method: str, baseline: str) ->
 
 
 def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> str | None:
-    """``11 of 12``: prompts on which a method wrote what the baseline wrote, token for token."""
+    """Count, as ``11 of 12``, the prompts on which a method wrote what the baseline wrote, token
+    for token."""
     same = total = 0
     for group in by_case(runs).values():
         methods = by(group, "method")
@@ -79,7 +80,7 @@ def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> s
 
 
 def gathered(runs: Sequence[Run], fact: str) -> list[Any]:
-    """The values of a fact that is a list in each run, of all runs, one after the other."""
+    """Return the values of a fact that is a list in each run, of all runs, one after the other."""
     return [value for run in runs for value in run.facts[fact]]
 
 
@@ -104,7 +105,8 @@ class Group:
         return mean(map(measure, self.runs))
 
     def ratio(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> float | None:
-        """Median over prompts of the ratio to another method; None without a common prompt."""
+        """Return the median over prompts of the ratio to another method; None without a common
+        prompt."""
         found = ratios(self.peers, measure, self.method, baseline)
         return median(found) if found else None
 
@@ -113,8 +115,8 @@ class Group:
 
 
 def groups_of(runs: Iterable[Run], methods: Iterable[str] | None = None) -> list[Group]:
-    """The runs of each method at each length, by length, methods in the order of ``methods`` or
-    in which they first come."""
+    """Return the runs of each method at each length, by length, methods in the order of
+    ``methods`` or in which they first come."""
     groups = []
     for length, peers in by_length(runs):
         found = by(peers, "method")

@@ -85,7 +85,7 @@ def masked(model: LoadedModel, phases: Collection[Phase]) -> LoadedModel:
 def masked_attention(
     q: Tensor, keys: Tensor, values: Tensor, scaling: float, visible: Tensor
 ) -> Tensor:
-    """q [Hq, T, D]; keys, values [Hkv, S, D]; visible bool [T, S] -> out [T, Hq, D]."""
+    """Attend: q [Hq, T, D]; keys, values [Hkv, S, D]; visible bool [T, S] -> out [T, Hq, D]."""
     rows = max(1, DENSE_SCORES // (len(q) * len(visible[0])))  # at once, to bound memory
     outs = []
     for start in range(0, q.shape[1], rows):
@@ -96,7 +96,7 @@ def masked_attention(
 
 
 def _scores(q: Tensor, keys: Tensor, scaling: float, visible: Tensor) -> Tensor:
-    """[Hkv, G·T, S] in float32 or wider, −inf where a row is not visible."""
+    """Return scores [Hkv, G·T, S] in float32 or wider, −inf where a row is not visible."""
     packed = q.reshape(len(keys), -1, q.shape[2])
     scores = packed @ keys.transpose(-1, -2) * scaling
     wide = torch.promote_types(q.dtype, torch.float32)

@@ -8,15 +8,15 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
-from specx.bench.idle import idle_share
 from specx.bench.lengths import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import with_output, without_fallback
@@ -31,6 +31,8 @@ from specx.reports.environment import environment
 
 SETTLED = 30  # steps at the end of a run that count: the first ones are recorded, not replayed
 TRAINED = 24576  # tokens that the embedded pair was trained for
+SKIPPED = 10  # steps before those that are profiled
+WATCHED = 15
 METHODS: tuple[Method, ...] = ("plain", "specextend")
 
 
@@ -52,7 +54,7 @@ class TimedRun:
 
 
 def prompt_of(pair: Pair, profile: Profile, tokens: int) -> list[int]:
-    """Make a digest prompt of about ``tokens`` tokens; longer than the window, it repeats itself."""
+    """Make a digest prompt of about so many tokens; longer than the window, it repeats itself."""
     assert isinstance(profile.prompt, DigestPrompt)
     window = min(tokens, 24000)
     report = generate_report(6 * window, seed=3)
@@ -145,8 +147,48 @@ def measure(
     }
 
 
+def idle_share(
+    pair: Pair, settings: Profile, method: Method, prompt: Sequence[int]
+) -> float | None:
+    """Return the share of time without a kernel or a copy, over steps that are settled; None when
+    the text is too short for a look."""
+    steps = 0
+    profiler = torch.profiler.profile(activities=[ProfilerActivity.CUDA])
+    for event in decode(pair, settings, method, prompt):
+        steps += isinstance(event, Step)
+        if steps == SKIPPED and isinstance(event, Step):
+            profiler.start()
+        if steps == SKIPPED + WATCHED:
+            torch.cuda.synchronize()
+            profiler.stop()
+            break
+    else:
+        if steps >= SKIPPED:
+            profiler.stop()
+        return None
+    return gaps(
+        (event.time_range.start, event.time_range.end)
+        for event in profiler.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    )
+
+
+def gaps(busy: Iterable[tuple[float, float]]) -> float:
+    """Return the share of the time between the first beginning and the last end that no interval
+    covers.
+    ``busy``: beginnings and ends in any unit, which may overlap.
+    """
+    spans = sorted(busy)
+    reached = first = spans[0][0]
+    idle = 0.0
+    for begin, end in spans:
+        idle += max(0.0, begin - reached)
+        reached = max(reached, end)
+    return idle / (reached - first)
+
+
 def table(found: dict[str, Any]) -> str:
-    """One length as Markdown."""
+    """Write one length as Markdown."""
     floor, spec, plain = found["floor_ms"], found["specextend"], found["plain"]
     lines = ["| part | ms | floor | ratio |", "|---|---|---|---|"]
     for name in ("verification", "drafting", "retrieval", "keep", "target_prefill"):

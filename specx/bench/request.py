@@ -1,12 +1,16 @@
-"""What is asked of a benchmark. No torch: the command line fills it before models are loaded."""
+"""The request for a benchmark, and its listener. No torch: both exist before models are loaded."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specx.documents.document import Document
 from specx.profile import Profile
 
+if TYPE_CHECKING:
+    from specx.bench.runs import Run
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
 
@@ -16,7 +20,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be measured.
+    """All that is asked of a benchmark.
 
     ``documents``: none means reports made up from ``seed``; ``most``: how many at a length;
     ``tokens``: most tokens of an output, None as the profile says. ``larger_draft``: a second
@@ -37,3 +41,16 @@ class Request:
     scale: Scale | None = None
     larger_draft: str | None = None
     read_s: float = 0.0
+
+
+class Listener:
+    """Is told how far a benchmark is; this one shows nothing."""
+
+    def section(self, title: str) -> None:
+        """Take note that another experiment begins."""
+
+    def phase(self, text: str) -> None:
+        """Take note of what is being done now."""
+
+    def ran(self, run: "Run") -> None:
+        """Take note of one more measurement."""

@@ -1,4 +1,4 @@
-"""What a retrieval costs on caches of a given shape, without the models that would fill them."""
+"""The cost of a retrieval on caches of a given shape, without the models that would fill them."""
 
 import statistics
 from collections.abc import Callable
@@ -94,7 +94,7 @@ class Timed:
 
 
 def median_ms(work: Callable[[], object], device: torch.device) -> float:
-    """Median milliseconds of work that is run as the parts of a step are."""
+    """Return the median milliseconds of work that is run as the parts of a step are."""
     watch, runner, stage = Stopwatch(device), runner_for(device, fused_layers=False), Timed(work)
     for _ in range(WARM_UP + REPEATS):
         with watch.part("retrieval"):

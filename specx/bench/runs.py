@@ -23,7 +23,7 @@ from specx.records import Finished, Step, Tally
 PREFILLS = ("target_prefill", "draft_prefill")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A raw measurement, as it is in the JSON of a report.
 
@@ -54,7 +54,7 @@ class Run:
 
     @classmethod
     def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
-        """A run of a method on a case; without ``fields`` nothing was timed."""
+        """Return a run of a method on a case; without ``fields`` nothing was timed."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
             method=method,
@@ -73,7 +73,7 @@ class Run:
 
 
 def run_from_raw(raw: Mapping[str, Any]) -> Run:
-    """A run as it is in JSON. Raises UsageError for one whose output was left out."""
+    """Read a run as it is in JSON. Raises UsageError for one whose output was left out."""
     if "output" not in raw:
         raise UsageError("a run is without its output, so nothing can be concluded from it again")
     names = [field.name for field in fields(Run)]

@@ -12,10 +12,10 @@ from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
 from specx.bench.report.bench_report import BenchReport, Section
-from specx.bench.request import Request
+from specx.bench.request import Listener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
+from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
@@ -44,14 +44,14 @@ def prepare(request: Request, listener: Listener) -> Workbench:
     profile, pair = _models(request, profile, device, longest)
     loaded = time.perf_counter() - started
     bench = Workbench(
-        pair,
-        profile,
-        documents,
-        request.lengths,
-        tuple(find_methods(request.methods, profile)),
-        request.tasks,
-        request.repeats,
-        request.most,
+        pair=pair,
+        profile=profile,
+        documents=documents,
+        lengths=request.lengths,
+        methods=tuple(find_methods(request.methods, profile)),
+        tasks=request.tasks,
+        repeats=request.repeats,
+        most=request.most,
         larger=_larger(request, pair),
         before=Timings(read=request.read_s, load=loaded),
         listener=listener,
@@ -78,7 +78,7 @@ def _models(
 
 
 def _larger(request: Request, pair: Pair) -> Pair | None:
-    """The pair with the larger draft, if there is one."""
+    """Return the pair with the larger draft, if there is one."""
     model = request.larger_draft
     if model is None and request.scale is None and request.profile.draft is not None:
         ours = request.profile.draft.model == "embedded:draft"
@@ -87,8 +87,8 @@ def _larger(request: Request, pair: Pair) -> Pair | None:
 
 
 def with_draft(pair: Pair, model: str) -> Pair:
-    """The target of ``pair`` with the draft ``model`` (a folder or hub id), in the same dtype.
-
+    """Return the target of ``pair`` with the draft ``model`` (a folder or hub id), in the same
+    dtype.
     Raises ModelError when it cannot be loaded or does not share the target's vocabulary.
     """
     target = pair.target
@@ -151,7 +151,7 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """The same report, everything in it concluded from its raw runs once more.
+    """Return the same report, everything in it concluded from its raw runs once more.
 
     Raises UsageError for an experiment that there is not, and for runs whose output was left out.
     """
@@ -163,7 +163,7 @@ def concluded_again(report: BenchReport) -> BenchReport:
 
 
 def warnings(bench: Workbench) -> list[str]:
-    """What a reader of the tables has to know."""
+    """Return the sentences that a reader of the tables has to know."""
     found = []
     if bench.pair.target.source.startswith("scaled"):
         found.append(

@@ -54,8 +54,8 @@ def looks(
 
 
 def chunk_means(attended: Tensor, chunk: int) -> Tensor:
-    """Mean over the tokens of each chunk: [Hq, L] -> [Hq, ceil(L / chunk)]; the last may be
-    short."""
+    """Return the mean over the tokens of each chunk: [Hq, L] -> [Hq, ceil(L / chunk)]; the last
+    may be short."""
     missing = -attended.shape[1] % chunk
     sums = pad(attended, (0, missing)).unflatten(1, (-1, chunk)).sum(-1)
     sizes = torch.full((sums.shape[1],), chunk, device=sums.device)

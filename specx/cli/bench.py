@@ -15,7 +15,7 @@ from specx.bench.report.bench_files import load_bench, write_bench
 from specx.bench.report.bench_live import LiveTable
 from specx.bench.report.bench_markdown import to_tables
 from specx.bench.report.bench_report import BenchReport, DocumentFacts, Section
-from specx.bench.request import Request, Scale
+from specx.bench.request import Listener, Request, Scale
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document
@@ -126,7 +126,7 @@ def bench(
             tokens=tokens or (QUICK_TOKENS if quick else None),
             seed=seed,
             device=device,
-            scale=Scale(scale, scale_draft) if scale else None,
+            scale=Scale(target=scale, draft=scale_draft) if scale else None,
             larger_draft=larger_draft,
             read_s=time.perf_counter() - began if read else 0.0,
         )
@@ -135,7 +135,7 @@ def bench(
 
 @dataclass(frozen=True)
 class _Output:
-    """Where a report goes."""
+    """The places that a report is written to."""
 
     folder: Path | None
     json: bool
@@ -181,7 +181,7 @@ def _measure(
     output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
 
 
-class _Listener:
+class _Listener(Listener):
     """Shows measurements in the live table."""
 
     def __init__(self, live: LiveTable) -> None:
@@ -224,7 +224,7 @@ def _report(
 
 
 def _read(names: list[str]) -> list[Document]:
-    """All documents that ``names`` mean. Raises DocumentError for the first that is none."""
+    """Return all documents that ``names`` mean. Raises DocumentError for the first that is none."""
     found: list[Document] = []
     for source in discover(names) if names else ():
         for document in read_documents(source.path):
@@ -235,7 +235,7 @@ def _read(names: list[str]) -> list[Document]:
 
 
 def _methods_of(profile: Profile) -> str:
-    """What is compared unless it is said: without a draft, what needs none."""
+    """Return the methods that are compared unless others are named."""
     return DEFAULT_METHODS if profile.draft is not None else "plain,prompt-lookup"
 
 
@@ -251,7 +251,7 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
 
 
 def _concluded_again(path: Path) -> BenchReport:
-    """The report of a bench.json, its tables and figures made anew from the raw runs."""
+    """Return the report of a bench.json, its tables and figures made anew from the raw runs."""
     from specx.bench import session
 
     return session.concluded_again(load_bench(path))

@@ -3,15 +3,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specx.bench.request import Listener
 from specx.bench.runs import run_from_raw
-from specx.bench.workbench import Silent
 from specx.engine.decode import decode
 from specx.errors import UsageError
 from specx.records import Step
 from tests.bench.benches import made_up, workbench
 
 
-class Noting(Silent):
+class Noting(Listener):
     def __init__(self) -> None:
         self.runs = []
         self.phases = []

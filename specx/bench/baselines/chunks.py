@@ -84,7 +84,8 @@ class Lexical:
         return best_of_text(shared.view(-1, chunk).sum(-1), cache, self.settings.top_k)
 
     def _first_in_chunk(self) -> Tensor:
-        """float32 [rows]: 1 where a token of the text comes for the first time in its chunk."""
+        """Return float32 [rows]: 1 where a token of the text comes for the first time in its
+        chunk."""
         ids = self._ids.view(-1, self.settings.chunk)
         earlier = (ids[:, :, None] == ids[:, None, :]).tril(-1).any(-1)
         rows = torch.arange(len(self._ids), device=self._ids.device)

@@ -39,7 +39,7 @@ class MagicDec(Drafter):
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
-        """Nothing is read: the target has read it."""
+        """Read nothing: the target has read it."""
         settings, most = self.settings, self.levels + 1
         # A root and its chain of drafts are not longer than what they may become.
         capacity = settings.chunk * settings.top_k + settings.every * most
@@ -52,7 +52,7 @@ class MagicDec(Drafter):
         return self._grower.grow(root, self._read(root), self._excerpt)
 
     def commit(self, path: Path) -> None:
-        """Nothing to do: the target's cache has it, and ``grow`` takes it from there."""
+        """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
 
     def plan(self, steps: int) -> StepPlan:
         return StepPlan(retrieve=steps > 0 and steps % self.settings.every == 0)
@@ -62,7 +62,7 @@ class MagicDec(Drafter):
         self._excerpt.choose(streaming_chunks(target.cache.length, Grid(chunk), k, sink), chunk)
 
     def _read(self, root: Tensor) -> Tensor:
-        """Logits [1, V] after the root."""
+        """Return the logits [1, V] after the root."""
         cache = self._excerpt
         call = self.model.tree_call(
             ops=self.model.ops,

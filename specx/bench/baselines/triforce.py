@@ -56,7 +56,7 @@ class TriForce(Drafter):
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        """What the target writes on the excerpt, as a chain."""
+        """Return what the target writes on the excerpt, as a chain."""
         self._excerpt.follow()
         written = torch.zeros_like(self._places)
         count = torch.zeros_like(root)
@@ -91,7 +91,11 @@ class TriForce(Drafter):
         self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
-        """The small draft proposes tokens behind ``last``, the target on the excerpt decides."""
+        """Have the small draft propose tokens behind ``last``, and the target decide on the
+        excerpt.
+
+        Returns the path that the target wrote.
+        """
         small = self._small
         if first:
             small.retrieve(self._middle)  # the latest chunks are others now
@@ -106,12 +110,14 @@ class TriForce(Drafter):
         return path
 
     def _enough(self, count: Tensor, rounds: int) -> bool:
-        """Whether to stop after so many rounds. Who does not look stops where it is enough if all
-        proposals were right."""
+        """Return True to stop after so many rounds.
+
+        Without a look at ``count`` that is where it is enough if all proposals were right.
+        """
         return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
 
     def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
-        """The first ``count`` of the tokens that were written, one behind the other."""
+        """Return the first ``count`` of the tokens that were written, one behind the other."""
         levels = int(count) if self.looks else self.levels
         depths = self._places[: levels + 1]
         valid = depths <= count
@@ -125,7 +131,7 @@ class TriForce(Drafter):
 
 
 def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
-    """The draft of the pair on its first and latest tokens.
+    """Return the draft of the pair on its first and latest tokens.
 
     Raises UsageError when the profile has no draft.
     """

@@ -48,7 +48,7 @@ def prefill_s(run: Run) -> float:
 
 
 def end_to_end(run: Run) -> float:
-    """Tokens per second from the first read token to the last written one."""
+    """Return the tokens per second from the first read token to the last written one."""
     seconds = prefill_s(run) + run.decode_s
     return len(run.output) / seconds if seconds > 0 else 0.0
 
@@ -86,9 +86,9 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 EXPERIMENT = Experiment(
-    "ablation",
-    "What each component gives",
-    "each component alone over standard tree decoding, and all without each (Table 4)",
-    measure,
-    by_task(describe),
+    name="ablation",
+    title="What each component gives",
+    about="each component alone over standard tree decoding, and all without each (Table 4)",
+    measure=measure,
+    conclude=by_task(describe),
 )

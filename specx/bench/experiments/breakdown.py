@@ -1,4 +1,4 @@
-"""Where the time goes, and what retrieval adds to it (the paper's Figure 4b and Table 8)."""
+"""The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8)."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def _before(bench: Workbench, case: Case) -> dict[str, float]:
-    """Seconds of each part before decoding, as far as they are known."""
+    """Return the seconds of each part before decoding, as far as they are known."""
     kind = bench.kind(case.task)
     document = first_paragraphs(case.document, case.prompt.units[-1].paragraph + 1)
     started = time.perf_counter()
@@ -67,13 +67,23 @@ def _measure_shapes(bench: Workbench) -> Iterator[Run]:
             settings = bench.profile.draft_cache
             with torch.inference_mode():
                 cost = retrieval_cost(shape, DRAFTS[DRAFT], settings, length, place)
-            run = Run("retrieval", shape.name, length, SHAPES, 0, length, (), 0.0)
             heads = f"{shape.num_heads} / {shape.num_kv_heads} of {shape.head_dim}"
-            yield replace(run, facts={"heads": heads, **asdict(cost)})
+            yield Run(
+                method="retrieval",
+                case=shape.name,
+                length=length,
+                task=SHAPES,
+                repeat=0,
+                prompt_tokens=length,
+                output=(),
+                decode_s=0.0,
+                facts={"heads": heads, **asdict(cost)},
+            )
 
 
 def ms_per_token(run: Run) -> dict[str, float]:
-    """Milliseconds of each part of decoding per token; they add up to decoding's own time."""
+    """Return the milliseconds of each part of decoding per token; they add up to decoding's own
+    time."""
     tokens = max(1, len(run.output) - 1)  # prefill decides the first
     parts = {part: run.total_s[part] for part in DECODING if part != "host"}
     parts["host"] = max(0.0, run.decode_s - sum(parts.values()))
@@ -81,19 +91,19 @@ def ms_per_token(run: Run) -> dict[str, float]:
 
 
 def s_per_document(run: Run) -> dict[str, float]:
-    """Seconds of each part of a document's way."""
+    """Return the seconds of each part of a document's way."""
     before = {part: run.facts[part] for part in BEFORE if part in run.facts}
     return {**before, **{part: run.total_s[part] for part in (*PREFILL, *DECODING)}}
 
 
 def _mean_parts(group: Group, parts_of: Parts) -> dict[str, float]:
-    """The mean of each part over the runs."""
+    """Return the mean of each part over the runs."""
     each = [parts_of(run) for run in group.runs]
     return {part: mean(parts[part] for parts in each) for part in each[0]}
 
 
 def _columns(parts: Sequence[str], parts_of: Parts) -> Columns:
-    """A column for each part, and their sum."""
+    """Make a column for each part, and their sum."""
 
     def cell(part: str) -> Callable[[Group], Cell]:
         return lambda group: _mean_parts(group, parts_of).get(part)
@@ -111,7 +121,7 @@ def _median_ms(group: Group, part: str) -> float:
 
 
 def _retrieval_share(group: Group) -> float:
-    """Of the time of decoding."""
+    """Return its share of the time of decoding."""
     retrieval = sum(run.total_s["retrieval"] for run in group.runs)
     return retrieval / sum(run.decode_s for run in group.runs)
 
@@ -193,9 +203,9 @@ def _shape_row(run: Run) -> dict[str, Cell]:
 
 
 EXPERIMENT = Experiment(
-    "breakdown",
-    "Latency breakdown",
-    "where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
-    measure,
-    conclude,
+    name="breakdown",
+    title="Latency breakdown",
+    about="where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
+    measure=measure,
+    conclude=conclude,
 )

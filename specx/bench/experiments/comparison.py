@@ -69,9 +69,10 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 EXPERIMENT = Experiment(
-    "comparison",
-    "All methods",
-    "transformers' own, ours, TriForce, MagicDec and eviction baselines at every length (Table 3)",
-    measure,
-    by_task(describe),
+    name="comparison",
+    title="All methods",
+    about="transformers' own, ours, TriForce, MagicDec and eviction baselines at every length "
+    "(Table 3)",
+    measure=measure,
+    conclude=by_task(describe),
 )

@@ -1,4 +1,4 @@
-"""Where speculative output leaves plain decoding's, and how near the two tokens were.
+"""The place where speculative output leaves plain decoding's, and how near the two tokens were.
 
 In exact arithmetic the two are the same. In floating point a pass over 64 rows and one over a
 single row round differently, so a tie can flip; then the gap between the logits of the two tokens
@@ -47,9 +47,9 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def compare(setting: Setting, case: Case, plain: Run, other: Run) -> dict[str, float | int | None]:
-    """``at``: the first output token that differs, or None; the ``gap`` between the logits of the
-    two tokens there, and the largest ``difference`` between logits of a pass over one row and one
-    over 64 rows at that place."""
+    """Return ``at``: the first output token that differs, or None; the ``gap`` between the logits
+    of the two tokens there, and the largest ``difference`` between logits of a pass over one row
+    and one over 64 rows at that place."""
     at = first_difference(plain.output, other.output)
     if at is None:
         return {"at": None}
@@ -66,7 +66,7 @@ def compare(setting: Setting, case: Case, plain: Run, other: Run) -> dict[str, f
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first place at which two outputs are not the same; None where they are equal."""
+    """Return the first place at which two outputs are not the same; None where they are equal."""
     for place, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return place
@@ -75,8 +75,8 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 
 @torch.inference_mode()
 def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a pass over
-    its last token alone, and from one over a tree of 64 rows."""
+    """Return float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a
+    pass over its last token alone, and from one over a tree of 64 rows."""
     pair, forbidden = setting.pair, ~setting.pair.target_allowed
     target = setting.target(pair.target, len(text) + 2 * MAX_ROWS, None)
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
@@ -125,9 +125,9 @@ def _is_tie(run: Run) -> bool:
 
 
 EXPERIMENT = Experiment(
-    "divergence",
-    "Where speculative output leaves plain decoding's",
-    "the first token that differs, and the gap between the two logits there",
-    measure,
-    conclude,
+    name="divergence",
+    title="Where speculative output leaves plain decoding's",
+    about="the first token that differs, and the gap between the two logits there",
+    measure=measure,
+    conclude=conclude,
 )

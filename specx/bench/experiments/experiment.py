@@ -1,5 +1,5 @@
-"""What an experiment is, and what most of them share: methods in turn at every length, and for
-each task a table with a row for each group of runs, and figures of them."""
+"""The record of an experiment, and what most of them share: methods in turn at every length, and
+for each task a table with a row for each group of runs, and figures of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ METHOD: Columns = {"method": lambda group: group.method}
 INPUT: Columns = {"input": lambda group: group.input}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
     work, for what cannot be measured on this workbench. ``conclude`` is pure: it works on the runs
@@ -63,7 +63,7 @@ def table(
     baseline: str | None = None,
     note: str = "",
 ) -> Table:
-    """A row for each group."""
+    """Return a row for each group."""
     rows = tuple(tuple(cell(group) for cell in columns.values()) for group in groups)
     return Table(title, tuple(columns), rows, baseline, note)
 
@@ -75,7 +75,7 @@ def lines(
     each: Callable[[Group], str] = lambda group: group.method,
     along: Callable[[Group], float] = lambda group: group.length,
 ) -> tuple[Series, ...]:
-    """A line for each method, along the lengths, unless said otherwise."""
+    """Return a line for each method, along the lengths, unless said otherwise."""
     points: dict[str, list[tuple[float, float]]] = {}
     for group in groups:
         y = value(group)
@@ -106,8 +106,8 @@ def bars(
 
 
 def acceptance_figure(name: str, title: str, runs: Iterable[Run]) -> Figure:
-    """Mean acceptance length along the lengths, a line for each method but plain decoding, which
-    accepts nothing."""
+    """Return the mean acceptance length along the lengths, a line for each method but plain
+    decoding, which accepts nothing."""
     drafting = [run for run in runs if run.method != BASELINE]
     methods = dict.fromkeys(run.method for run in drafting)
     return Figure(

@@ -75,9 +75,9 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 EXPERIMENT = Experiment(
-    "hybrid",
-    "Hybrid against masked attention in verification",
-    "time of verification by length, and from which length on hybrid attention pays",
-    measure,
-    by_task(describe),
+    name="hybrid",
+    title="Hybrid against masked attention in verification",
+    about="time of verification by length, and from which length on hybrid attention pays",
+    measure=measure,
+    conclude=by_task(describe),
 )

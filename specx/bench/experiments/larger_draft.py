@@ -87,9 +87,9 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 EXPERIMENT = Experiment(
-    "larger-draft",
-    "A larger draft against a small one with retrieval",
-    "a draft twice as large on the full cache against the small one with retrieval",
-    measure,
-    by_task(describe),
+    name="larger-draft",
+    title="A larger draft against a small one with retrieval",
+    about="a draft twice as large on the full cache against the small one with retrieval",
+    measure=measure,
+    conclude=by_task(describe),
 )

@@ -1,4 +1,4 @@
-"""Which layer should choose what the draft remembers, and how its heads should be put together."""
+"""The layer that chooses what the draft remembers, and how its heads are put together."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def layer_methods(layers: int) -> list[BenchMethod]:
-    """SpecExtend retrieving by each layer."""
+    """Return SpecExtend retrieving by each layer."""
     return [
         drafting(
             f"layer {layer}",
@@ -84,7 +84,8 @@ def _with_recall(bench: Workbench, case: Case, runs: Sequence[Run]) -> Iterator[
 
 
 def needed(copied: Sequence[int | None], look: Look) -> int | None:
-    """The place in the prompt that the draft needs when the target last looked so, if there is one.
+    """Return the place in the prompt that the draft needs when the target last looked so, if there
+    is one.
 
     Behind the token that looked comes the one that the target chose and has not read yet; what
     the draft has to guess first comes behind that.
@@ -94,8 +95,8 @@ def needed(copied: Sequence[int | None], look: Look) -> int | None:
 
 
 def sources(prompt: Sequence[int], output: Sequence[int]) -> list[int | None]:
-    """For each token of the output the place in the prompt that it was copied from, as far as that
-    is certain: it is in a run of ``RUN`` tokens that the prompt has exactly once."""
+    """Return, for each token of the output the place in the prompt that it was copied from, as far
+    as that is certain: it is in a run of ``RUN`` tokens that the prompt has exactly once."""
     places: dict[tuple[int, ...], int | None] = {}
     for place in range(len(prompt) - RUN + 1):
         run = tuple(prompt[place : place + RUN])
@@ -110,7 +111,7 @@ def sources(prompt: Sequence[int], output: Sequence[int]) -> list[int | None]:
 
 @dataclass
 class Recall:
-    """How often the chunk that was needed was among the chosen ones: of ``copied`` tokens, by the
+    """Counts of needed chunks that were among the chosen ones: of ``copied`` tokens, by the
     mean and the maximum over heads, and by each head alone."""
 
     copied: int
@@ -131,7 +132,7 @@ class Recall:
 
 
 def is_chosen(scores: Tensor, chunk: int, top_k: int) -> bool:
-    """Whether cross-model retrieval by these scores [chunks] takes the chunk."""
+    """Return True if cross-model retrieval by these scores [chunks] takes the chunk."""
     # Chunks as if they had a token each: their number is all that the choice needs.
     tokens = torch.tensor([len(scores)], device=scores.device)
     return chunk in best_chunks(scores, tokens, Grid(1), top_k).tolist()
@@ -142,13 +143,13 @@ def acceptance(runs: Sequence[Run]) -> float:
 
 
 def recall(runs: Sequence[Run], heads: str) -> float | None:
-    """Over the copied tokens of all runs; None where nothing was copied."""
+    """Return the recall over the copied tokens of all runs; None where nothing was copied."""
     copied = sum(run.facts["copied"] for run in runs)
     return sum(run.facts[heads] for run in runs) / copied if copied else None
 
 
 def best_head(group: Group) -> tuple[int, float] | None:
-    """The head with the highest recall, and its recall."""
+    """Return the head with the highest recall, and its recall."""
     copied = sum(run.facts["copied"] for run in group.runs)
     hits = [sum(counts) for counts in zip(*(run.facts["heads"] for run in group.runs), strict=True)]
     best = max(range(len(hits)), key=lambda head: hits[head])
@@ -205,9 +206,9 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 EXPERIMENT = Experiment(
-    "layers",
-    "Retrieval layer and heads",
-    "recall and acceptance for every layer of the target and aggregation of heads",
-    measure,
-    by_task(describe, DEFINED),
+    name="layers",
+    title="Retrieval layer and heads",
+    about="recall and acceptance for every layer of the target and aggregation of heads",
+    measure=measure,
+    conclude=by_task(describe, DEFINED),
 )

@@ -118,9 +118,9 @@ def _figure(groups: Sequence[Group]) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "needle",
-    "Needle retrieval by the draft",
-    "whether the draft knows a number from far above (the paper's Table 1)",
-    measure,
-    conclude,
+    name="needle",
+    title="Needle retrieval by the draft",
+    about="whether the draft knows a number from far above (the paper's Table 1)",
+    measure=measure,
+    conclude=conclude,
 )

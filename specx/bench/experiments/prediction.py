@@ -1,4 +1,4 @@
-"""Whether the times of the parts foretell the speedup (the paper's Equation 1)."""
+"""The speedup as the times of the parts foretell it (the paper's Equation 1)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -54,12 +54,13 @@ class Prediction:
 
 
 def predicted_speedup(acceptance_length: float, plain_ms: float, cost: StepCost) -> float:
-    """SpecExtend, Equation 1, as a speedup. ``plain_ms``: of one token of plain decoding."""
+    """Compute Equation 1 of SpecExtend as a speedup. ``plain_ms``: of one token of plain
+    decoding."""
     return acceptance_length * plain_ms / sum(astuple(cost))
 
 
 def predict(run: Run, plain: Run) -> Prediction:
-    """From one run of the method and one of plain decoding on the same prompt."""
+    """Predict from one run of the method and one of plain decoding on the same prompt."""
     per_step = {part: 1e3 * seconds / run.steps for part, seconds in run.total_s.items()}
     plain_parts = sum(plain.total_s[part] for part in ("drafting", "verification", "keep"))
     plain_host = 1e3 * max(0.0, plain.decode_s - plain_parts) / plain.steps
@@ -88,7 +89,7 @@ class Predicted:
         return median(prediction.speedup for prediction in self.predictions)
 
     def row(self) -> dict[str, Cell]:
-        """Its row of the table, by column."""
+        """Return its row of the table, by column."""
         predictions = self.predictions
         costs = zip(*(astuple(prediction.cost) for prediction in predictions), strict=True)
         parts = (f"{field.name}, ms" for field in fields(StepCost))
@@ -133,7 +134,8 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 def predicted(runs: Iterable[Run]) -> list[Predicted]:
-    """Every method at every length that was repeated: otherwise there is nothing to predict."""
+    """Predict every method at every length that was repeated: otherwise there is nothing to
+    predict."""
     found = []
     for length, group in by_length(runs):
         first = [run for run in group if run.repeat == 0]
@@ -148,7 +150,7 @@ def predicted(runs: Iterable[Run]) -> list[Predicted]:
 
 
 def _predictions(runs: Sequence[Run], method: str) -> list[Prediction]:
-    """One for each prompt."""
+    """Predict for each prompt."""
     found = []
     for group in by_case(runs).values():
         methods = by(group, "method")
@@ -160,9 +162,9 @@ def _predictions(runs: Sequence[Run], method: str) -> list[Prediction]:
 
 
 EXPERIMENT = Experiment(
-    "prediction",
-    "Predicted and measured speedup",
-    "whether the times of the parts foretell the speedup (the paper's Equation 1)",
-    measure,
-    by_task(describe, DEFINED),
+    name="prediction",
+    title="Predicted and measured speedup",
+    about="whether the times of the parts foretell the speedup (the paper's Equation 1)",
+    measure=measure,
+    conclude=by_task(describe, DEFINED),
 )

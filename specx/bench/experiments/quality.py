@@ -61,7 +61,7 @@ def _with_quality(bench: Workbench, case: Case, run: Run, rouge: Rouge) -> Run:
 
 
 def words_of(output: Output) -> str:
-    """The sentences without their citations."""
+    """Return the sentences without their citations."""
     return " ".join(quote.sentence for quote in output.quotes) or output.text
 
 
@@ -70,7 +70,8 @@ def first_words(text: str, count: int) -> str:
 
 
 def score(group: Group, kind: str) -> float | None:
-    """Mean over the runs that have a reference, of the output or of lead; None where none has."""
+    """Return the mean over the runs that have a reference, of the output or of lead; None where
+    none has."""
     fact = LEAD if group.method == LEAD else "rouge"
     found = [run.facts[fact][kind] for run in group.runs if fact in run.facts]
     return mean(found) if found else None
@@ -96,9 +97,9 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table]:
 
 
 EXPERIMENT = Experiment(
-    "quality",
-    "Quality of the output",
-    "ROUGE against reference summaries, beside lead, and identity with plain decoding",
-    measure,
-    by_task(describe, DEFINED),
+    name="quality",
+    title="Quality of the output",
+    about="ROUGE against reference summaries, beside lead, and identity with plain decoding",
+    measure=measure,
+    conclude=by_task(describe, DEFINED),
 )

@@ -42,8 +42,8 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """``sweep,hybrid`` -> the experiments, in that order; ``all``: every one. Raises UsageError
-    for other names."""
+    """Find experiments: ``sweep,hybrid`` -> both, in that order; ``all``: every one. Raises
+    UsageError for other names."""
     if names.strip() == "all":
         return list(EXPERIMENTS.values())
     found = []

@@ -95,9 +95,9 @@ def _speedup_figure(task: str, runs: Sequence[Run]) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "speedup",
-    "Speedup and acceptance length against input length",
-    "every method at every length (the paper's Table 2 and Figure 5)",
-    measure,
-    conclude,
+    name="speedup",
+    title="Speedup and acceptance length against input length",
+    about="every method at every length (the paper's Table 2 and Figure 5)",
+    measure=measure,
+    conclude=conclude,
 )

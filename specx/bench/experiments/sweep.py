@@ -55,7 +55,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def grid(profile: Profile) -> list[RetrievalSetting]:
-    """The profile's setting; every working cache with every frequency at its chunk size; and
+    """Return the profile's setting; every working cache with every frequency at its chunk size; and
     with every chunk size at its frequency, as far as the draft was trained for them."""
     own = own_setting(profile)
     most = profile.draft.trained_context if profile.draft else 0
@@ -84,7 +84,7 @@ def step_s(run: Run) -> float:
 
 
 def group_speed(group: Group) -> float:
-    """Tokens per second, from mean acceptance and the median step."""
+    """Return tokens per second, from mean acceptance and the median step."""
     return group.mean(acceptance) / group.median(step_s)
 
 
@@ -137,9 +137,9 @@ def _figure(task: str, groups: list[Group], chunk: int) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "sweep",
-    "Chunk size, k and frequency of retrieval",
-    "settings of the working cache (Table 5)",
-    measure,
-    by_task(describe),
+    name="sweep",
+    title="Chunk size, k and frequency of retrieval",
+    about="settings of the working cache (Table 5)",
+    measure=measure,
+    conclude=by_task(describe),
 )

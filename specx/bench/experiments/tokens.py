@@ -1,4 +1,4 @@
-"""Where a draft agrees with its target: hard and easy tokens, and along the output (Figure 3)."""
+"""Agreement of a draft with its target: hard and easy tokens, and along the output (Figure 3)."""
 
 from collections.abc import Iterator, Sequence
 from statistics import mean
@@ -40,7 +40,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def divergences(expectations: Iterator[Expectation]) -> dict[str, list[float]]:
-    """Each measure at every token of an output."""
+    """Compute each measure at every token of an output."""
     facts: dict[str, list[float]] = {"accepted": [], "entropy": [], "variation": [], "kl": []}
     for expected in expectations:
         facts["accepted"].append(expected.draft_is_right)
@@ -51,7 +51,7 @@ def divergences(expectations: Iterator[Expectation]) -> dict[str, list[float]]:
 
 
 def entropy(expected: Expectation) -> float:
-    """Of the target's distribution, in nats."""
+    """Return the entropy of the target's distribution, in nats."""
     return float(torch.special.entr(expected.target.exp()).sum())
 
 
@@ -60,20 +60,21 @@ def total_variation(expected: Expectation) -> float:
 
 
 def kl_divergence(expected: Expectation) -> float:
-    """Of the target's distribution from the draft's, in nats."""
+    """Return the divergence of the target's distribution from the draft's, in nats."""
     p = expected.target.exp()
     return float((p * (expected.target - expected.draft))[p > 0].sum())
 
 
 def hard_from(runs: Sequence[Run]) -> float:
-    """The entropy from which on a token is among the hard ones. All methods had the same tokens."""
+    """Return the entropy from which on a token is among the hard ones. All methods had the same
+    tokens."""
     first = next(iter(by(runs, "method").values()))
     entropies = sorted(gathered(first, "entropy"), reverse=True)
     return entropies[max(0, round(HARD * len(entropies)) - 1)]
 
 
 def accepted(group: Group, *, hard: bool) -> float | None:
-    """Share of the hard or of the easy tokens that would have been accepted."""
+    """Return the share of the hard or of the easy tokens that would have been accepted."""
     limit = hard_from(group.peers)
     tokens = zip(gathered(group.runs, "entropy"), gathered(group.runs, "accepted"), strict=True)
     found = [right for entropy, right in tokens if (entropy >= limit) == hard]
@@ -108,7 +109,8 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
 
 def along(runs: Sequence[Run]) -> dict[int, float]:
-    """Mean total variation by output position, ``BIN`` positions together: {first: mean}."""
+    """Return the mean total variation by output position, ``BIN`` positions together: {first:
+    mean}."""
     bins: dict[int, list[float]] = {}
     for run in runs:
         for place, variation in enumerate(run.facts["variation"], start=1):
@@ -117,9 +119,9 @@ def along(runs: Sequence[Run]) -> dict[int, float]:
 
 
 EXPERIMENT = Experiment(
-    "tokens",
-    "Hard and easy tokens, and divergence along the output",
-    "where the draft agrees with the target (the paper's Figure 3)",
-    measure,
-    by_task(describe, DEFINED),
+    name="tokens",
+    title="Hard and easy tokens, and divergence along the output",
+    about="where the draft agrees with the target (the paper's Figure 3)",
+    measure=measure,
+    conclude=by_task(describe, DEFINED),
 )

@@ -39,7 +39,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def usable_sizes(profile: Profile) -> list[int]:
-    """Sizes of at least two chunks that the draft was trained for."""
+    """Return the sizes of at least two chunks that the draft was trained for."""
     chunk = profile.draft_cache.chunk
     most = profile.draft.trained_context if profile.draft else 0
     fitting = [size for size in SIZES if size % chunk == 0 and 2 * chunk <= size <= most]
@@ -93,7 +93,7 @@ def _figure(
     y_label: str,
     value: Callable[[Group], float],
 ) -> Figure:
-    """A line for each input length."""
+    """Return a line for each input length."""
     return Figure(
         f"working-cache-{name}-{task}",
         f"{title}, {task}",
@@ -105,9 +105,9 @@ def _figure(
 
 
 EXPERIMENT = Experiment(
-    "working-cache",
-    "Draft time and acceptance against the working cache",
-    "time of a draft level and acceptance length by size of the working cache",
-    measure,
-    by_task(describe),
+    name="working-cache",
+    title="Draft time and acceptance against the working cache",
+    about="time of a draft level and acceptance length by size of the working cache",
+    measure=measure,
+    conclude=by_task(describe),
 )

@@ -57,7 +57,7 @@ class Engine:
         self.change(profile)
 
     def change(self, profile: Profile) -> Profile:
-        """The profile that drafts so.
+        """Return the profile that drafts so.
 
         Raises UsageError with the first problem in one sentence.
         """
@@ -80,12 +80,12 @@ class Engine:
         return run_drafter(self.name, self.drafter(setting), setting, case)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """What makes its drafter, given the most tokens that prompt and output can have."""
+        """Return the maker of its drafter, which gets the most tokens of prompt and output."""
         profile = with_measured_layer(self.change(setting.profile), setting.pair)
         return partial(self.build, profile, setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
-        """The method with settings of its own, ``chunk=64,top_k=8``, under another name.
+        """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
 
         Raises UsageError for what is no setting of it.
         """
@@ -99,7 +99,7 @@ class Engine:
         )
 
     def _attending(self, setting: Setting) -> Setting:
-        """The setting with models that attend as this method wants it."""
+        """Return the setting with models that attend as this method wants it."""
         pair = setting.pair
         target = masked(pair.target, self.masked)
         draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
@@ -113,7 +113,7 @@ def drafting(name: str, about: str, *, cache: Changes) -> Engine:
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
-    """``chunk=64`` -> ("chunk", 64), with values as in a profile.
+    """Read a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
 
     Raises UsageError, about the method ``name``, for what is none or a key not among ``keys``.
     """
@@ -135,7 +135,7 @@ def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
 
 class _Nobody:
     def phase(self, name: str) -> None:
-        """Nobody is told about a calibration: it belongs to no run."""
+        """Tell nobody about a calibration: it belongs to no run."""
 
 
 def with_measured_layer(profile: Profile, pair: Pair) -> Profile:

@@ -156,7 +156,7 @@ class Clock:
         self._started: float | None = None
 
     def put(self, value: Tensor) -> None:
-        """The prompt at first, then the tokens of each step, which are on the host by then."""
+        """Note the prompt at first, then the tokens of each step, which are on the host by then."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now
@@ -165,22 +165,22 @@ class Clock:
             self.seconds.append(now - self._started)
 
     def end(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
-    """A cache of fixed size, for which transformers compiles the model on a GPU."""
+    """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
     return {"past_key_values": StaticCache(config=pair.target.model.config, max_cache_len=tokens)}
 
 
 def assistant(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Assisted generation by the pair's draft."""
+    """Ask for assisted generation by the pair's draft."""
     assert pair.draft is not None
     return {"assistant_model": pair.draft.model}
 
 
 def lookup(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Drafts copied from the prompt, behind the last tokens if they occur there."""
+    """Ask for drafts copied from the prompt, behind the last tokens if they occur there."""
     return {"prompt_lookup_num_tokens": 10}
 
 

@@ -66,12 +66,12 @@ def _drafter(
 
 
 def _chunks(profile: Profile, max_tokens: int) -> int:
-    """As many as a text and one path more can have."""
+    """Count the chunks that a text and one path more can have."""
     return count_chunks(max_tokens + profile.tree.depth + 1, profile.draft_cache.chunk)
 
 
 def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
-    """A method of the product, as the profile says."""
+    """Return a method of the product, as the profile says."""
     return Engine(method, about, partial(make_drafter, method), needs_draft)
 
 
@@ -149,7 +149,7 @@ WITHOUT: dict[str, tuple[Phase, str]] = {
 
 
 def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
-    """``plain,tree-hta,specextend:chunk=64,every=8`` -> the methods, each once.
+    """Find methods, ``plain,tree-hta,specextend:chunk=64,every=8``, each once.
 
     Raises UsageError for a name that is none, or a method that the profile cannot run.
     """
@@ -160,7 +160,7 @@ def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
 
 
 def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
-    """Those of the methods that the profile can run."""
+    """Return those of the methods that the profile can run."""
     found = []
     for name in names:
         try:
@@ -171,13 +171,13 @@ def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
 
 
 def with_settings(name: str, **settings: float) -> str:
-    """The name of a method with settings of its own: ``specextend:chunk=64,every=8``."""
+    """Return the name of a method with settings of its own: ``specextend:chunk=64,every=8``."""
     return f"{name}:{','.join(f'{key}={value}' for key, value in settings.items())}"
 
 
 def split_names(text: str) -> list[str]:
-    """``tree,specextend:chunk=64,top_k=16`` -> ``tree`` and ``specextend:chunk=64,top_k=16``, each
-    once: a comma before a setting belongs to the name."""
+    """Split ``tree,specextend:chunk=64,top_k=16`` into ``tree`` and
+    ``specextend:chunk=64,top_k=16``, each once: a comma before a setting belongs to the name."""
     names: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if names and "=" in part and ":" not in part:
@@ -188,7 +188,7 @@ def split_names(text: str) -> list[str]:
 
 
 def find_method(name: str) -> BenchMethod:
-    """The method of a name. Raises UsageError when there is none."""
+    """Return the method of a name. Raises UsageError when there is none."""
     head, colon, settings = name.partition(":")
     base, without = head, list[str]()
     while base not in METHODS and (parts := base.rpartition("-"))[2] in WITHOUT:

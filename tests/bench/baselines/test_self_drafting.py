@@ -26,7 +26,9 @@ def runs(length: int) -> dict[tuple[str, str], Run]:
     pair = load_pair(profile, "specextend", torch.device("cpu"))
     methods = tuple(find_methods("plain,magicdec,triforce", profile))
     documents = tuple(generated_documents(2, length, seed=0))
-    bench = Workbench(pair, profile, documents, (length,), methods)
+    bench = Workbench(
+        pair=pair, profile=profile, documents=documents, lengths=(length,), methods=methods
+    )
     return {(run.case, run.method): run for run in bench.alternate(bench.cases(length, "digest"))}
 
 
