@@ -18,7 +18,7 @@ from specx.profile import Profile, load_profile
 @cache
 def embedded() -> tuple[Pair, Profile]:
     """The embedded pair, and its profile with short outputs."""
-    profile = with_output(without_fallback(load_profile("mini").on("cpu")), 24)
+    profile = with_output(without_fallback(load_profile("mini").on("cpu")), 12)
     return load_pair(profile, "specextend", torch.device("cpu")), profile
 
 

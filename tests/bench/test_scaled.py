@@ -255,7 +255,7 @@ def name_modest_shapes(patch: pytest.MonkeyPatch) -> None:
 @cache
 def mini() -> Profile:
     profile = load_profile("mini").on("cpu")
-    return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 40})
+    return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 20})
 
 
 @cache

@@ -51,7 +51,7 @@ def test_the_text_is_the_targets_own(family, proposed):
 @pytest.mark.usefixtures("proposed")
 def test_excerpts_of_every_size(chunk, top_k):
     cache = {"chunk": chunk, "top_k": top_k, "sink": 0}
-    run_triforce(likely_pair(), small_profile(cache), make_prompt(70))
+    run_triforce(likely_pair(), small_profile(cache, max_new_tokens=20), make_prompt(70))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 32])
@@ -173,15 +173,15 @@ def test_the_excerpt_is_what_the_target_attends_to(layer):
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter runs without a GPU")
 def test_on_the_kernels():
-    cache = {"chunk": 4, "top_k": 3, "layer": 1}
-    profile = make_profile(tree={"nodes": 2, "depth": 2}, cache=cache, max_new_tokens=4)
-    pair, prompt = likely_pair(), make_prompt(17)
+    cache = {"chunk": 4, "top_k": 2, "layer": 1}
+    profile = make_profile(tree={"nodes": 2, "depth": 2}, cache=cache, max_new_tokens=3)
+    pair, prompt = likely_pair(), make_prompt(11)
     expected = run_triforce(pair, profile, prompt)
     assert run_triforce(on_triton(pair), profile, prompt).accepted == expected.accepted
 
 
 def test_a_profile_without_a_draft_is_refused():
-    profile = make_profile().model_copy(update={"draft": None})
+    profile = make_profile().changed(draft=None)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
         METHODS["triforce"].check(profile)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):

@@ -15,8 +15,7 @@ from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 
 def without_retrieval(bench: Workbench) -> dict[str, Any]:
-    full = bench.profile.draft_cache.model_copy(update={"policy": "full"})
-    return {**vars(bench), "profile": bench.profile.model_copy(update={"draft_cache": full})}
+    return {**vars(bench), "profile": bench.profile.changed(draft_cache={"policy": "full"})}
 
 
 def test_every_layer_is_decoded_with_and_watched() -> None:

@@ -71,7 +71,7 @@ def test_a_wrong_name_is_one_sentence(names, message):
 
 
 def test_without_a_draft_few_methods_run():
-    profile = tiny_setting().profile.model_copy(update={"draft": None})
+    profile = tiny_setting().profile.changed(draft=None)
     names = "plain,hf-generate,hf-static,prompt-lookup,magicdec,lookup"
     find_methods(names, profile)
     for name in set(METHODS) - set(names.split(",")):
@@ -80,7 +80,7 @@ def test_without_a_draft_few_methods_run():
 
 
 def test_masked_attention_is_not_compiled():
-    profile = tiny_setting().profile.model_copy(update={"compile": True})
+    profile = tiny_setting().profile.changed(compile=True)
     find_methods("tree,specextend,tree-flash", profile)
     with pytest.raises(UsageError, match="set compile: false in profile tiny"):
         find_methods("tree-hta", profile)
