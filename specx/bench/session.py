@@ -12,7 +12,7 @@ from specx.bench.experiments.registry import find_experiments
 from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.bench_report import BenchReport, Section
+from specx.bench.report.report import BenchReport, Section
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Listener, Workbench, with_output, without_fallback

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specx.bench.report.bench_files import load_bench, write_bench
-from specx.bench.report.bench_live import LiveTable
-from specx.bench.report.bench_markdown import to_tables
-from specx.bench.report.bench_report import BenchReport, DocumentFacts, Section
+from specx.bench.report.files import load_bench, write_bench
+from specx.bench.report.live import LiveTable
+from specx.bench.report.markdown import to_tables
+from specx.bench.report.report import BenchReport, DocumentFacts, Section
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document

@@ -6,10 +6,10 @@ from statistics import mean, median
 from specx.bench.acceptance import acceptance_figure
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
+from specx.bench.headline import headline
 from specx.bench.lengths import label
 from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
-from specx.bench.verdicts import fastest, ours_against_others
 from specx.bench.workbench import Workbench
 
 COLUMNS = (
@@ -33,7 +33,6 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 def conclude(runs: Sequence[Run]) -> Findings:
     tables, figures = [], []
-    sentences: list[str] = []
     for task, of_task in by(runs, "task").items():
         rows = [
             _row(method, length, at_length)
@@ -47,10 +46,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
             _speedup_figure(task, of_task),
             acceptance_figure(f"acceptance-{task}", f"Acceptance length, {task}", of_task),
         ]
-        groups = by_length(of_task)
-        said = [fastest(groups, BASELINE), *ours_against_others(groups)]
-        sentences += [f"{task.capitalize()}: {sentence}" for sentence in said if sentence]
-    return Findings(tuple(tables), tuple(figures), tuple(sentences))
+    return Findings(tuple(tables), tuple(figures), headline=headline(runs))
 
 
 def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
