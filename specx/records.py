@@ -1,4 +1,4 @@
-"""The records that travel from decoding to progress, summary and report. No torch here.
+"""Records that decoding hands to progress, summary and report. This module never imports torch.
 
 Definitions used everywhere (``docs/algorithm.md``):
 
@@ -19,9 +19,9 @@ WITHOUT_DRAFT: frozenset[Method] = frozenset(("plain", "lookup"))  # no model dr
 FinishReason = Literal["end", "length", "window"]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Timings:
-    """Seconds spent in each part of one document's way. ``host`` is what no other part claims."""
+    """Seconds spent on one document, part by part. ``host`` is the remainder of ``total``."""
 
     read: float = 0.0
     tokenize: float = 0.0
@@ -36,14 +36,14 @@ class Timings:
     total: float = 0.0
 
     def add(self, other: "Timings") -> None:
-        """Add the other's seconds to these, part by part."""
+        """Add the seconds of ``other``, part by part."""
         for part, seconds in vars(other).items():
             setattr(self, part, getattr(self, part) + seconds)
 
 
 @dataclass(frozen=True)
 class PrefillProgress:
-    """``done`` of ``total`` prompt tokens have been read by ``model``."""
+    """Prefill of ``model`` has reached ``done`` of ``total`` prompt tokens."""
 
     model: Literal["target", "draft"]
     done: int
@@ -52,13 +52,13 @@ class PrefillProgress:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step emitted.
+    """The outcome of one decoding step.
 
-    ``tokens``: emitted token ids, end of text included when it came. ``drafted``: nodes of the
-    tree; 0 in plain decoding. ``accepted``: drafts among ``tokens``. ``seconds``: wall clock.
+    ``tokens``: the emitted token ids, the end of text included. ``drafted``: nodes of the tree, 0
+    in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock.
     ``passes``: target verification passes, 0 only for the first token, which prefill decides.
-    ``levels``: of the tree. ``places``: of each accepted draft, its place among the nodes of the
-    tree and among those of its level, from 1, the likeliest first.
+    ``levels``: levels of the tree. ``ranks``: for each accepted draft its rank in the tree and its
+    rank in its level; rank 1 is the likeliest.
     """
 
     tokens: tuple[int, ...]
@@ -67,26 +67,26 @@ class Step:
     seconds: float
     passes: int = 1
     levels: int = 0
-    places: tuple[tuple[int, int], ...] = ()
+    ranks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class FellBack:
-    """Drafting did not pay, and plain decoding goes on.
+    """Drafting did not pay; the rest is decoded plainly.
 
-    ``speedup``: measured tokens per second over those of plain decoding, below ``below``.
+    ``speedup``: measured speedup over plain decoding, which is less than ``below``.
     """
 
     speedup: float
     below: float
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Speedup:
-    """Seconds behind the speedup over plain decoding, of steps that drafted at full speed.
+    """Seconds from which the speedup over plain decoding follows, of steps at full speed.
 
-    ``plain``: what their tokens would have taken in plain decoding, by the time of a plain token
-    in the same run; ``measured``: what they took; ``predicted``: what the cost model says.
+    ``plain``: plain decoding of the same tokens, by the time of a plain token in the same run.
+    ``measured``: the steps themselves. ``predicted``: the steps according to the cost model.
     """
 
     plain: float = 0.0
@@ -94,13 +94,13 @@ class Speedup:
     predicted: float = 0.0
 
     def add(self, other: "Speedup") -> None:
-        """Add the seconds of another document or part."""
+        """Add the seconds of another document, or of another part of one."""
         self.plain += other.plain
         self.measured += other.measured
         self.predicted += other.predicted
 
     def ratios(self) -> dict[str, float] | None:
-        """``predicted`` and ``measured`` speedup, or None where no such step was seen."""
+        """Return the ``predicted`` and ``measured`` speedup, or None if there was no such step."""
         if not self.plain:
             return None
         return {
@@ -111,11 +111,11 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Finished:
-    """Decoding ended: ``end`` (end of text), ``length`` (token limit) or ``window``.
+    """The end of decoding.
 
-    ``window``: no room was left, even if the token limit was reached at the same token.
-    ``decoding``: seconds from the first token to the last, on a GPU by its own clock; the draft's
-    prefill, which lies between them, is counted in.
+    ``reason``: ``end`` (of the text), ``length`` (the token limit) or ``window`` (no room is left,
+    even if the token limit was reached at the same token). ``decoding``: seconds from the first
+    token to the last, the draft's prefill included, on a GPU by its own clock.
     """
 
     reason: FinishReason
@@ -127,12 +127,12 @@ class Finished:
 Event = PrefillProgress | Step | FellBack | Finished
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
-    """Sums over the steps of one run, from which every figure of the report follows."""
+    """Sums over the steps of one run. Every figure of the report follows from them."""
 
     tokens: int = 0
-    decoded_tokens: int = 0  # without those that prefill decided
+    decoded_tokens: int = 0  # those that prefill decided are not counted
     steps: int = 0
     drafting_steps: int = 0
     drafting_tokens: int = 0
@@ -140,6 +140,7 @@ class Tally:
     accepted: Counter[int] = field(default_factory=Counter)  # drafts accepted -> drafting steps
 
     def add(self, step: Step) -> None:
+        """Count one more step."""
         self.tokens += len(step.tokens)
         self.decoded_tokens += len(step.tokens) if step.passes else 0
         self.seconds += step.seconds
@@ -151,16 +152,17 @@ class Tally:
 
     @property
     def acceptance_length(self) -> float:
-        """τ; 1.0 where nothing was drafted, as each pass of plain decoding emits one token."""
+        """Return τ. It is 1.0 if nothing was drafted: a plain pass emits one token."""
         return self.drafting_tokens / self.drafting_steps if self.drafting_steps else 1.0
 
     @property
     def accepted_per_step(self) -> float:
+        """Return the accepted drafts per drafting step, or 0 if nothing was drafted."""
         drafts = sum(count * steps for count, steps in self.accepted.items())
         return drafts / self.drafting_steps if self.drafting_steps else 0.0
 
     def acceptance_by_position(self) -> dict[str, list[float]]:
-        """Acceptance rates at positions 1, 2, …, up to the longest accepted run."""
+        """Return the acceptance rates at positions 1, 2, …, up to the longest accepted run."""
         longest = max(self.accepted, default=0)
         reached = [
             sum(steps for count, steps in self.accepted.items() if count >= position)

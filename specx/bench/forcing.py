@@ -9,13 +9,11 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Setting
-from specx.engine.accept import Path
 from specx.engine.decode import AHEAD
 from specx.engine.drafter import Drafter
 from specx.engine.model_drafter import ModelDrafter
-from specx.engine.target import Target
 from specx.errors import UsageError
-from specx.kernels.trees import MAX_ROWS, root_only
+from specx.kernels.trees import MAX_ROWS, Path, root_only
 
 
 @runtime_checkable
@@ -84,9 +82,7 @@ def force(
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
     assert isinstance(drafter, ModelDrafter)
-    target = Target(pair.target, longest + MAX_ROWS, drafter.watch)
-    if setting.read is not None:
-        target.restore(setting.read)
+    target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
     for reading in (target.prefill(text), drafter.prefill(text, target)):
         for _ in reading:
@@ -98,7 +94,7 @@ def force(
         if drafter.retrieval_due(place - 1):
             drafter.retrieve(target)
         drafted = drafter.read_pending()[0, :rows].to(device)
-        verified = target.score(root_only(tokens[place - 1 : place]))[0, :rows]
+        verified = target.verify(root_only(tokens[place - 1 : place]))[0, :rows]
         yield Expectation(
             output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden)
         )

@@ -1,10 +1,8 @@
 """The result of a benchmark in a line."""
 
 from collections.abc import Sequence
-from statistics import median
 
-from specx.bench.grouping import BASELINE, by, by_length, same_output, speedups
-from specx.bench.lengths import label
+from specx.bench.grouping import BASELINE, by, groups_of
 from specx.bench.report.numbers import show
 from specx.bench.runs import Run
 
@@ -18,23 +16,22 @@ def headline(runs: Sequence[Run]) -> str:
     """
     tasks = by(runs, "task")
     for task, of_task in tasks.items():
-        for length, group in reversed(by_length(of_task)):
-            methods = [name for name in by(group, "method") if name != BASELINE]
-            compared = [name for name in OURS if name in methods] or methods
-            ratios = {name: speedups(group, name) for name in compared}
-            medians = {name: median(found) for name, found in ratios.items() if found}
-            if medians:
-                best = max(medians, key=lambda name: medians[name])
-                text = _same_text(same_output(group, best))
-                ratio = show(medians[best], digits=2)
-                at = f"{label(length)}, {task}" if len(tasks) > 1 else label(length)
-                return f"{best} {ratio} × {BASELINE} at {at}, {text}"
+        known = [(ratio, group) for group in groups_of(of_task) if (ratio := group.ratio())]
+        known = [(ratio, group) for ratio, group in known if group.method != BASELINE]
+        longest = max((group.length for _, group in known), default=0)
+        compared = [pair for pair in known if pair[1].length == longest]
+        compared = [pair for pair in compared if pair[1].method in OURS] or compared
+        if compared:
+            ratio, best = max(compared, key=lambda pair: pair[0])
+            at = f"{best.input}, {task}" if len(tasks) > 1 else best.input
+            text = _same_text(best.same_output() or "")
+            return f"{best.method} {show(ratio, digits=2)} × {BASELINE} at {at}, {text}"
     return ""
 
 
-def _same_text(same: str | None) -> str:
+def _same_text(same: str) -> str:
     """``3 of 3`` -> ``same text``; ``1 of 3`` -> ``same text for 1 of 3 prompts``."""
-    equal, _, total = (same or "").partition(" of ")
+    equal, _, total = same.partition(" of ")
     if equal == total:
         return "same text"
     return "not the same text" if equal == "0" else f"same text for {same} prompts"

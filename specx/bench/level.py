@@ -40,7 +40,7 @@ def _growth(model: LoadedModel, depth: int) -> Callable[[], object]:
     vocabulary = model.model.config.vocab_size
     allowed = torch.ones(vocabulary, dtype=torch.bool, device=model.device)
     grower = TreeGrower(model, allowed, TreeSettings(nodes=NODES, depth=depth, threshold=0.0))
-    cache = PreallocatedCache(cache_shape(model), CACHED + grower.scratch)
+    cache = PreallocatedCache(cache_shape(model), CACHED + grower.rows)
     cache.storage.normal_()
     cache.length.fill_(CACHED)
     logits = torch.randn(1, vocabulary, dtype=model.dtype, device=model.device)
@@ -55,9 +55,10 @@ def random_model(shape: Shape, place: Place) -> LoadedModel:
     model = AutoModelForCausalLM.from_config(config, dtype=place.dtype).to(place.device)
     model.requires_grad_(False).eval()
     dispatch.use_in(model)
-    fuse_layers(model)
     tokenizer = load_model(ModelSpec("embedded:draft"), "cpu", "draft").tokenizer
-    return in_memory(model, tokenizer, f"random {shape.name}")
+    loaded = in_memory(model, tokenizer, f"random {shape.name}")
+    fuse_layers(model, loaded.ops)
+    return loaded
 
 
 def main() -> None:

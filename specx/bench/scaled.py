@@ -309,5 +309,6 @@ def _scaled(
     """A small model in its large form, ready for the engine."""
     model = scale(small.model, shape, rows, dtype=dtype, device=device, seed=seed)
     dispatch.use_in(model)
-    fuse_layers(model)
-    return in_memory(model, small.tokenizer, f"scaled mini {shape.name}")
+    loaded = in_memory(model, small.tokenizer, f"scaled mini {shape.name}")
+    fuse_layers(model, loaded.ops)
+    return loaded

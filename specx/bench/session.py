@@ -2,57 +2,28 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
-from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
 from specx.bench.report.report import BenchReport, Section
+from specx.bench.request import Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
-from specx.documents.document import Document
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
 from specx.jobs.pair import choose_device, load_pair
+from specx.models.compat import check_pair
+from specx.models.load import ModelSpec, load_model
 from specx.profile import DigestPrompt, Profile
 from specx.records import Timings
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
-
-    target: str
-    draft: str
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be measured. ``documents``: none means reports made up from ``seed``; ``tokens``:
-    most tokens of an output, None as the profile says. ``larger_draft``: a second draft, to compare
-    with (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds
-    that reading the documents took."""
-
-    profile: Profile
-    documents: tuple[Document, ...]
-    lengths: tuple[int, ...]
-    methods: str
-    tasks: tuple[str, ...]
-    repeats: int
-    most: int
-    tokens: int | None
-    seed: int
-    device: str
-    scale: Scale | None = None
-    larger_draft: str | None = None
-    read_s: float = 0.0
 
 
 def prepare(request: Request, listener: Listener) -> Workbench:
@@ -113,6 +84,18 @@ def _larger(request: Request, pair: Pair) -> Pair | None:
         ours = request.profile.draft.model == "embedded:draft"
         model = "embedded:draft-large" if ours else None
     return None if model is None else with_draft(pair, model)
+
+
+def with_draft(pair: Pair, model: str) -> Pair:
+    """The target of ``pair`` with the draft ``model`` (a folder or hub id), in the same dtype.
+
+    Raises ModelError when it cannot be loaded or does not share the target's vocabulary.
+    """
+    target = pair.target
+    dtype = str(target.dtype).removeprefix("torch.")
+    draft = load_model(ModelSpec(model, dtype=dtype), target.device, "draft")
+    facts = check_pair(target, draft)
+    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 
 def _check_tasks(request: Request) -> None:

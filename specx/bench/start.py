@@ -83,7 +83,7 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
 
     profile = without_fallback(load_profile("mini").on("cuda"))
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
-    profile = profile.model_copy(update={"graphs": settings["graphs"]})
+    profile = profile.changed(graphs=settings["graphs"])
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
     torch.cuda.synchronize()
     ready = time.time()

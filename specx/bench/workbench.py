@@ -7,9 +7,9 @@ from typing import Protocol
 from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
+from specx.bench.prefill import read_beginning
 from specx.bench.runs import Run, Setting
 from specx.documents.document import Document
-from specx.engine.decode import read_beginning
 from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.prompt import PromptKind
@@ -108,7 +108,15 @@ class Workbench:
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
-        return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
+        return self.setting_behind(case.ids)
+
+    def setting_behind(self, prompt: Sequence[int]) -> Setting:
+        """The target has read the prompt."""
+        return Setting(self.pair, self.profile, read=read_beginning(self.pair, prompt))
+
+    def announce(self, what: str, case: Case) -> None:
+        """Tell the listener what is done with a case."""
+        self.listener.phase(f"{what}: {case.name}, {label(case.length)} tokens")
 
     def alternate(
         self,
@@ -129,7 +137,7 @@ class Workbench:
                 warm.add(case.length)
             for repeat in range(self.repeats):
                 for method in methods:
-                    self.listener.phase(f"{method.name}: {case.name}, {label(case.length)} tokens")
+                    self.announce(method.name, case)
                     run = method.run(replace(setting, repeat=repeat), case)
                     self.listener.ran(run)
                     yield run
@@ -144,11 +152,9 @@ class Workbench:
 
 def with_output(profile: Profile, tokens: int) -> Profile:
     """The profile with at most ``tokens`` tokens of output."""
-    generation = profile.generation.model_copy(update={"max_new_tokens": tokens})
-    return profile.model_copy(update={"generation": generation})
+    return profile.changed(generation={"max_new_tokens": tokens})
 
 
 def without_fallback(profile: Profile) -> Profile:
     """The profile that drafts to the end: what is measured is the method, not our caution."""
-    fallback = profile.fallback.model_copy(update={"below": None})
-    return profile.model_copy(update={"fallback": fallback})
+    return profile.changed(fallback={"below": None})

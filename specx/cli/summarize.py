@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from pydantic import ValidationError
 
 from specx.cli.console import make_console
 from specx.documents.read import ReadOptions
-from specx.errors import SpecxError, UsageError
+from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.queue import Queue, count, find
 from specx.jobs.results import Destination, Results
 from specx.profile import (
@@ -23,7 +22,6 @@ from specx.profile import (
     Profile,
     load_profile,
 )
-from specx.profile.messages import problem_of
 from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.report import Report
@@ -194,18 +192,18 @@ def _override(
     profile: Profile, generation: dict[str, object], *, sentences: int | None, fallback: bool
 ) -> Profile:
     """The profile with what the command line says otherwise, checked once more."""
-    data = profile.model_dump()
-    data["generation"] |= {name: value for name, value in generation.items() if value is not None}
+    changes: dict[str, object] = {
+        "generation": {name: value for name, value in generation.items() if value is not None}
+    }
     if sentences is not None:
         _check_sentences(profile, sentences)
-        data["prompt"]["sentences"] = sentences
+        changes["prompt"] = {"sentences": sentences}
     if not fallback:
-        data["fallback"] = {"below": None}
+        changes["fallback"] = {"below": None}
     try:
-        return Profile.model_validate(data)
-    except ValidationError as error:
-        problems = [problem_of(details, {(): 0}).sentence for details in error.errors()]
-        raise UsageError(_in_options("; ".join(problems))) from error
+        return profile.changed(**changes)
+    except ProfileError as error:
+        raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
 
 
 def _check_sentences(profile: Profile, sentences: int) -> None:

@@ -1,4 +1,4 @@
-"""``layer: auto``: which layer of the target should choose what the draft remembers."""
+"""``layer: auto``: the layer of the target that should choose what the draft remembers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ TOKENS = 64  # output tokens decoded for each layer and prompt
 
 @dataclass(frozen=True)
 class LayerScore:
-    """Acceptance length that a layer's choice of chunks led to."""
+    """The acceptance length that a layer's choice of chunks led to."""
 
     layer: int
     acceptance_length: float
@@ -22,16 +22,14 @@ class LayerScore:
 def score_layers(
     pair: Pair, profile: Profile, prompts: Sequence[Sequence[int]]
 ) -> list[LayerScore]:
-    """Acceptance length of every layer on ``prompts`` (token ids), over all of them together.
+    """Measure the acceptance length of every layer on ``prompts`` (token ids), over all together.
 
     The output is the same for every layer, so the scores compare like with like.
     """
-    generation = profile.generation.model_copy(update={"max_new_tokens": TOKENS})
-    fallback = profile.fallback.model_copy(update={"below": None})
     # Layers are compared with one and the same tree.
     tree = TreeSettings() if isinstance(profile.tree, AutoTree) else profile.tree
-    short = profile.model_copy(
-        update={"generation": generation, "fallback": fallback, "tree": tree}
+    short = profile.changed(
+        generation={"max_new_tokens": TOKENS}, fallback={"below": None}, tree=tree
     )
     scores = []
     for layer in range(pair.target.num_layers):
@@ -45,5 +43,5 @@ def score_layers(
 
 
 def best_layer(scores: Sequence[LayerScore]) -> int:
-    """The layer with the longest acceptance; of equals the deepest, nearest to the paper's."""
+    """Choose the layer with the longest acceptance; of equals the deepest, as in the paper."""
     return max(scores, key=lambda score: (score.acceptance_length, score.layer)).layer

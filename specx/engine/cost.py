@@ -1,4 +1,4 @@
-"""What a step costs and how much faster than plain decoding it is: Equation 1 of the paper."""
+"""The cost of a step, and its speed over plain decoding: Equation 1 of the paper."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ class Curve:
     points: Mapping[int, float]
 
     def __call__(self, rows: int) -> float:
-        """On the straight line through the two nearest points, the last two for more rows."""
+        """Interpolate between the two nearest points; extrapolate from the last two."""
         known = sorted(self.points.items())
         if rows <= known[0][0] or len(known) == 1:
             return known[0][1]
@@ -28,10 +28,11 @@ class Curve:
         return low + max(0.0, high - low) * (rows - left) / (right - left)
 
     def times(self, factor: float) -> "Curve":
+        """Return the curve with all seconds multiplied."""
         return Curve({rows: factor * seconds for rows, seconds in self.points.items()})
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """The size of a tree: its nodes, its levels, and how many nodes of a level are continued."""
 
     nodes: int
@@ -39,17 +40,17 @@ class Shape(NamedTuple):
     width: int
 
     @classmethod
-    def of(cls, tree: TreeSettings) -> "Shape":
+    def of(cls, tree: TreeSettings) -> "TreeShape":
         return cls(tree.nodes, tree.depth, tree.continued)
 
-    def within(self, other: "Shape") -> "Shape":
-        """The largest shape inside both."""
-        return Shape(*map(min, self, other))
+    def within(self, other: "TreeShape") -> "TreeShape":
+        """Return the largest shape inside both."""
+        return TreeShape(*map(min, self, other))
 
 
 @dataclass(frozen=True)
 class TreePlan:
-    """How to draft: the tree of a step, and the steps between two retrievals."""
+    """A way to draft: the tree of a step, and the steps between two retrievals."""
 
     tree: TreeSettings
     every: int
@@ -70,17 +71,19 @@ class Costs:
 
     @property
     def rest(self) -> float:
-        """What a step does besides (keeping rows, the host): a plain step without its pass."""
+        """Seconds of a step besides drafting and verifying: a plain step without its pass."""
         return max(0.0, self.plain - self.verify(1))
 
     def at(self, plain: float) -> "Costs":
-        """The same for a text on which a plain step takes ``plain`` seconds: a verification reads
-        the same cache as a plain step, the draft another."""
+        """Return the costs for a text on which a plain step takes ``plain`` seconds.
+
+        A verification reads the same cache as a plain step, the draft another.
+        """
         verify = self.verify.times(plain / self.plain)
         return replace(self, plain=plain, verify=verify)
 
-    def step(self, shape: Shape, every: int, levels: float) -> float:
-        """Seconds of a step whose tree of ``shape`` has grown ``levels`` levels.
+    def step(self, shape: TreeShape, every: int, levels: float) -> float:
+        """Return the seconds of a step whose tree of ``shape`` has grown ``levels`` levels.
 
         The first level follows from a pass over the tokens emitted last, as many rows as a tree
         can emit; each other level from a pass over the nodes that are continued.
@@ -88,6 +91,6 @@ class Costs:
         drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
         return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
 
-    def speedup(self, shape: Shape, every: int, levels: float, tokens: float) -> float:
-        """Speed over that of plain decoding, of steps that emit ``tokens`` tokens each (τ)."""
+    def speedup(self, shape: TreeShape, every: int, levels: float, tokens: float) -> float:
+        """Return the speed over plain decoding of steps that emit ``tokens`` tokens each (τ)."""
         return tokens * self.plain / self.step(shape, every, levels)

@@ -1,24 +1,47 @@
-"""What a drafter is, and the simplest one: none."""
+"""The protocol of a drafter, and the simplest one, which drafts nothing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from specx.engine.accept import Path
 from specx.engine.cost import TreePlan
 from specx.engine.target import Target
-from specx.kernels.trees import TokenTree, root_only
+from specx.kernels.trees import Path, TokenTree, root_only
 from specx.records import PrefillProgress, Step
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a drafter learns of a step: in which ``mode`` it was drafted, what it emitted, the
-    drafter's own ``note``, and whether its time is what such a step takes (``settled``)."""
+class DraftMode(Enum):
+    """Who drafts a tree; each mode is recorded apart."""
 
-    mode: str
+    MODEL = auto()
+    LOOKUP = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlan:
+    """A drafter's decisions for the next step.
+
+    ``retrieve``: choose anew what to remember, first; ``catch_up``: read what others drafted, next;
+    ``mode``: who drafts the tree.
+    """
+
+    mode: DraftMode = DraftMode.MODEL
+    retrieve: bool = False
+    catch_up: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A step that a drafter learns from.
+
+    ``mode``: who drafted its tree; ``note``: the drafter's own number; ``settled``: its time is
+    what such a step takes.
+    """
+
+    mode: DraftMode
     step: Step
     note: int | None
     settled: bool
@@ -30,7 +53,7 @@ class Drafter(Protocol):
     A drafter that inherits from this remembers nothing and decides nothing, unless it says so.
     """
 
-    watch: int | None = None
+    retrieval_layer: int | None = None
     """Layer of the target whose attention this drafter wants to know, or None."""
 
     levels: int
@@ -45,48 +68,37 @@ class Drafter(Protocol):
         """
 
     def grow(self, root: Tensor) -> TokenTree:
-        """A tree behind ``root`` int64 [1], the last token of the text."""
+        """Grow a tree behind ``root`` int64 [1], the last token of the text."""
 
     def commit(self, path: Path) -> None:
-        """The first ``path.count`` of ``path.tokens`` are now the end of the text."""
+        """Take the first ``path.count`` of ``path.tokens`` as the new end of the text."""
 
     def note(self) -> Tensor | None:
-        """A number, int64 [1], that ``learn`` is to get with the step that was committed last."""
+        """Return a number, int64 [1], that ``learn`` is to get with the step committed last."""
         return None
-
-    # Host decisions: asked once before each tree, in this order, and told once after it.
-
-    def mode(self) -> str:
-        """What the next ``grow`` does, if there is a choice.
-
-        Each mode has graphs of its own for drafting, verification and keep.
-        """
-        return ""
-
-    def retrieval_due(self, steps: int) -> bool:  # noqa: ARG002
-        """Whether ``retrieve`` should run before the next tree, after ``steps`` of them."""
-        return False
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
         """Choose anew what to remember of the text."""
         return  # a drafter that remembers nothing
 
-    def is_behind(self) -> bool:
-        """Whether ``catch_up`` should run before the next tree."""
-        return False
-
     def catch_up(self) -> None:
         """Read what was emitted while others drafted; after ``retrieve``, before ``grow``."""
         return  # a drafter that never falls behind
 
+    # On the host, outside of what is recorded: asked before each step, told after it.
+
+    def plan(self, steps: int) -> StepPlan:  # noqa: ARG002
+        """Decide on the next step, after ``steps`` of them; asked once for each."""
+        return StepPlan()
+
     def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
-        """What a step came to, once it is known: on a GPU the next one is on its way by then."""
+        """Take note of a step, once it is known: on a GPU the next one is on its way by then."""
         return  # a drafter that decides nothing
 
 
 @runtime_checkable
 class Reshapable(Drafter, Protocol):
-    """A drafter whose trees can change their shape, and who can say what they cost."""
+    """A drafter whose trees can change their shape, and whose parts can be timed."""
 
     @property
     def kind(self) -> str:
@@ -94,17 +106,17 @@ class Reshapable(Drafter, Protocol):
 
     @property
     def retrieves(self) -> bool:
-        """Whether it chooses anew what to remember, now and then."""
+        """True if it chooses anew what to remember, now and then."""
 
     def reshape(self, plan: TreePlan) -> None:
         """Grow other trees from now on. No step may be under way."""
 
-    def rehearse(self, rows: int) -> None:
-        """The work of one level with ``rows`` nodes, for its cost alone: nothing comes of it."""
+    def draft_level(self, rows: int) -> None:
+        """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""
 
 
 class NoDrafter(Drafter):
-    """Plain decoding: every tree is a bare root. What says so is made once."""
+    """Plain decoding: every tree is a bare root, whose constant parts are made once."""
 
     levels = 0
     _tree: TokenTree | None = None

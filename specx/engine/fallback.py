@@ -1,9 +1,8 @@
-"""When to stop drafting: a speedup below 1 is worse than none."""
+"""The end of drafting that does not pay: a speedup below 1 is worse than none."""
 
 from dataclasses import dataclass, field
 from statistics import median
 
-from specx.engine.cost import TreePlan
 from specx.records import FellBack, Step
 
 PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
@@ -26,22 +25,22 @@ class Fallback:
 
     @property
     def needs_plain(self) -> bool:
-        """Whether the next step should decode plainly, to be measured."""
+        """True if the next step should decode plainly, to be measured."""
         return len(self.plain) < PLAIN_STEPS
 
     @property
     def plain_seconds(self) -> float:
-        """What a plain token takes."""
+        """Seconds of a plain token."""
         return median(self.plain[1:])
 
     @property
     def speedup(self) -> float:
-        """Measured, of the most recent drafting steps."""
+        """Measured speedup of the most recent drafting steps."""
         tokens = sum(len(step.tokens) for step in self.drafting)
         return tokens * self.plain_seconds / sum(step.seconds for step in self.drafting)
 
     def note(self, step: Step) -> bool:
-        """Take note of a step; whether it is one that drafted and counts."""
+        """Take note of a step; return True if it drafted and counts."""
         if step.drafted == 0:
             self.plain.append(step.seconds)
             return False
@@ -52,12 +51,16 @@ class Fallback:
         self.seen += 1
         return True
 
-    def modelled(self, step: Step) -> float | None:  # noqa: ARG002
-        """Seconds that a step should take, where that was known before."""
-        return None
+    def modelled(self, step: Step) -> None:  # noqa: ARG002
+        """Return the seconds that a step should take: not known here."""
+        return
 
-    def judge(self, step: Step) -> FellBack | TreePlan | None:
-        """Take note of a step; a verdict once drafting has not paid."""
+    def restart(self) -> None:
+        """Forget the drafting steps: the next ones are of another kind."""
+        self.drafting, self.warm, self.seen = [], False, 0
+
+    def judge(self, step: Step) -> FellBack | None:
+        """Take note of a step; return a verdict once drafting has not paid."""
         if not self.note(step) or len(self.drafting) < DRAFTING_STEPS:
             return None
         return FellBack(self.speedup, self.below) if self.speedup < self.below else None

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from specx.engine.kv_cache import CacheShape, PreallocatedCache
-from specx.models.call import AttentionCall
+from specx.models.call import AttentionCall, PrefillCall
 from specx.models.compiled import around_forward
 from specx.models.load import LoadedModel
 
@@ -13,12 +13,14 @@ PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of acti
 
 
 def cache_shape(model: LoadedModel) -> CacheShape:
+    """Return the shape of a cache for the model."""
     return CacheShape(
         layers=model.num_layers,
         kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
         dtype=model.dtype,
         device=model.device,
+        ops=model.ops,
     )
 
 
@@ -30,19 +32,13 @@ def forward(
     call: AttentionCall,
     logits_of: Tensor | int = 0,
 ) -> Tensor:
-    """Run tokens int64 [T] at positions int64 [T]; logits [rows, V].
+    """Run tokens int64 [T] at positions int64 [T]; return logits [rows, V].
 
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
-    The new rows are scratch in the cache, behind those that are, unless the call says where they
-    go: the caller commits them.
+    The new rows are written where the call maps them; the caller commits them.
     """
-    call.rows = call.rows or cache.next_rows(len(tokens))
-    call.masked = call.phase in model.masked
     extra: dict[str, Any] = {"specx_call": call}
-    # The end of a text comes in too many lengths to compile for; a draft that prefills in a window
-    # gains less in a hundred documents than compiling takes.
-    whole = len(tokens) == PREFILL_CHUNK[model.device.type] and call.window is None
-    with around_forward(model, cache.storage, eager=call.phase == "prefill" and not whole):
+    with around_forward(model, cache.storage, eager=_runs_eagerly(model, len(tokens), call)):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -51,6 +47,16 @@ def forward(
             logits_to_keep=logits_of,
             **extra,
         )
-    cache.wrote(len(tokens))
     logits: Tensor = output.logits[0]
     return logits
+
+
+def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:
+    """Return True for passes of a prefill that are not worth compiling for.
+
+    The end of a text comes in too many lengths; a draft that prefills in a window gains less in a
+    hundred documents than compiling takes.
+    """
+    if not isinstance(call, PrefillCall):
+        return False
+    return tokens != PREFILL_CHUNK[model.device.type] or call.window is not None

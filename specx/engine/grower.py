@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from specx.engine.forward import forward
-from specx.engine.growth import Footing, best_continuations, best_tree, footing
 from specx.engine.kv_cache import PreallocatedCache
-from specx.kernels.trees import Level, TokenTree, expected_gain
-from specx.models.call import AttentionCall, single_sets, words_for
+from specx.kernels.ancestors import AncestorMask, single_sets, words_for
+from specx.kernels.torch.trees import expected_gain
+from specx.kernels.trees import Level, LevelInputs, TokenTree
+from specx.models.call import SlotMapping
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
 
@@ -15,17 +16,21 @@ from specx.profile import TreeSettings
 class TreeGrower:
     """Grows trees of one shape.
 
-    ``scratch``: rows that it needs behind the text of a cache. ``forbidden``: bool [V]. ``own``:
-    for each level but the last, the sets (``AttentionCall``) in which each node is alone.
+    ``nodes``: of a level; ``rows``: rows that it needs behind the text of a cache. ``forbidden``:
+    bool [V]. ``own``: for each level but the last, the sets (``AncestorMask``) in which each node
+    is alone.
     """
 
-    def __init__(self, model: LoadedModel, allowed: Tensor, tree: TreeSettings) -> None:
-        """``allowed``: bool [V], ids that may be proposed."""
-        self.model, self.tree = model, tree
-        self.scratch = tree.depth * tree.continued
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, reserved: int = 0
+    ) -> None:
+        """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes left to others."""
+        self.model, self.ops, self.tree = model, model.ops, tree
+        self.nodes = tree.nodes - reserved
+        self.width = width = min(tree.continued, self.nodes)
+        self.rows = tree.depth * width
         self.forbidden = ~allowed
         self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
-        width = tree.continued
         words = words_for((tree.depth - 1) * width)
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
         self.own = [
@@ -34,43 +39,66 @@ class TreeGrower:
         ]
 
     def grow(self, root: Tensor, logits: Tensor, cache: PreallocatedCache) -> TokenTree:
-        """A tree behind ``root`` int64 [1], the last token of the text in ``cache``.
+        """Grow a tree behind ``root`` int64 [1], the last token of the text in ``cache``.
 
         ``logits`` [1, V]: after the root.
         """
-        return best_tree(root, self.grow_levels(logits, cache))
+        return self.ops.best_tree(root, self.grow_levels(logits, cache))
 
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
-        """The levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
-        plan = self.tree
-        levels = [best_continuations(logits, self.forbidden, self._certain, plan.nodes)]
-        gain = expected_gain(levels, plan.nodes) if self._stops_growing else self._certain
-        ground: Footing | None = None
-        while len(levels) < plan.depth:
-            parents = levels[-1].best(plan.continued)
-            ground = footing(parents, ground, self.own[len(levels) - 1], len(levels), cache)
-            logits = self.read(parents, ground, cache)
-            levels.append(best_continuations(logits, self.forbidden, parents.weights, plan.nodes))
+        """Grow the levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
+        tree = self.tree
+        levels = [self.continue_from(logits, self._certain)]
+        gain = expected_gain(levels, self.nodes) if self._stops_growing else self._certain
+        inputs: LevelInputs | None = None
+        while len(levels) < tree.depth:
+            parents = levels[-1].best(self.width)
+            own = self.own[len(levels) - 1]
+            logits, inputs = self.read(parents, inputs, own, len(levels), cache)
+            levels.append(self.continue_from(logits, parents.weights))
             if self._stops_growing:
-                before, gain = gain, expected_gain(levels, plan.nodes)
-                if gain - before < plan.threshold:
+                before, gain = gain, expected_gain(levels, self.nodes)
+                if gain - before < tree.threshold:
                     break
-        cache.drop_scratch()
         return levels
+
+    def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
+        """Choose the best continuations of nodes with logits [P, V] and path weights [P]."""
+        return self.ops.best_continuations(logits, self.forbidden, weights, self.nodes)
 
     @property
     def _stops_growing(self) -> bool:
-        """Whether a tree may have fewer levels than it could. To know, the host must look into a
-        tree that is still growing; on a GPU that costs more than the level it may save."""
+        """True if a tree may have fewer levels than it could.
+
+        To know, the host must look into a tree that is still growing; on a GPU that costs more than
+        the level it may save.
+        """
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
 
-    def read(self, level: Level, ground: Footing, cache: PreallocatedCache) -> Tensor:
-        """Read the nodes of a level where they stand; logits [N, V] after each."""
-        call = AttentionCall(
-            "tree",
-            past=cache.scratch,
+    def read(
+        self,
+        level: Level,
+        above: LevelInputs | None,
+        own: Tensor,
+        depth: int,
+        cache: PreallocatedCache,
+    ) -> tuple[Tensor, LevelInputs]:
+        """Read the N nodes of a level, ``depth`` levels below the root.
+
+        ``above``: what their parents were read with; None where they see no node but themselves.
+        ``own`` int64 [N, W]: the sets in which each node is alone. Returns logits [N, V] after each
+        node, and what they were read with.
+        """
+        nodes = len(own)
+        inputs = self.ops.level_inputs(
+            level.parents, None if above is None else above.visible, own,
+            length=cache.length, after=(depth - 1) * nodes,
+            position=cache.next_position, ahead=depth - 1,
+        )  # fmt: skip
+        call = self.model.tree_call(
+            ops=self.ops,
+            mapping=SlotMapping(cache.storage, inputs.slots),
             prefix=cache.length,
-            visible=ground.visible,
-            rows=ground.rows,
+            mask=AncestorMask(inputs.visible, depth * nodes),
         )
-        return forward(self.model, level.tokens, ground.positions, cache, call)
+        return forward(self.model, level.tokens, inputs.positions, cache, call), inputs

@@ -1,32 +1,21 @@
-"""A draft model and lookup together: one tree of what both propose, or lookup alone where the text
-is being copied."""
+"""A draft model and lookup together: one tree of both, or lookup alone where text is copied."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from torch import Tensor
 
-from specx.engine.accept import Path
 from specx.engine.branches import with_branch
-from specx.engine.drafter import Drafter, Outcome
-from specx.engine.growth import best_tree
+from specx.engine.drafter import Drafter, DraftMode, Outcome, StepPlan
 from specx.engine.lookup import Lookup
 from specx.engine.lookup_drafter import lookup_tree
 from specx.engine.model_drafter import AT_ONCE, ModelDrafter
+from specx.engine.selector import DrafterSelector
 from specx.engine.target import Target
-from specx.engine.turns import Turns
-from specx.kernels.trees import TokenTree
+from specx.kernels.trees import Path, TokenTree
 from specx.records import PrefillProgress
 
 BEHIND = 4 * AT_ONCE  # tokens that the model may have missed: what it never needs it never reads
 GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
-
-
-class Mode(StrEnum):
-    """Who drafts: the model together with lookup, or lookup alone."""
-
-    MODEL = "model"
-    LOOKUP = "lookup"
 
 
 class JoinedDrafter(Drafter):
@@ -37,34 +26,35 @@ class JoinedDrafter(Drafter):
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
-        """``model``: its levels have one node less than the tree is to have, and it may be BEHIND.
-        ``max_tokens``: the longest that prompt and output can become together."""
-        self._model, self.watch, self.levels = model, model.watch, model.levels
+        """``model``: its plan reserves a node of each level, and lets it fall BEHIND.
+
+        ``max_tokens``: the longest that prompt and output can become together.
+        """
+        self._model, self.levels = model, model.levels
+        self.retrieval_layer = model.retrieval_layer
         self._lookup = Lookup(model.levels, max_tokens, model.model.device)
-        self._turns = Turns(model.levels)
-        self._mode = Mode.MODEL
-        self._is_behind = False
+        self._selector = DrafterSelector(model.levels)
+        self._mode = DraftMode.MODEL
         self._unread = 1  # tokens of the text that the model has not read, at most
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         self._lookup.begin(prompt)
         return self._model.prefill(prompt, target)
 
-    def mode(self) -> str:
+    def plan(self, steps: int) -> StepPlan:
         step = self.levels + 1  # tokens that the next step emits at most
-        if self._turns.model_drafts():
-            self._mode, self._is_behind = Mode.MODEL, self._unread > step
+        if self._selector.model_drafts():
+            self._mode, is_behind = DraftMode.MODEL, self._unread > step
             self._unread = step
         else:
-            self._mode, self._is_behind = Mode.LOOKUP, self._unread + step > BEHIND
-            self._unread = step + (1 if self._is_behind else self._unread)
-        return self._mode
-
-    def is_behind(self) -> bool:
-        return self._is_behind
+            self._mode, is_behind = DraftMode.LOOKUP, self._unread + step > BEHIND
+            self._unread = step + (1 if is_behind else self._unread)
+        model_works = self._mode is DraftMode.MODEL or is_behind
+        retrieve = model_works and self._model.retrieval_due(steps)
+        return StepPlan(mode=self._mode, retrieve=retrieve, catch_up=is_behind)
 
     def catch_up(self) -> None:
-        """But for the last token: from it the next tree is drafted."""
+        """Read all but the last token: from it the next tree is drafted."""
         read = self._model.cache.store.length
         for _ in range(BEHIND // AT_ONCE):
             unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
@@ -73,13 +63,14 @@ class JoinedDrafter(Drafter):
             self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)
 
     def grow(self, root: Tensor) -> TokenTree:
-        if self._mode is Mode.LOOKUP:
-            return lookup_tree(self._lookup, root, self._model.plan.tree.threshold)
+        if self._mode is DraftMode.LOOKUP:
+            return lookup_tree(self._lookup, root, self._model.draft_plan.tree.threshold)
         read = self._model.cache.store.length
         unread = self._lookup.read(read, self.levels + 1)
         self._model.pend(unread, self._lookup.length - read)
         levels = self._model.grow_levels()
-        return best_tree(root, with_branch(levels, self._lookup.chain, self._lookup.weights))
+        joined = with_branch(levels, self._lookup.chain, self._lookup.weights)
+        return self._model.model.ops.best_tree(root, joined)
 
     def commit(self, path: Path) -> None:
         self._lookup.append(path.tokens, path.count)
@@ -87,16 +78,12 @@ class JoinedDrafter(Drafter):
     def note(self) -> Tensor:
         return (GAIN_UNIT * self._lookup.gain).round().long()[None]
 
-    def retrieval_due(self, steps: int) -> bool:
-        works = self._mode is Mode.MODEL or self._is_behind
-        return works and self._model.retrieval_due(steps)
-
     def retrieve(self, target: Target) -> None:
         self._model.retrieve(target)
 
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
-        gain, drafted = outcome.note / GAIN_UNIT, outcome.mode == Mode.MODEL
-        self._turns.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
+        gain, drafted = outcome.note / GAIN_UNIT, outcome.mode is DraftMode.MODEL
+        self._selector.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
         if drafted:
             self._model.learn(outcome)

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.engine.accept import Path
 from specx.engine.branches import chain_tree
 from specx.engine.drafter import Drafter
 from specx.engine.lookup import Lookup
 from specx.engine.target import Target
-from specx.kernels.trees import TokenTree, root_only
+from specx.kernels.trees import Path, TokenTree, root_only
 from specx.profile import TreeSettings
 from specx.records import PrefillProgress
 
@@ -36,8 +35,11 @@ class LookupDrafter(Drafter):
 
 
 def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:
-    """The chain behind ``root`` int64 [1]; on a CPU without the end that is accepted with a
-    probability below ``threshold``, since there every row costs time, and a look none."""
+    """Return lookup's chain behind ``root`` int64 [1].
+
+    On a CPU without the end that is accepted with a probability below ``threshold``, since there
+    every row costs time, and a look none.
+    """
     tokens, weights = lookup.chain, lookup.weights
     if root.device.type == "cpu" and threshold > 0:
         count = int((weights.exp() >= threshold).sum())

@@ -1,16 +1,15 @@
-"""What each method of the command line means for the drafter."""
+"""The methods of the command line: the drafter that each of them means."""
 
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from specx.engine.choice import EVERY
-from specx.engine.cost import Costs
 from specx.engine.drafter import Drafter, NoDrafter
 from specx.engine.joined_drafter import BEHIND, JoinedDrafter
 from specx.engine.lookup_drafter import LookupDrafter
-from specx.engine.memory import CrossModel, Streaming
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.policies import CrossModelRetrieval, Streaming
+from specx.engine.tree_choice import EVERY, KnownCosts
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
@@ -31,42 +30,44 @@ class Pair:
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    costs: dict[str, dict[int, Costs]] = field(default_factory=dict, compare=False)
+    costs: dict[str, KnownCosts] = field(default_factory=dict, compare=False)
 
     @property
     def fused_layers(self) -> bool:
-        """Whether the layers of all its models are (``models.fused_layers``)."""
+        """True if the layers of all its models are (``models/fused_layers.py``)."""
         models = [self.target, self.draft] if self.draft else [self.target]
         return all(is_fused(each.model) for each in models)
 
 
 def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
-    """The draft cache of a method.
+    """Return the draft cache of a method.
 
     ``tree``: OPT-Tree as it was published, the draft sees and prefills everything.
     ``streaming``: the first and the most recent chunks. Others: as the profile says.
     """
-    settings = profile.draft_cache
+    settings: dict[str, object] = {}
     if isinstance(profile.tree, AutoTree):
-        settings = settings.model_copy(update={"every": EVERY[-1]})  # room for any
+        settings["every"] = EVERY[-1]  # room for any
     if method == "tree":
-        return settings.model_copy(update={"policy": "full", "window": None})
+        settings |= {"policy": "full", "window": None}
     if method == "streaming":
-        return settings.model_copy(update={"policy": "streaming"})
-    return settings
+        settings["policy"] = "streaming"
+    return profile.changed(draft_cache=settings).draft_cache
 
 
 def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPlan:
-    """How the draft works under a method. Raises UsageError for a layer the target lacks."""
+    """Plan the draft's work under a method. Raises UsageError for a layer the target lacks."""
     cache = cache_settings(method, profile)
+    tree = profile.tree
     if cache.policy == "cross-model":
-        memory = CrossModel(cache, watched_layer(cache, target))
-        return DraftPlan(profile.tree, cache, memory, grid=Grid.around)
-    return DraftPlan(profile.tree, cache, Streaming(cache) if cache.policy == "streaming" else None)
+        policy = CrossModelRetrieval(cache, retrieval_layer(cache, target))
+        return DraftPlan(tree=tree, cache=cache, policy=policy, grid=Grid.around)
+    streaming = Streaming(cache) if cache.policy == "streaming" else None
+    return DraftPlan(tree=tree, cache=cache, policy=streaming)
 
 
-def watched_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
-    """The layer whose attention chooses chunks, counted from 0."""
+def retrieval_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
+    """Return the layer whose attention chooses chunks, counted from 0."""
     if cache.layer == "last":
         return target.num_layers - 1
     assert isinstance(cache.layer, int), "`auto` is resolved by calibration before decoding"
@@ -79,7 +80,7 @@ def watched_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
 
 
 def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
-    """The drafter of a method for one document of at most ``max_tokens`` (prompt and output).
+    """Make the drafter of a method for a document of at most ``max_tokens`` (prompt and output).
 
     Raises UsageError when the method needs a draft and the profile has none, or a larger tree.
     """
@@ -90,32 +91,27 @@ def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) 
     if pair.draft is None or pair.draft_allowed is None:
         raise no_draft(profile)
     plan = draft_plan(method, profile, pair.target)
-    if method == "specextend+lookup":
-        plan = replace(plan, tree=_with_room_for_a_branch(profile.tree), behind=BEHIND)
-        return JoinedDrafter(
-            ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens
-        )
-    return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+    if method != "specextend+lookup":
+        return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+    plan = replace(plan, tree=_tree_with_a_branch(profile.tree), reserved=1, behind=BEHIND)
+    return JoinedDrafter(ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
 
 
 def no_draft(profile: Profile) -> UsageError:
-    """What to tell a user who asks for a method that drafts with a model."""
+    """Return the error for a method that drafts with a model, where there is none."""
     methods = " and ".join(sorted(WITHOUT_DRAFT, reverse=True))
     return UsageError(f"profile {profile.name} has no draft, so only --method {methods} can run")
 
 
-def _with_room_for_a_branch(tree: TreeSettings) -> TreeSettings:
-    """A tree whose levels have one node less. It keeps its shape: where the tree is to be chosen,
-    it is the default one."""
+def _tree_with_a_branch(tree: TreeSettings) -> TreeSettings:
+    """Return a tree with room for lookup's branch, the default one where it is to be chosen."""
     if isinstance(tree, AutoTree):
-        tree = TreeSettings()
+        return TreeSettings()
     if tree.nodes < 2:
         raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
-    nodes = tree.nodes - 1
-    return tree.model_copy(update={"nodes": nodes, "width": min(tree.continued, nodes)})
+    return tree
 
 
 def with_layer(profile: Profile, layer: int) -> Profile:
-    """The profile with its retrieval layer fixed."""
-    cache = profile.draft_cache.model_copy(update={"layer": layer})
-    return profile.model_copy(update={"draft_cache": cache})
+    """Return the profile with its retrieval layer fixed."""
+    return profile.changed(draft_cache={"layer": layer})

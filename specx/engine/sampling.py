@@ -1,4 +1,4 @@
-"""How the target chooses a token from its logits: the most probable one, or a draw."""
+"""The target's choice of a token from its logits: the most probable one, or a draw."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from specx.kernels import fused
+from specx.kernels.ops import Ops
 from specx.profile import GenerationSettings
 
 
@@ -23,8 +23,8 @@ class Sampler:
     and as many more as trees may reach beyond it.
     """
 
-    def __init__(self, settings: GenerationSettings, allowed: Tensor, limit: int) -> None:
-        self.greedy = settings.temperature == 0
+    def __init__(self, settings: GenerationSettings, allowed: Tensor, limit: int, ops: Ops) -> None:
+        self.ops, self.greedy = ops, settings.temperature == 0
         self._forbidden = ~allowed
         self._warpers = _warpers(settings)
         generator = torch.Generator().manual_seed(settings.seed)
@@ -32,10 +32,12 @@ class Sampler:
         self._uniform = stream.to(allowed.device)
 
     def choose(self, logits: Tensor, first: Tensor | int, offsets: Tensor) -> Tensor:
-        """logits [T, V]; ``first + offsets`` (int64 [1], [T]): the place in the output that each
-        row decides. int64 [T]."""
+        """Choose a token for each row of logits [T, V]: int64 [T].
+
+        ``first + offsets`` (int64 [1], [T]): the place in the output that each row decides.
+        """
         if self.greedy:
-            return most_probable(logits, self._forbidden)
+            return self.ops.most_probable(logits, self._forbidden)
         logits = logits.float().masked_fill(self._forbidden, -torch.inf)
         probabilities = self._warpers(None, logits).softmax(-1).double()
         # Inverse transform sampling, one number a position. The cumulated sum is in float64: a
@@ -45,20 +47,8 @@ class Sampler:
         return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
 
 
-def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """The best id of each row that is not forbidden, the lowest of equal ones: int64 [T].
-
-    logits [T, V]; forbidden bool [V].
-    """
-    if fused.serves(logits):
-        from specx.kernels.triton import verify as triton_verify
-
-        return triton_verify.most_probable(logits, forbidden)
-    return logits.masked_fill(forbidden, -torch.inf).argmax(-1)
-
-
 def _warpers(settings: GenerationSettings) -> LogitsProcessorList:
-    """The same warpers, in the same order, as ``generate`` of transformers."""
+    """Return the warpers of transformers' ``generate``, in the same order."""
     warpers = LogitsProcessorList()
     if settings.temperature not in (0, 1):
         warpers.append(TemperatureLogitsWarper(settings.temperature))

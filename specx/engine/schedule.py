@@ -1,4 +1,4 @@
-"""When the draft should choose anew what it remembers of the text."""
+"""Retrieval schedules: after which steps the draft chooses anew what it remembers."""
 
 from typing import Protocol
 
@@ -9,18 +9,18 @@ MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
 MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
 
 
-class Schedule(Protocol):
+class RetrievalSchedule(Protocol):
     """Asked before each tree that the draft grows, told of each step that it grew one for."""
 
     def due(self, steps: int) -> bool:
-        """Whether to retrieve before the next tree, after ``steps`` steps; a yes counts as done."""
+        """Return True if retrieval is due before the next tree; a True counts as done."""
 
     def learn(self, step: Step) -> None:
-        """What a step came to, on a GPU one step late."""
+        """Take note of a step, on a GPU one step late."""
 
 
 class Regular:
-    """Every so many steps."""
+    """Retrieves every so many steps."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -37,8 +37,10 @@ class Regular:
 
 
 class Adaptive:
-    """When a step accepted less than steps did lately: then the text has moved on to something
-    that the draft does not see. At the latest after ``every`` steps."""
+    """Retrieves when a step accepted less than steps did lately, at the latest after ``every``.
+
+    Then the text has moved on to something that the draft does not see.
+    """
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -59,6 +61,6 @@ class Adaptive:
         self._mean = MEMORY * mean + (1 - MEMORY) * step.accepted
 
 
-def make_schedule(cache: DraftCacheSettings) -> Schedule:
-    """The schedule that a profile asks for."""
+def make_schedule(cache: DraftCacheSettings) -> RetrievalSchedule:
+    """Return the schedule that a profile asks for."""
     return (Adaptive if cache.retrieve == "adaptive" else Regular)(cache.every)

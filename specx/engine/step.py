@@ -1,112 +1,83 @@
 """One step of speculative decoding, top to bottom. Plain decoding is the step of a bare root.
 
 Nothing here waits for the device: shapes do not depend on what is accepted, and lengths are
-tensors. So the host can launch a step before it has read the tokens of the one before, and on a
-GPU each part is one CUDA graph (``graphs.py``).
+tensors. So the host can launch a step before it has read the tokens of the one before.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
-from specx.engine.accept import Path, accept
 from specx.engine.cost import TreePlan
-from specx.engine.drafter import Drafter, Reshapable
-from specx.engine.graphs import Runner
+from specx.engine.drafter import Drafter, DraftMode, Reshapable
+from specx.engine.emission import Emission
+from specx.engine.runner import Runner
 from specx.engine.sampling import Sampler
-from specx.engine.stopwatch import Row, Stopwatch
+from specx.engine.stages import Stages, TextEnd
+from specx.engine.stopwatch import Laps, Stopwatch
 from specx.engine.target import Target
-from specx.kernels.trees import TokenTree
 
 
 @dataclass
 class DecodingState:
-    """Everything that lives and dies with one document.
-
-    ``root`` int64 [1]: the last emitted token, which the target has not read yet. ``emitted``
-    int64 [1]: tokens of the output so far, the root among them. Both are changed in place.
-    ``steps``: how many this drafter has done.
-    """
+    """Everything that lives and dies with one document. ``steps``: done by this drafter."""
 
     target: Target
     drafter: Drafter
     sampler: Sampler
-    watch: Stopwatch
-    run: Runner
-    root: Tensor
-    emitted: Tensor
+    stopwatch: Stopwatch
+    runner: Runner
+    end: TextEnd
     steps: int = 0
+    stages: Stages = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draft_with(self.drafter)
 
     def draft_with(self, drafter: Drafter) -> None:
         """Go on with another drafter."""
         self.drafter, self.steps = drafter, 0
-        self.run.forget()
+        self.stages = Stages(self.target, drafter, self.sampler, self.end)
+        self.runner.forget()
 
     def reshape(self, plan: TreePlan) -> None:
         """Go on with other trees of the same drafter."""
         assert isinstance(self.drafter, Reshapable)
         self.drafter.reshape(plan)
-        self.run.forget()
+        self.runner.forget()
 
 
 @dataclass(frozen=True)
-class Emission:
-    """What a launched step will have emitted once the device is done.
+class LaunchedStep:
+    """A step whose ``emission`` will be there once the device is done; ``nodes``: drafted."""
 
-    ``packed`` int64 [1 + 2 (levels + 1) + T]: how many tokens, the tokens, the rows that chose
-    them, and the depths of all rows; behind them the drafter's note, if it has one.
-    ``drafted``: nodes of the tree; ``levels``: how many it has. ``mode``: the drafter's.
-    """
-
-    packed: Tensor
-    drafted: int
-    levels: int
-    mode: str
+    emission: Emission
+    mode: DraftMode
+    nodes: int
 
 
-def decoding_step(state: DecodingState, row: Row) -> Generator[None, None, Emission]:
+def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, LaunchedStep]:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with.
 
-    ``row``: begun for the parts of this step. Yields between two parts: to record one takes a
+    ``laps``: begun for the parts of this step. Yields between two parts: to record one takes a
     while, and something else may have happened by then.
     """
-    drafter, part, run = state.drafter, row.part, state.run
-    mode = drafter.mode()
-    if drafter.retrieval_due(state.steps):
-        with part("retrieval"):
-            run("retrieval", lambda: drafter.retrieve(state.target))
+    run, stages, root = state.runner.run, state.stages, state.end.root
+    plan = state.drafter.plan(state.steps)
+    mode = stages.of(plan.mode)
+    if plan.retrieve:
+        with laps.part("retrieval"):
+            run(stages.retrieve)
         yield
-    with part("drafting"):
-        if drafter.is_behind():
-            run("catching up", drafter.catch_up)
-        if drafter.levels:
-            tree = run(f"drafting {mode}", lambda: drafter.grow(state.root))
-        else:  # no work for the device, and an empty graph takes time as well
-            tree = drafter.grow(state.root)
+    with laps.part("drafting"):
+        if plan.catch_up:
+            run(stages.catch_up)
+        # Without levels there is no work for the device, and an empty graph takes time as well.
+        tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
     yield
-    with part("verification"):
-        path = run(f"verification {mode}", lambda: verify(state, tree))
+    with laps.part("verification"):
+        path = run(mode.verify, tree)
     yield
-    with part("keep"):
-        packed = run(f"keep {mode}", lambda: keep(state, tree, path))
+    with laps.part("keep"):
+        emission = run(mode.keep, tree, path)
     state.steps += 1
-    return Emission(packed, tree.nodes, tree.levels, mode)
-
-
-def verify(state: DecodingState, tree: TokenTree) -> Path:
-    """Where the target's own choices lead through the tree."""
-    logits = state.target.score(tree)
-    return accept(tree, state.sampler.choose(logits, state.emitted, tree.depths))
-
-
-def keep(state: DecodingState, tree: TokenTree, path: Path) -> Tensor:
-    """Make the path the end of the text, for target and draft; the emission, packed."""
-    state.target.keep(path)
-    state.drafter.commit(path)
-    state.root.copy_(path.last)
-    state.emitted += path.count
-    note = state.drafter.note()
-    noted = [] if note is None else [note]
-    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *noted])
+    return LaunchedStep(emission, plan.mode, tree.nodes)

@@ -1,4 +1,4 @@
-"""Which part of a step the time went to."""
+"""Seconds by part of a step."""
 
 import time
 from collections.abc import Iterator
@@ -22,33 +22,33 @@ class Stopwatch:
         self.timings = Timings()
         self.samples: dict[str, list[float]] = {}
         self._device = device
-        self._rows: list[Row] = []
+        self._laps: list[Laps] = []
         self._started = time.perf_counter()
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """What is done in this context is counted as ``name``."""
-        return self.row().part(name)
+        """Count what is done in this context as ``name``."""
+        return self.laps().part(name)
 
-    def row(self) -> "Row":
-        """A row of parts, beginning now."""
-        self._rows.append(Row(self._device))
-        return self._rows[-1]
+    def laps(self) -> "Laps":
+        """Begin a row of parts now."""
+        self._laps.append(Laps(self._device))
+        return self._laps[-1]
 
-    def drop(self, row: "Row") -> None:
-        """What was done in ``row`` counts for no part; the wait for it is ``host``."""
-        self._rows.remove(row)
+    def drop(self, laps: "Laps") -> None:
+        """Count what was done in ``laps`` for no part; the wait for it is ``host``."""
+        self._laps.remove(laps)
 
     def finish(self) -> Timings:
-        """All parts; ``total`` since the start, ``host`` what no part claims.
+        """Return the seconds of all parts: ``total`` since the start, ``host`` what no part claims.
 
         Both include what the consumer of the events did meanwhile, such as showing progress.
         """
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        for row in self._rows:
-            for name, begin, end in row.spans:
+        for laps in self._laps:
+            for name, begin, end in laps.spans:
                 self._add(name, seconds_between(begin, end))
-        self._rows = []
+        self._laps = []
         timings = self.timings
         timings.total = time.perf_counter() - self._started
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
@@ -60,7 +60,7 @@ class Stopwatch:
         setattr(self.timings, name, getattr(self.timings, name) + seconds)
 
 
-class Row:
+class Laps:
     """Parts that follow each other without a pause: each begins where the one before it ended.
 
     A GPU stops for every moment that it takes, so n parts take n + 1 of them and not 2 n.
@@ -80,7 +80,7 @@ class Row:
 
 
 def now(device: torch.device) -> Moment:
-    """This moment: on a GPU in its work, when all that was launched so far is done."""
+    """Mark this moment: on a GPU in its work, when all that was launched so far is done."""
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -89,18 +89,18 @@ def now(device: torch.device) -> Moment:
 
 
 def has_passed(moment: Moment) -> bool:
-    """Whether it has come, for a moment of a GPU that was marked ahead of its work."""
+    """Return True if it has come: a GPU's moment is marked ahead of its work."""
     return moment.query() if isinstance(moment, torch.cuda.Event) else True
 
 
 def wait_for(moment: Moment) -> None:
-    """Go on once it has come."""
+    """Wait until it has come."""
     if isinstance(moment, torch.cuda.Event):
         moment.synchronize()
 
 
 def seconds_between(begin: Moment, end: Moment) -> float:
-    """Between two moments of the same clock that have passed."""
+    """Return the seconds between two moments of the same clock that have passed."""
     if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
         return float(begin.elapsed_time(end)) / 1e3
     assert isinstance(begin, float)

@@ -1,16 +1,17 @@
-"""The target at work on one document: prefill, verification, and what its attention looked at."""
+"""The target at work on one document: prefill, verification, and its attention for retrieval."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from specx.engine.accept import Path
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.engine.kv_cache import PreallocatedCache
-from specx.kernels.torch.scores import chunk_scores, scaled_scores
-from specx.kernels.trees import MAX_ROWS, TokenTree
-from specx.models.call import AttentionCall, Watched
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.chunks import Grid
+from specx.kernels.torch.scores import scaled_scores
+from specx.kernels.trees import MAX_ROWS, Path, TokenTree
+from specx.models.call import RetrievalLayer
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
 
@@ -18,100 +19,98 @@ from specx.records import PrefillProgress
 class Target:
     """A target model with the cache of one document.
 
-    ``watch``: the layer whose queries are kept for retrieval, or None.
+    ``retrieval``: the layer whose queries are kept for retrieval, or None; ``asked`` int64 [1]: the
+    row of these queries that belongs to the last committed token.
     """
 
-    def __init__(self, model: LoadedModel, capacity: int, watch: int | None) -> None:
-        self.model = model
+    def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
+        self.model, self.ops = model, model.ops
         self.cache = PreallocatedCache(cache_shape(model), capacity)
-        if "tree" in model.masked:  # there, what nobody has written has a weight of 0, NaN or not
-            self.cache.storage.zero_()
-        self.watch = watch
-        self._last: Tensor | None = None  # row of the watched queries that asked last, int64 [1]
-        self._watched: Watched | None = None
-        if watch is not None:
+        self.asked = torch.zeros(1, dtype=torch.int64, device=model.device)
+        self.retrieval: RetrievalLayer | None = None
+        if retrieval_layer is not None:
             shape, device = (model.num_heads, MAX_ROWS), model.device
-            self._watched = Watched(
-                watch,
+            self.retrieval = RetrievalLayer(
+                retrieval_layer,
                 torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
-            self._last = torch.zeros(1, dtype=torch.int64, device=device)
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
-        """Read the prompt int64 [L], as far as it has not been restored; progress when a chunk is
-        launched, last the logits [1, V].
+        """Read the prompt int64 [L] behind what is in the cache already.
 
-        Logits are computed for the last position only.
+        Yields progress when a chunk is launched, and last the logits [1, V] of the last position.
         """
         chunk = PREFILL_CHUNK[self.model.device.type]
         logits = None
         for start in range(self.cache.committed, len(prompt), chunk):
             tokens = prompt[start : start + chunk]
             positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = AttentionCall("prefill", past=start, watched=self._watched)
+            call = self.model.prefill_call(
+                ops=self.ops,
+                mapping=self.cache.mapping(len(tokens)),
+                retrieval=self.retrieval,
+                past=start,
+            )
             logits = forward(self.model, tokens, positions, self.cache, call, logits_of=1)
             self.cache.commit(len(tokens))
             yield PrefillProgress("target", start + len(tokens), len(prompt))
         assert logits is not None
-        if self._watched is not None and self._last is not None:
-            # Prefill needs no sums of its own; for the one query that matters they are made here.
-            self._last.fill_(min(len(tokens), MAX_ROWS) - 1)
-            keys = self.cache.keys_of(self._watched.layer)[:, : len(prompt)]
-            scores = scaled_scores(self._query(), keys, self._scaling())
-            self._watched.lse.index_copy_(1, self._last, scores.logsumexp(-1)[:, None].float())
+        if self.retrieval is not None:
+            self._sum_up(self.retrieval, len(prompt), min(len(tokens), MAX_ROWS) - 1)
         yield logits
 
-    def restore(self, rows: Tensor) -> None:
-        """Take the first tokens of the prompt as read: their keys and values
-        [layers, 2, Hkv, L, D]. At least one token must be left for ``prefill``."""
-        count = rows.shape[3]
-        self.cache.storage[:, :, :, :count] = rows
-        self.cache.wrote(count)
-        self.cache.commit(count)
+    def _sum_up(self, retrieval: RetrievalLayer, length: int, row: int) -> None:
+        """Note the log-sum-exp of the last token, which prefill does not compute."""
+        self.asked.fill_(row)
+        keys = self.cache.keys_of(retrieval.layer)[:, :length]
+        scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
+        retrieval.lse.index_copy_(1, self.asked, scores.logsumexp(-1)[:, None].float())
 
-    def score(self, tree: TokenTree) -> Tensor:
-        """Logits [T, V] after each row of the tree; rows stay scratch until ``keep``."""
-        length = self.cache.length
-        call = AttentionCall(
-            "tree",
-            past=0,
-            prefix=length,
-            visible=tree.ancestors()[:, None],
-            watched=self._watched,
+    def verify(self, tree: TokenTree) -> Tensor:
+        """Return the logits [T, V] after each row of the tree.
+
+        The rows lie behind the text until ``keep``.
+        """
+        call = self.model.tree_call(
+            ops=self.ops,
+            mapping=self.cache.mapping(len(tree.tokens)),
+            retrieval=self.retrieval,
+            prefix=self.cache.length,
+            mask=AncestorMask(tree.ancestors()[:, None], len(tree.tokens)),
         )
         positions = self.cache.next_position + tree.depths
         return forward(self.model, tree.tokens, positions, self.cache, call)
 
     def keep(self, path: Path) -> None:
-        """Commit the accepted rows of the tree that was scored last; drop the others."""
+        """Commit the accepted rows of the tree that was verified last; drop the others."""
         if len(path.rows) > 1:
             self.cache.keep(path.rows)
         self.cache.commit(path.count)
-        if self._last is not None:
-            self._last.copy_(path.last_row)
+        if self.retrieval is not None:
+            self.asked.copy_(path.last_row)
 
-    def stop_watching(self) -> None:
-        """Nobody will ask for attention any more."""
-        self.watch, self._watched, self._last = None, None, None
+    def stop_retrieval(self) -> None:
+        """Keep no more queries: nobody will ask for attention again."""
+        self.retrieval = None
 
-    def chunk_scores(self, chunk: int, length: Tensor, short: int = 0) -> Tensor:
-        """What the last committed token attended to in the watched layer, by chunks of the first
-        ``length`` (int64 [1]) tokens: [chunks that fit the cache], −inf beyond the text."""
-        assert self._watched is not None
-        assert self._last is not None
-        lse = self._watched.lse.index_select(1, self._last)[:, 0]
-        keys = self.cache.keys_of(self._watched.layer)
-        return chunk_scores(self._query(), lse, keys, length, self._scaling(), chunk, short)
+    def chunk_scores(self, grid: Grid, length: Tensor) -> Tensor:
+        """Return the last committed token's attention, in the retrieval layer, to each chunk.
 
-    def _query(self) -> Tensor:
-        """[Hq, D]: what the last committed token asked the watched layer."""
-        assert self._watched is not None
-        assert self._last is not None
-        return self._watched.queries.index_select(1, self._last)[:, 0]
+        ``length`` int64 [1]: tokens that count. Returns [chunks that fit the cache], −inf beyond.
+        """
+        retrieval = self.retrieval
+        assert retrieval is not None
+        lse = retrieval.lse.index_select(1, self.asked)[:, 0]
+        keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
+        return self.ops.chunk_scores(self._query(retrieval), lse, keys, length, scaling, grid)
 
-    def _scaling(self) -> float:
-        """The factor that the watched layer multiplies its scores with."""
+    def _query(self, retrieval: RetrievalLayer) -> Tensor:
+        """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
+        return retrieval.queries.index_select(1, self.asked)[:, 0]
+
+    def _scaling(self, retrieval: RetrievalLayer) -> float:
+        """Return the factor that the retrieval layer multiplies its scores with."""
         layers = self.model.model.get_decoder().layers
-        scaling: float = layers[self.watch].self_attn.scaling
+        scaling: float = layers[retrieval.layer].self_attn.scaling
         return scaling

@@ -32,7 +32,7 @@ def check_lossless(
 def logit_gap(pair: Pair, text: tuple[int, ...], expected: int, other: int) -> float:
     """Logit of ``expected`` minus that of ``other`` after ``text``, for the target alone."""
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
-    target = Target(pair.target, len(text), watch=None)
+    target = Target(pair.target, len(text), retrieval_layer=None)
     for item in target.prefill(ids):
         if not isinstance(item, PrefillProgress):
             return float(item[0, expected] - item[0, other])

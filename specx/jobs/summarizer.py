@@ -61,7 +61,7 @@ class Summarizer:
         self._check = check
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
-        self.profile = _with_limit(profile)
+        self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
@@ -226,12 +226,6 @@ def _room(profile: Profile, pair: Pair) -> int:
     raise UsageError(
         f"{output}, which leaves no room for a document in a window of {window} tokens; {advice}"
     )
-
-
-def _with_limit(profile: Profile) -> Profile:
-    """The profile with the number of tokens that its output may have."""
-    limit = {"max_new_tokens": profile.output_limit}
-    return profile.model_copy(update={"generation": profile.generation.model_copy(update=limit)})
 
 
 def _reset_peak_memory(device: torch.device) -> None:

@@ -1,9 +1,8 @@
-"""Which chunks of the text the draft works on: pure functions, scores in, chunk ids out.
+"""Chunks of the text: how it is cut, and the rows of a chosen set of chunks.
 
-The text is cut into chunks (``Grid``); the last one may be short. Ids come back ascending, and the
-newest chunk is always among them, so the draft sees what was just written. How long the text is
-only the device knows (``tokens``, int64 [1]), so there are always k ids: where the text has fewer
-chunks, the last ids lie beyond it and stand for nothing.
+Chunk ids are ascending, and the newest chunk is always among the chosen ones, so the draft sees
+what was just written. Only the device knows the length of the text (``tokens``, int64 [1]), so
+there are always k ids: where the text has fewer chunks, padding ids sort last.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ def count_chunks(tokens: int, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a text is cut: a border every ``chunk`` tokens, the first chunk ``short`` tokens short.
+    """The cut of a text: a border every ``chunk`` tokens, the first chunk ``short`` tokens short.
 
     ``kept``: id of a chunk that is remembered whatever its score, or None.
     """
@@ -31,12 +30,12 @@ class Grid:
 
     @classmethod
     def from_start(cls, prompt: int, chunk: int) -> "Grid":  # noqa: ARG003
-        """Borders from the beginning of the text, as in SpecExtend."""
+        """Cut from the beginning of the text, as SpecExtend does."""
         return cls(chunk)
 
     @classmethod
     def around(cls, prompt: int, chunk: int) -> "Grid":
-        """A chunk begins half a chunk before the end of a prompt of so many tokens, and is kept.
+        """Begin a chunk half a chunk before the end of the prompt, and keep it always.
 
         A draft that does not see what is asked of it cannot guess the answer, and the request
         stands at the end of a prompt. Where borders fall at random, it may end a chunk of other
@@ -49,37 +48,25 @@ class Grid:
 
     @classmethod
     def ending(cls, prompt: int, chunk: int) -> "Grid":
-        """Borders from the beginning of the text; the chunk in which the prompt ends is kept."""
+        """Cut from the beginning of the text; keep the chunk in which the prompt ends."""
         return cls(chunk, kept=(prompt - 1) // chunk)
 
     def newest(self, tokens: Tensor) -> Tensor:
-        """The chunk of the last token."""
+        """Return the chunk of the last token: int64 [1]."""
         return (tokens - 1 + self.short) // self.chunk
 
 
-def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-    """Cross-model retrieval: the k best chunks, the newest among them, and the one that is kept.
-
-    ``scores`` [M]: of all chunks that there could be; −inf beyond the text.
-    """
-    ids = torch.arange(len(scores), device=scores.device)
-    if grid.kept is not None:  # behind the newest, should there be room for one only
-        scores = scores.where(ids != grid.kept, torch.finfo(scores.dtype).max)
-    best = scores.where(ids != grid.newest(tokens), torch.inf).topk(min(k, len(scores)))
-    return torch.where(best.values > -torch.inf, best.indices, len(scores)).sort().values
-
-
 def streaming_chunks(tokens: Tensor, grid: Grid, k: int, sink: int) -> Tensor:
-    """StreamingLLM: the first ``sink`` chunks of the text and the most recent k − sink."""
+    """Choose as StreamingLLM does: the first ``sink`` chunks and the most recent k − sink."""
     place = torch.arange(k, device=tokens.device)
-    behind = grid.newest(tokens) + 1 - k  # chunks that are left out
+    behind = grid.newest(tokens) + 1 - k  # chunks that are not chosen
     return torch.where(place < min(sink, k - 1), place, place + behind.clamp(min=0))
 
 
 def chunk_rows(ids: Tensor, grid: Grid) -> Tensor:
-    """Token rows of the chosen chunks, ascending: ids int64 [k] -> int64 [k · chunk].
+    """List the rows of the chosen chunks, ascending: ids int64 [k] -> int64 [k · chunk].
 
-    Rows beyond the text come last, also where the first chunk is short.
+    Padding rows sort last, also where the first chunk is short.
     """
     count, chunk = len(ids) * grid.chunk, grid.chunk
     place = torch.arange(count, device=ids.device) + (ids[:1] == 0) * grid.short

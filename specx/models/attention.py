@@ -1,6 +1,6 @@
 """The function that transformers' models call for attention, registered under the name ``specx``.
 
-It is the first of the three public seams to transformers (``docs/architecture.md``): models keep
+It is the first of the two public seams to transformers (``docs/architecture.md``): models keep
 their own classes, and the engine steers their attention through one ``AttentionCall``.
 """
 
@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from specx.bench.masked import masked_attention, masked_lse
-from specx.kernels import fused
-from specx.kernels.torch.attention import prefill_attention, tree_attention
+from specx.models import opaque
 from specx.models.call import AttentionCall
 
 NAME = "specx"
@@ -29,30 +27,13 @@ def attention(
     specx_call: AttentionCall,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Put the new keys and values where they belong, and attend.
+    """Store the new keys and values, and attend.
 
     q [1, Hq, T, D]; k, v [1, Hkv, T, D], new rows, unrepeated -> (out [1, T, Hq, D], None).
     """
-    call = specx_call
-    if not call.masked and fused.serves(query):
-        attend = fused.attention if call.phase == "tree" else fused.prefill
-        return attend(module.layer_number, query, key, value, scaling, call), None
-    layer: int = module.layer_idx
-    assert call.rows is not None
-    keys, values = call.rows.put(layer, key, value)
-    watched = call.watched is not None and call.watched.layer == layer
-    lse = None
-    if call.masked:
-        out = masked_attention(query, keys[None], values[None], scaling, call)
-        if watched and call.phase == "tree":
-            lse = masked_lse(query, keys[None], scaling, call)
-    elif call.phase == "tree":
-        out, lse = tree_attention(query, keys[None], values[None], scaling, call)
-    else:
-        out = prefill_attention(query, keys[None], values[None], scaling, call)
-    if watched and call.watched is not None:
-        call.watched.note(query[0], None if lse is None else lse[0])
-    return out.transpose(1, 2), None
+    if torch.compiler.is_compiling():
+        return opaque.attend(module.layer_number, query, key, value, scaling, specx_call), None
+    return specx_call.attend(module.layer_idx, query, key, value, scaling), None
 
 
 def use_in(model: Any) -> None:
@@ -63,8 +44,11 @@ def use_in(model: Any) -> None:
 
 
 def number_layers(model: Any) -> None:
-    """Give each attention module its number as a tensor, for compiled layers: of an int, torch
-    would compile one variant a layer. A CPU tensor is read without waiting for a GPU."""
+    """Give each attention module its number as a tensor, for compiled layers.
+
+    Of an int, torch would compile one variant a layer. A CPU tensor is read without waiting for a
+    GPU.
+    """
     for module in model.modules():
         if hasattr(module, "layer_idx"):
             module.layer_number = torch.tensor(module.layer_idx)

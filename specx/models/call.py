@@ -1,28 +1,26 @@
-"""What one forward pass tells the attention function: the only channel between engine and models.
+"""The record that travels through a forward pass to every layer's attention.
 
-transformers hands extra keyword arguments of a model's forward through to the attention function;
-specx passes exactly one, ``specx_call``.
+transformers hands extra keyword arguments of a model's forward on to the attention function; specx
+passes exactly one, ``specx_call``: a ``PrefillCall`` or a ``TreeCall``.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Phase = Literal["prefill", "tree"]
-
-BITS = 64  # rows in one word of a set
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.ops import Ops
 
 
 @dataclass
-class Watched:
-    """What one layer asks, for retrieval: written in place by each forward pass.
+class RetrievalLayer:
+    """The queries of one layer, kept for retrieval and overwritten by each forward pass.
 
-    ``layer``: which one. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: the last R new tokens, or as many
-    as there are; ``lse`` is the natural log of the sum of exponentials of a query's scaled scores
-    over everything it attended to, and is written for trees only.
+    ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R new tokens, or
+    of as many as there are. ``lse`` is the natural log of the sum of exponentials of a query's
+    scaled scores over everything it attended to; it is written for trees only.
     """
 
     layer: int
@@ -30,103 +28,101 @@ class Watched:
     lse: Tensor
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
-        """query [Hq, T, D], lse [Hq, T]: of a pass through the layer."""
+        """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
         rows = note_queries(self.queries, query)
         if lse is not None:
             self.lse[:, :rows] = lse[:, -rows:]
 
 
 def note_queries(queries: Tensor, query: Tensor) -> int:
-    """Write the last rows of query [Hq, T, D] into queries [Hq, R, D]; how many."""
+    """Write the last rows of query [Hq, T, D] to queries [Hq, R, D]; return their number."""
     rows = min(query.shape[1], queries.shape[1])
     queries[:, :rows] = query[:, -rows:]
     return rows
 
 
-@dataclass
-class Rows:
-    """Where a forward pass puts its keys and values.
+@dataclass(frozen=True)
+class SlotMapping:
+    """The rows of a cache that a forward pass writes, before anything is attended to.
 
-    ``storage`` [layers, 2, Hkv, capacity, D]; ``places`` int64 [T], one row for each new token.
+    ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64 [T]: one row for each new token.
     """
 
     storage: Tensor
-    places: Tensor
-
-    def put(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store [1, Hkv, T, D] each; all rows of the layer, [Hkv, capacity, D] each."""
-        keys, values = self.storage[layer]
-        keys.index_copy_(1, self.places, key[0])
-        values.index_copy_(1, self.places, value[0])
-        return keys, values
+    slots: Tensor
 
 
-@dataclass
-class AttentionCall:
-    """The attention of one forward pass over T new tokens that follow cached rows.
+@dataclass(kw_only=True)
+class AttentionCall(ABC):
+    """The attention of one forward pass over T new tokens."""
 
-    ``phase``: ``prefill`` — the new tokens see all ``past`` rows and each other causally;
-    ``tree`` — they see the first ``prefix`` rows and, of the ``past + T`` rows behind those, the
-    ones in their set ``visible``.
-    ``past``: cached rows before the new tokens, not counting those in ``prefix``. The host knows
-    it, the shapes of a step depend on it.
-    ``prefix``: int64 [1], on the device: in a tree the number of committed rows, all of which every
-    new token sees. It changes from step to step, and a step must not wait for the host to read it.
-    ``visible``: int64 [T, W], bit j of word w of row i says that new token i sees row
-    ``prefix + 64 w + j``. Itself is always among them.
-    ``window``: in prefill, a token sees at most the last ``window`` tokens, itself included.
-    ``rows``: where the new keys and values go, before anything is attended to.
-    ``watched``: the layer whose queries are kept, if any.
-    ``masked``: one attention under one mask over everything (``masked.py``), instead of hybrid
-    attention: what the latter is measured against.
-    ``start``: ``past`` as int64 [] on the CPU, for compiled layers: of an int, torch would compile
-    one variant each.
+    ops: Ops
+    mapping: SlotMapping
+    retrieval: RetrievalLayer | None = None
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
+        """Store the new keys and values of a layer, and attend.
+
+        query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D].
+        """
+        keys, values = self.mapping.storage[layer]
+        self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
+        return self.attend_stored(layer, query[0], scaling)[None]
+
+    def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
+        """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
+        keys, values = self.mapping.storage[layer]
+        out, lse = self.compute(q, keys, values, scaling)
+        if self.retrieval is not None and self.retrieval.layer == layer:
+            self.retrieval.note(q, lse)
+        return out
+
+    @abstractmethod
+    def compute(
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from q [Hq, T, D] to keys, values [Hkv, capacity, D].
+
+        Returns (out [T, Hq, D], lse [Hq, T], or None in a prefill).
+        """
+
+
+@dataclass(kw_only=True)
+class PrefillCall(AttentionCall):
+    """New tokens that see the ``past`` cached rows and each other causally.
+
+    ``window``: a token sees at most so many tokens, its own included. ``start``: ``past`` as int64
+    [] on the CPU, for compiled layers: of an int, torch would compile one variant each.
     """
 
-    phase: Phase
     past: int
-    prefix: Tensor | None = None
-    visible: Tensor | None = None
     window: int | None = None
-    rows: Rows | None = None
-    watched: Watched | None = None
-    masked: bool = False
     start: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self.start = torch.tensor(self.past)
 
-    @cached_property
-    def mask(self) -> Tensor:
-        """``visible`` written out: bool [T, past + T]. Made once for all layers."""
-        assert self.visible is not None
-        return unpack_sets(self.visible, self.past + len(self.visible))
-
-    @cached_property
-    def mask_over_storage(self) -> Tensor:
-        """What each new token of a tree sees of all rows of the storage: bool [T, capacity]. Made
-        once for all layers."""
-        assert self.prefix is not None
-        assert self.rows is not None
-        own = self.mask
-        columns = torch.arange(self.rows.storage.shape[3], device=own.device)
-        seen = (columns < self.prefix).repeat(len(own), 1)
-        return seen.index_copy(1, self.prefix + columns[: own.shape[1]], own)
+    def compute(
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> tuple[Tensor, None]:
+        out = self.ops.prefill_attention(q, keys, values, self.past, self.window, scaling)
+        return out, None
 
 
-def unpack_sets(sets: Tensor, rows: int) -> Tensor:
-    """int64 [T, W] to bool [T, rows]: which of the first ``rows`` rows are in each set."""
-    bits = torch.arange(BITS, device=sets.device)
-    return (sets[:, :, None] >> bits & 1).flatten(1)[:, :rows].bool()
+@dataclass(kw_only=True)
+class TreeCall(AttentionCall):
+    """New tokens that see the first ``prefix`` rows and, behind those, the rows of their mask.
 
+    ``prefix`` int64 [1], on the device: committed rows. It changes from step to step, and a step
+    must not wait for the host to read it.
+    """
 
-def single_sets(first: int, count: int, words: int, device: torch.device) -> Tensor:
-    """int64 [count, words]: set i holds row ``first + i`` alone."""
-    rows = torch.arange(first, first + count, device=device)[:, None]
-    word = torch.arange(words, device=device)
-    return torch.where(rows // BITS == word, torch.ones_like(rows) << rows % BITS, 0)
+    prefix: Tensor
+    mask: AncestorMask
 
-
-def words_for(rows: int) -> int:
-    """Words of a set of ``rows`` rows."""
-    return -(-rows // BITS)
+    def compute(
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor]:
+        return self.ops.tree_attention(q, keys, values, self.prefix, self.mask, scaling)

@@ -8,9 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specx.errors import ModelError, OutOfMemoryError, UsageError
-from specx.models import attention as dispatch
+from specx.kernels.ops import Ops, ops_for
+from specx.models import attention
 from specx.models.architecture import SUPPORTED, check_layers, read_config
-from specx.models.call import Phase
+from specx.models.call import PrefillCall, TreeCall
 from specx.models.facts import ModelFacts, model_facts
 from specx.models.fused_layers import fuse_layers
 from specx.models.memory import check_memory, is_out_of_memory
@@ -48,9 +49,9 @@ class ModelSpec:
 class LoadedModel(ModelFacts):
     """A model ready for the engine, in evaluation mode and without gradients.
 
-    ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``compiled``:
-    its layers are (``compiled.py``); ``masked``: phases in which it attends under one mask over
-    everything, for measuring what hybrid and flash attention save.
+    ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
+    operations of its device; ``compiled``: its layers are (``compiled.py``); ``prefill_call``,
+    ``tree_call``: the records its forward passes are called with.
     """
 
     model: Any
@@ -59,8 +60,10 @@ class LoadedModel(ModelFacts):
     dtype: torch.dtype
     device: torch.device
     weight_bytes: int
+    ops: Ops
     compiled: bool = False
-    masked: frozenset[Phase] = frozenset()
+    prefill_call: type[PrefillCall] = PrefillCall
+    tree_call: type[TreeCall] = TreeCall
 
 
 def load_model(
@@ -96,7 +99,7 @@ def load_model(
         check_seam(model, loaded, source.label, used)
         if role == "draft":
             check_rotation(model, loaded, source.label)
-    fuse_layers(model)
+    fuse_layers(model, loaded.ops)
     return loaded
 
 
@@ -113,6 +116,7 @@ def in_memory(model: Any, tokenizer: Any, source: str) -> LoadedModel:
         dtype=model.dtype,
         device=model.device,
         weight_bytes=_bytes_of(model),
+        ops=ops_for(model.device),
     )
 
 
@@ -164,13 +168,13 @@ def _check_fit(needed: int, source: Source, device: torch.device) -> None:
 
 
 def _load_weights(source: Source, config: Any, dtype: str, device: torch.device) -> Any:
-    dispatch.register()
+    attention.register()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source.folder,
             config=config,
             dtype=DTYPES[dtype] or "auto",
-            attn_implementation=dispatch.NAME,
+            attn_implementation=attention.NAME,
             trust_remote_code=False,
             local_files_only=True,
             weights_only=True,
@@ -185,7 +189,7 @@ def _load_weights(source: Source, config: Any, dtype: str, device: torch.device)
             f"{source.label} is quantized with {_quantization(config)}, which transformers does "
             "not know; choose the checkpoint that is not quantized."
         )
-    dispatch.number_layers(model)
+    attention.number_layers(model)
     return model.eval().requires_grad_(False)
 
 
@@ -201,7 +205,7 @@ def _loading_error(error: Exception, source: Source, config: Any) -> Exception:
             f"{label} is quantized with {_quantization(config)}, which cannot be loaded here "
             f"({why}); install what it needs, or choose the checkpoint that is not quantized."
         )
-    if isinstance(error, KeyError) and error.args == (dispatch.NAME,):
+    if isinstance(error, KeyError) and error.args == (attention.NAME,):
         return ModelError(
             f"{label} ({config.model_type}) does not call the attention interface of "
             f"transformers, so specx cannot compute its attention; {SUPPORTED}."

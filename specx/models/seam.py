@@ -14,7 +14,7 @@ import torch
 from transformers import AttentionInterface
 
 from specx.errors import ModelError
-from specx.kernels.torch.rotary import rotate
+from specx.kernels.torch.cache import rotate
 from specx.models.architecture import SUPPORTED, check_window
 from specx.models.facts import ModelFacts
 from specx.models.reason import reason
@@ -78,7 +78,7 @@ def check_seam(model: Any, facts: ModelFacts, label: str, positions: int) -> Non
 def check_rotation(model: Any, facts: ModelFacts, label: str) -> None:
     """See that rotating every layer's keys gives the keys of other positions.
 
-    Retrieval moves cached keys with ``kernels.torch.rotary.rotate``, which is exact only when
+    Retrieval moves cached keys with ``kernels.torch.cache.rotate``, which is exact only when
     RoPE is laid out as :class:`~specx.models.rope.RopeFacts` says. The probe's attention ignores
     positions, so the keys of all layers depend on them through RoPE alone. Raises ModelError.
     """

@@ -16,6 +16,7 @@ from specx.profile.load import (
     load_profile,
     parse_profile,
 )
+from specx.profile.profile import Devices, DeviceSettings, Profile
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,
@@ -23,8 +24,6 @@ from specx.profile.schema import (
     MOST_SENTENCES,
     AutoTree,
     Device,
-    Devices,
-    DeviceSettings,
     DigestPrompt,
     DigestTask,
     DraftCacheSettings,
@@ -34,11 +33,10 @@ from specx.profile.schema import (
     GenerationSettings,
     InstructPrompt,
     Layer,
-    Profile,
-    Section,
     TargetSettings,
     TreeSettings,
 )
+from specx.profile.section import Section
 
 __all__ = [
     "EMBEDDED",

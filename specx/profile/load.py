@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from specx.errors import ProfileError
 from specx.profile.find import profile_path
 from specx.profile.messages import problem_of, report
-from specx.profile.schema import Profile
+from specx.profile.profile import Profile
 from specx.profile.yaml_lines import read_yaml
 
 
@@ -35,7 +35,7 @@ def parse_profile(text: str, source: str) -> Profile:
         try:
             profile = Profile.model_validate(document.content)
         except ValidationError as error:
-            problems += [problem_of(details, document.lines) for details in error.errors()]
+            problems += [problem_of(details, document.lines, Profile) for details in error.errors()]
     if profile is None or problems:
         raise ProfileError(report(sorted(problems), source))
     return profile

@@ -1,23 +1,22 @@
 """Problems of a profile as sentences."""
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from specx.profile.schema import Profile, sections
 from specx.profile.wording import did_you_mean, dotted, shown
 from specx.profile.yaml_lines import Place, Problem
 
 
-def problem_of(details: Any, lines: dict[Place, int]) -> Problem:
-    """One of pydantic's errors, in our words and with its line."""
-    location = tuple(str(part) for part in details["loc"])
-    section = _section_of(location)
-    place = location if location[:1] != ("prompt",) else _without_tag(location)
-    return Problem(_line(place, lines), _sentence(details, place, section))
+def problem_of(details: Any, lines: dict[Place, int], schema: type[BaseModel]) -> Problem:
+    """Return one of pydantic's errors in our words, with its line."""
+    return Problem(_line(_place(details), lines), sentence_of(details, schema))
 
 
-def _sentence(details: Any, place: Place, section: type[BaseModel]) -> str:
+def sentence_of(details: Any, schema: type[BaseModel]) -> str:
+    """Return one of pydantic's errors about ``schema`` in our words."""
+    place, section = _place(details), _section_of(details, schema)
     key, name, value = place[-1], f"`{dotted(place)}`", details["input"]
     limits = details.get("ctx", {})
     match details["type"]:
@@ -63,13 +62,25 @@ _WANTED = {
 }
 
 
-def _section_of(location: Place) -> type[BaseModel]:
-    return dict(sections()).get(location[:-1], Profile)
+def _place(details: Any) -> Place:
+    """Return the keys that lead to an error, without the prompt's kind, which pydantic inserts."""
+    location = tuple(str(part) for part in details["loc"])
+    return (location[0], *location[2:]) if location[:1] == ("prompt",) else location
 
 
-def _without_tag(location: Place) -> Place:
-    """The place of a key of the prompt, whose kind pydantic puts between section and key."""
-    return (location[0], *location[2:])
+def _section_of(details: Any, schema: type[BaseModel]) -> type[BaseModel]:
+    location = tuple(str(part) for part in details["loc"])
+    return dict(sections(schema)).get(location[:-1], schema)
+
+
+def sections(schema: type[BaseModel], place: Place = ()) -> Iterator[tuple[Place, type[BaseModel]]]:
+    """Yield every section of a schema, at the place pydantic gives it: ("prompt", "digest")."""
+    yield place, schema
+    for name, info in schema.model_fields.items():
+        for candidate in (info.annotation, *get_args(info.annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
+                yield from sections(candidate, (*place, name, *tag))
 
 
 def _options(section: type[BaseModel], key: str) -> list[str]:

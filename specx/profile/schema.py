@@ -1,12 +1,9 @@
-"""The schema of a profile: every key with its values, default and meaning."""
+"""The sections of a profile: every key with its values, default and meaning."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializeAsAny,
     ValidationInfo,
@@ -14,6 +11,7 @@ from pydantic import (
     model_serializer,
 )
 
+from specx.profile.section import Section
 from specx.profile.wording import shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
@@ -25,14 +23,6 @@ EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
-
-
-class Section(BaseModel):
-    """A part of a profile: no unknown keys, no silent conversions, immutable."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
-    )
 
 
 class DigestPrompt(Section):
@@ -179,6 +169,9 @@ class AutoTree(TreeSettings):
     threshold: float = 0.0
     width: int | None = 32
 
+    def by_key(self) -> dict[str, object]:
+        return {}
+
     @model_serializer
     def _word(self) -> str:
         return "auto"
@@ -291,188 +284,8 @@ class FallbackSettings(Section):
     )
 
 
-class DeviceModelSettings(Section):
-    """What may differ by device in the settings of a model."""
-
-    dtype: Dtype | None = Field(default=None, description="number format; null: as elsewhere")
-
-
-class DeviceSettings(Section):
-    """What a profile says otherwise for one device.
-
-    A profile completes ``tree`` and ``draft_cache`` with its own keys before they get here.
-    """
-
-    target: DeviceModelSettings = Field(
-        default_factory=DeviceModelSettings, description="number format of the target"
-    )
-    draft: DeviceModelSettings = Field(
-        default_factory=DeviceModelSettings, description="number format of the draft"
-    )
-    tree: Tree = Field(
-        default_factory=TreeSettings,
-        description="the token tree of one step; auto: chosen by measured costs",
-    )
-    draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
-    )
-
-
-class Devices(Section):
-    """Settings by device."""
-
-    cpu: DeviceSettings | None = Field(
-        default=None,
-        description="on a CPU: keys of `tree` and `draft_cache`, and `dtype` of `target` and "
-        "`draft`; what is not there is as above",
-    )
-    cuda: DeviceSettings | None = Field(default=None, description="the same on an NVIDIA GPU")
-
-
-class Profile(Section):
-    """A complete profile; see ``load_profile``."""
-
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="letters, digits, dots, dashes and underscores",
-    )
-    description: str = Field(default="", description="one line for `specx profiles ls`")
-    prompt: Annotated[DigestPrompt | InstructPrompt, Field(discriminator="kind")] = Field(
-        default_factory=InstructPrompt, description="what is asked of the target"
-    )
-    target: TargetSettings = Field(description="the model whose output is printed")
-    draft: DraftSettings | None = Field(
-        description="the model that proposes tokens; null: plain decoding"
-    )
-    tree: Tree = Field(
-        default_factory=TreeSettings,
-        description="the token tree of one step; auto: chosen by measured costs",
-    )
-    draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
-    )
-    generation: GenerationSettings = Field(
-        default_factory=GenerationSettings, description="how the target chooses its tokens"
-    )
-    fallback: FallbackSettings = Field(
-        default_factory=FallbackSettings, description="when to stop drafting"
-    )
-    long_documents: Literal["parts", "refuse"] = Field(
-        default="parts",
-        description="a document longer than the window is summarized in parts, or refused",
-    )
-    graphs: bool = Field(
-        default=True,
-        description="record the parts of a step as CUDA graphs on an NVIDIA GPU",
-    )
-    compile: bool = Field(
-        default=False,
-        description="compile the layers on an NVIDIA GPU, of models that are not Llama, Mistral, "
-        "Qwen2 or Qwen3 in half precision: faster steps after a wait that only a long batch makes "
-        "up for",
-    )
-    devices: Devices = Field(
-        default_factory=Devices, description="what is different on one kind of device"
-    )
-
-    @property
-    def output_limit(self) -> int:
-        """Tokens after which writing stops."""
-        limit = self.generation.max_new_tokens
-        return self.prompt.longest_output if limit is None else limit
-
-    def on(self, device: Device) -> "Profile":
-        """The profile as it runs on ``device``, which is then all it says."""
-        own: DeviceSettings | None = getattr(self.devices, device)
-        alone = self.model_copy(update={"devices": Devices()})
-        if own is None:
-            return alone
-        draft = self.draft and _in_dtype(self.draft, own.draft)
-        target = _in_dtype(self.target, own.target)
-        sections = {"tree": own.tree, "draft_cache": own.draft_cache}
-        return alone.model_copy(update={"target": target, "draft": draft, **sections})
-
-    @field_validator("draft_cache")
-    @classmethod
-    def _working_cache_fits_draft(
-        cls, cache: DraftCacheSettings, info: ValidationInfo
-    ) -> DraftCacheSettings:
-        if excess := _excess(cache, info.data.get("draft")):
-            raise ValueError(f"holds {excess}")
-        return cache
-
-    @field_validator("devices", mode="before")
-    @classmethod
-    def _complete_devices(cls, devices: object, info: ValidationInfo) -> object:
-        if not isinstance(devices, Mapping):
-            return devices
-        return {device: _completed(own, info.data) for device, own in devices.items()}
-
-    @field_validator("devices")
-    @classmethod
-    def _working_caches_of_devices_fit_draft(
-        cls, devices: Devices, info: ValidationInfo
-    ) -> Devices:
-        for device, own in devices if "draft_cache" in info.data else ():
-            if own and (excess := _excess(own.draft_cache, info.data.get("draft"))):
-                raise ValueError(f"gives {device} a draft_cache that holds {excess}")
-        return devices
-
-
-def _completed(own: object, profile: Mapping[str, Section]) -> object:
-    """A device's settings with the profile's own ``tree`` and ``draft_cache`` below them.
-
-    Against a section of the profile that is wrong itself, the device's cannot be judged.
-    """
-    if not isinstance(own, Mapping):
-        return own
-    sections = dict(own)
-    for name in ("tree", "draft_cache"):
-        changes = own.get(name, {})
-        if name not in profile:
-            sections.pop(name, None)
-        elif isinstance(changes, Mapping):
-            sections[name] = {**_keys(profile[name]), **changes} if changes else profile[name]
-    return sections
-
-
-def _keys(section: Section) -> dict[str, object]:
-    """What a section says by keys: of ``tree: auto`` nothing."""
-    return {} if isinstance(section, AutoTree) else section.model_dump()
-
-
-def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
-    """How a working cache is larger than the draft can use, or None if it is not."""
-    tokens = cache.working_tokens
-    if not draft or not tokens or tokens <= draft.trained_context:
-        return None
-    return (
-        f"chunk × top_k = {tokens} tokens, "
-        f"more than draft.trained_context ({draft.trained_context})"
-    )
-
-
-Model = TypeVar("Model", TargetSettings, DraftSettings)
-
-
-def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
-    return model.model_copy(update={"dtype": own.dtype}) if own.dtype else model
-
-
 def _known_embedded(model: str, *names: str) -> str:
     if model.startswith(EMBEDDED) and model.removeprefix(EMBEDDED) not in names:
         expected = f"{EMBEDDED}{names[0]}"
         raise ValueError(f"is {shown(model)}; the only embedded model here is {expected!r}")
     return model
-
-
-def sections(
-    section: type[BaseModel] = Profile, place: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
-    """Every section of the schema, at the place pydantic gives it: ("prompt", "digest")."""
-    yield place, section
-    for name, info in section.model_fields.items():
-        for candidate in (info.annotation, *get_args(info.annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
-                yield from sections(candidate, (*place, name, *tag))

@@ -2,8 +2,6 @@
 
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +11,7 @@ import pytest
 
 from specx.cli.main import run
 from specx.jobs import summarizer
+from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
 from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint, make_tokenizer
@@ -339,9 +338,11 @@ def test_a_folder_without_permission(summarize: Run) -> None:
 )
 def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
     write_profile(tmp_path, "hub", target={"model": "no-such-org/no-such-model"})
-    done = subprocess.run(
-        [sys.executable, "-m", "specx", "summarize", *arguments], capture_output=True, text=True
-    )
-    ended = Ended(done.returncode, done.stdout, done.stderr)
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    process = fork_specx(["summarize", *arguments], out, err)
+    os.close(out)
+    os.close(err)
+    written, told = read_all(from_out, from_err)
+    ended = Ended(exit_code(process), written, told)
     assert ended.code == code
     assert ended.sentence().startswith(sentence)

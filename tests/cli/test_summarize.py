@@ -20,10 +20,13 @@ import torch
 from specx.cli.main import run
 from specx.errors import OutOfMemoryError
 from specx.jobs import lossless, pair, summarizer
+from specx.records import Event
+from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
 from tests.jobs.pairs import TEXT, saying, write_profile
 
 ESCAPE = "\x1b"
+posix = pytest.mark.skipif(os.name != "posix", reason="signals, terminals and pipes of POSIX")
 
 
 class Ended(NamedTuple):
@@ -332,34 +335,27 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     assert [path.name for path in Path("OUT").iterdir()] == ["a.txt.partial.md"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_real_ctrl_c(profile: str) -> None:
-    slow = (
-        "import sys, time, specx.jobs.summarizer as s\n"
-        "from specx.cli.main import main\n"
-        "real = s.decode\n"
-        "def decode(*args):\n"
-        "    for number, event in enumerate(real(*args)):\n"
-        "        yield event\n"
-        "        if number == 6:\n"
-        "            print('now', file=sys.stderr, flush=True)\n"
-        "            time.sleep(60)\n"
-        "s.decode = decode\n"
-        "main(['summarize', 'a.txt', '-q', '-p', sys.argv[1]])\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", slow, profile],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Whoever started the tests in the background made children ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == b"now\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, b"")
-    assert out.strip()
+@posix
+def test_a_real_ctrl_c(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = summarizer.decode
+
+    def decode(*arguments: Any) -> Iterator[Event]:
+        for number, event in enumerate(real(*arguments)):
+            yield event
+            if number == 6:
+                print("now", file=sys.stderr, flush=True)
+                time.sleep(60)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    process = fork_specx(["summarize", "a.txt", "-q", "-p", profile], out, err)
+    os.close(out)
+    os.close(err)
+    assert os.read(from_err, 4) == b"now\n"
+    os.kill(process, signal.SIGINT)
+    written, told = read_all(from_out, from_err)
+    assert (exit_code(process), told) == (130, "")
+    assert written.strip()
 
 
 # ---------------------------------------------------------------- terminals and pipes
@@ -371,30 +367,13 @@ def test_no_codes_without_a_terminal(summarize: Run) -> None:
     assert "\r" not in ended.out + ended.err
 
 
-def on_terminal(profile: str, *options: str, **variables: str) -> tuple[int, str]:
+def on_terminal(profile: str, *options: str) -> tuple[int, str]:
     """Run with stdout and stderr on one terminal; the exit code and all it got."""
     master, slave = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **variables}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "specx", "summarize", *options, "-p", profile],
-        stdout=slave,
-        stderr=slave,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-    )
+    process = fork_specx(["summarize", *options, "-p", profile], slave, slave)
     os.close(slave)
-    got = b""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not piece:
-            break
-        got += piece
-    os.close(master)
-    return process.wait(timeout=60), got.decode()
+    (shown,) = read_all(master)
+    return exit_code(process), shown
 
 
 def readable(text: str) -> str:
@@ -402,34 +381,43 @@ def readable(text: str) -> str:
     return "".join(c for c in text if c.isprintable() or c == "\n")
 
 
-def test_on_a_terminal_the_summary_streams(profile: str, summarize: Run) -> None:
+@posix
+def test_on_a_terminal_the_summary_streams(
+    profile: str, summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
+        monkeypatch.setenv(name, value)
     expected = summarize("a.txt", "b.txt", "-q").out
     code, shown = on_terminal(profile, "a.txt", "b.txt")
     assert code == 0
     assert ESCAPE in shown  # the live line is drawn, and gone at the end
     assert "tokens/s" in shown
-    code, shown = on_terminal(profile, "a.txt", "b.txt", NO_COLOR="1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, shown = on_terminal(profile, "a.txt", "b.txt")
     assert code == 0
     assert ESCAPE not in shown
     figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@posix
 def test_a_reader_that_leaves_ends_it_quietly(profile: str) -> None:
-    script = f"{sys.executable} -m specx summarize a.txt b.txt -q -p {profile} | head -1"
-    done = subprocess.run(
-        ["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "# a.txt\n", "")
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    reader = subprocess.Popen(["head", "-1"], stdin=from_out, stdout=subprocess.PIPE, text=True)
+    os.close(from_out)  # now head alone has it
+    process = fork_specx(["summarize", "a.txt", "b.txt", "-q", "-p", profile], out, err)
+    os.close(out)
+    os.close(err)
+    assert read_all(from_err) == [""]
+    assert (exit_code(process), reader.communicate()[0]) == (0, "# a.txt\n")
 
 
 def test_wrong_paths_are_told_before_torch_is_imported() -> None:
     code = (
-        "import sys; from specx.cli.main import run; code = run(sys.argv[1:]); "
-        "print(code, sorted({'torch', 'transformers'} & set(sys.modules)))"
+        "import sys; from specx.cli.main import run; "
+        "codes = [run(['summarize', *names.split()]) for names in sys.argv[1:]]; "
+        "print(codes, sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
-    for names, expected in ((["empty.txt"], "3 []\n"), (["empty.txt", "nope.txt"], "7 []\n")):
-        command = [sys.executable, "-c", code, "summarize", *names]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout == expected
+    command = [sys.executable, "-c", code, "empty.txt", "empty.txt nope.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[3, 7] []\n"

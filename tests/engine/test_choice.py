@@ -50,7 +50,7 @@ def made_up(plan: TreePlan, accepted: int, seconds: float, places=None) -> Step:
         accepted=accepted,
         seconds=seconds,
         levels=plan.tree.depth,
-        places=tuple((places or [(i, 1) for i in range(1, 65)])[:accepted]),
+        ranks=tuple((places or [(i, 1) for i in range(1, 65)])[:accepted]),
     )
 
 
@@ -210,7 +210,7 @@ PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
     ],
 )
 def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
-    seen = Step(tuple(range(5)), 20, 4, seconds=1.0, levels=6, places=PLACES)
+    seen = Step(tuple(range(5)), 20, 4, seconds=1.0, levels=6, ranks=PLACES)
     assert accepted_in(seen, smaller) == accepted
     assert Evidence([seen, seen]).of(smaller) == (accepted, min(6, smaller.depth))
 
@@ -231,7 +231,7 @@ def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
     tokens, places, note = _unpack(packed, emission)
     assert note is None
     assert _unpack([*packed, 9], emission) == (tokens, places, 9)
-    return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, places=places)
+    return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=places)
 
 
 def test_a_large_tree_says_what_smaller_ones_have_accepted():

@@ -219,11 +219,15 @@ def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyP
     def decode(*arguments: Any) -> Any:
         for event in write(*arguments):
             finished = isinstance(event, Finished)
-            yield replace(event, speedup=Speedup(6.0, 4.0, 3.0)) if finished else event
+            yield (
+                replace(event, speedup=Speedup(plain=6.0, measured=4.0, predicted=3.0))
+                if finished
+                else event
+            )
 
     monkeypatch.setattr(summarizer, "decode", decode)
     report = summarize(make(), document(12))
-    assert report.speedup == Speedup(24.0, 16.0, 12.0)
+    assert report.speedup == Speedup(plain=24.0, measured=16.0, predicted=12.0)
     assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
 
 

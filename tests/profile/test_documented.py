@@ -11,7 +11,7 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 
 from specx.profile import Profile, parse_profile
-from specx.profile.schema import sections
+from specx.profile.messages import sections
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "profiles.md"
 
@@ -23,7 +23,7 @@ def table() -> str:
 
 
 def _rows() -> Iterator[str]:
-    found = dict(sections())
+    found = dict(sections(Profile))
     top = [(name, info) for name, info in Profile.model_fields.items()]
     for name, info in top:
         yield _row(name, info)

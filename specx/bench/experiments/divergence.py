@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specx.bench.baselines.chain import chain_tree
 from specx.bench.cases import Case
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
@@ -19,11 +20,15 @@ from specx.bench.methods import find_methods
 from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.engine.target import Target
-from specx.kernels.trees import MAX_ROWS, TokenTree, root_only
+from specx.kernels.trees import MAX_ROWS, root_only
 
 METHODS = ("plain", "specextend")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other
+DEFINED = (
+    f"Outputs are compared with those of {METHODS[0]} decoding, token for token. They part at a "
+    f"tie where the logits of the two tokens are at most {ALLOWED:g} times as far apart as the "
+    "logits of a pass over one row and one over 64 rows differ at that place."
+)
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
@@ -73,28 +78,14 @@ def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
     """float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a pass over
     its last token alone, and from one over a tree of 64 rows."""
     pair, forbidden = setting.pair, ~setting.pair.target_allowed
-    target = Target(pair.target, len(text) + 2 * MAX_ROWS, watch=None)
-    if setting.read is not None:
-        target.restore(setting.read)
+    target = setting.target(pair.target, len(text) + 2 * MAX_ROWS, None)
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids[:-1]):
         pass
-    alone = target.score(root_only(ids[-1:]))[0].float()
-    target.cache.drop_scratch()
-    among_many = target.score(_chain(ids[-1:]))[0].float()
+    alone = target.verify(root_only(ids[-1:]))[0].float()
+    # What follows the first row does not matter to it.
+    among_many = target.verify(chain_tree(ids[-1:].repeat(MAX_ROWS)))[0].float()
     return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
-
-
-def _chain(root: Tensor) -> TokenTree:
-    """A chain of 64 rows that begins with ``root``; what follows it does not matter to it."""
-    rows = torch.arange(MAX_ROWS, device=root.device)
-    return TokenTree(
-        root.expand(MAX_ROWS).contiguous(),
-        (rows - 1).clamp(min=0),
-        rows,
-        torch.ones_like(rows, dtype=torch.bool),
-        levels=MAX_ROWS - 1,
-    )
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
@@ -106,8 +97,13 @@ def conclude(runs: Sequence[Run]) -> Findings:
     if not pairs:
         return Findings()
     apart = [run for _, run in pairs if run.facts.get("at") is not None]
-    explained = [run for run in apart if _is_tie(run)]
-    rows: list[tuple[Cell, ...]] = [
+    counted: dict[str, Cell] = {
+        "outputs": len(pairs),
+        "the same": len(pairs) - len(apart),
+        "parted at a tie": sum(map(_is_tie, apart)),
+        "parted elsewhere": sum(not _is_tie(run) for run in apart),
+    }
+    rows = tuple(
         (
             run.case,
             label(run.length),
@@ -117,15 +113,10 @@ def conclude(runs: Sequence[Run]) -> Findings:
             "yes" if _is_tie(run) else "no",
         )
         for run in apart
-    ]
-    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
-    sentences = (
-        f"{len(pairs) - len(apart)} of {len(pairs)} outputs of {METHODS[1]} are those of plain "
-        f"decoding, token for token. Of the {len(apart)} others, {len(explained)} part at a tie: "
-        f"the logits of the two tokens are at most {ALLOWED:g} times as far apart as the logits "
-        "of a pass over one row and one over 64 rows differ at that place.",
     )
-    return Findings((Table("Where outputs part", columns, tuple(rows)),), (), sentences)
+    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
+    count = Table(f"Outputs of {METHODS[1]}", tuple(counted), (tuple(counted.values()),))
+    return Findings((Table("Where outputs part", columns, rows), count), (), (DEFINED,))
 
 
 def _is_tie(run: Run) -> bool:

@@ -3,7 +3,6 @@
 from specx.bench.experiments import (
     ablation,
     breakdown,
-    chunks,
     comparison,
     divergence,
     hybrid,
@@ -33,7 +32,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         layers,
         prediction,
         quality,
-        chunks,
         larger_draft,
         working_cache,
         hybrid,

@@ -1,24 +1,45 @@
 """Decoding as transformers itself does it."""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StaticCache
 
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting
-from specx.bench.stock_model import stock
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
+from specx.models import attention as dispatch
+from specx.models.compiled import uncompiled
+from specx.models.fused_layers import unfused
+from specx.models.load import LoadedModel
+from specx.models.quiet import quiet_transformers
 from specx.profile import GenerationSettings, Profile
 
+ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
+
+
+@contextmanager
+def stock(loaded: LoadedModel) -> Iterator[Any]:
+    """The model with transformers' own attention, layers that are neither compiled nor fused, and
+    no settings of generation but transformers' defaults; behind the block all is as it was."""
+    model = loaded.model
+    settings = model.generation_config
+    model.generation_config = GenerationConfig()
+    model.set_attn_implementation(ATTENTION)
+    try:
+        with quiet_transformers(), uncompiled(loaded), unfused(model):
+            yield model
+    finally:
+        model.set_attn_implementation(dispatch.NAME)
+        model.generation_config = settings
 
 
 @dataclass(frozen=True)
@@ -61,14 +82,11 @@ class Stock:
         clock = self._generate(setting, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
-        return Run(
-            method=self.name,
-            case=case.name,
-            length=case.length,
-            task=case.task,
+        return Run.of(
+            self.name,
+            case,
+            [token for tokens in clock.tokens for token in tokens],
             repeat=setting.repeat,
-            prompt_tokens=len(case.ids),
-            output=tuple(token for tokens in clock.tokens for token in tokens),
             decode_s=clock.seconds[-1] - clock.seconds[0],
             prefill_s={"target_prefill": clock.seconds[0]},
             acceptance_length=decoded / steps if steps else 1.0,

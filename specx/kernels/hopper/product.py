@@ -31,7 +31,7 @@ SLICES = 2
 MULTIPLIERS, THREADS = 128, 192
 SHARED = 227 * 1024  # bytes of a block
 STATIC = 1024  # of these, for barriers
-PLAIN, GATED, ROTATED = range(3)  # kinds, as ``cuda_product.cu`` numbers them
+PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def launch_of(columns: int, split: int) -> Launch:
 
 
 class _Heads(ctypes.Structure):
-    """As in ``cuda_product.cu``."""
+    """As in ``product.cu``."""
 
     _fields_ = (
         *((name, c_uint64) for name in ("cos", "sin", "places", "keys", "values")),
@@ -121,7 +121,7 @@ class _Product:
         halves are sides. CudaError where no kernel can be had.
 
         The weight is read before the kernel in front of a product is done: it must have been
-        written before the last kernel that was not launched early (``attention.dependent``).
+        written before the last kernel that was not launched early (``programmatic_launch``).
         """
         assert bias is None or _alike(bias, weight)
         device = weight.device

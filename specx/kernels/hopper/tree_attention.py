@@ -2,7 +2,7 @@
 
 With 64 nodes and several heads to each key head attention is limited by its products, not by
 reading, and the tensor cores have to be busy while weights are computed. Triton's compiler does not
-arrange that; ``cuda_tree.cu`` does.
+arrange that; ``tree_attention.cu`` does.
 """
 
 from ctypes import c_float, c_int, c_uint64

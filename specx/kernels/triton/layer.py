@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.kernels.triton import programmatic_launch as dependent
+from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.programmatic_launch import wait
 
 HEADS_AT_ONCE = 4
@@ -46,7 +46,7 @@ def _normalize(
     _rms_norm[(rows,)](
         x, product, total, out, weight, eps,
         ADD=product is not None, K=inputs, BLOCK=triton.next_power_of_2(inputs),
-        num_warps=4 if inputs <= 2048 else 8, **dependent.early(x.device),
+        num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def rotate_and_store(
         NORMED=norms is not None, HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
         BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
         enable_fp_fusion=False,  # which would leave out rounding between product and sum
-        **dependent.early(qkv.device),
+        **programmatic_launch.options(qkv.device),
     )  # fmt: skip
     return q.transpose(0, 1)
 
@@ -97,7 +97,12 @@ def gated(both: Tensor) -> Tensor:
     assert both.is_contiguous()
     out = torch.empty((rows, columns), dtype=both.dtype, device=both.device)
     _gated[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
-        both, out, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4, **dependent.early(both.device)
+        both,
+        out,
+        N=columns,
+        BLOCK=COLUMNS_AT_ONCE,
+        num_warps=4,
+        **programmatic_launch.options(both.device),
     )
     return out
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from specx.kernels.trees import MAX_ROWS
 
 
-def footing(
+def level_inputs(
     parents: Tensor,
     above: Tensor | None,
     own: Tensor,

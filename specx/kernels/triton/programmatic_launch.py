@@ -17,7 +17,7 @@ HOPPER = 9  # the first generation that can
 
 
 @cache
-def early(device: torch.device) -> dict[str, Any]:
+def options(device: torch.device) -> dict[str, Any]:
     """What a launch on ``device`` adds to its arguments, for a kernel that calls ``wait``."""
     can = device.type == "cuda" and torch.version.hip is None
     if can and torch.cuda.get_device_capability(device)[0] >= HOPPER:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.kernels.triton import programmatic_launch as dependent
+from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.layer import rounded
 from specx.kernels.triton.programmatic_launch import wait
 
@@ -58,7 +58,7 @@ def _launch(
     _row_product[(columns,)](
         x, weight, bias, residual, out, columns,
         BIASED=bias is not None, ADD=residual is not None, GATED=gated, K=inputs, BLOCK=block,
-        num_warps=max(1, min(8, block // 512)), **dependent.early(x.device),
+        num_warps=max(1, min(8, block // 512)), **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
 

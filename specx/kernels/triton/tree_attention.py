@@ -6,22 +6,22 @@ split over programs (flash decoding), whose partial results a second kernel merg
 Nothing is read back to the host, and grids depend on shapes only, so a captured graph serves every
 length: kernels read the length from the device. Lengths, capacities, widths and tree sizes are
 run-time arguments that never compile anything anew. Where many rows share a key head, on Hopper,
-``cuda_tree`` does the part of the first kernel.
+``hopper/tree_attention.py`` takes the place of the first kernel.
 
 Source: SpecExtend, section on hybrid tree attention.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.kernels.hopper import tree_attention as cuda_tree
-from specx.kernels.triton import programmatic_launch as dependent
+from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.programmatic_launch import wait
 from specx.kernels.triton.tree_inputs import TreeInputs
 
@@ -121,8 +121,8 @@ def tree_attention(
     the whole storage of a layer; only the last dimension of the three must be contiguous.
     prefix: int64, one element on the device: rows before it are seen by every query. It and these
     rows must have been written before the last kernel that was not launched early
-    (``dependent.early``): they are read before the kernels behind that one are done. In a forward
-    pass that is the embedding, or the rotary angles.
+    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In
+    a forward pass that is the embedding, or the rotary angles.
     visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
     Bits are set for written rows only, and every query sees at least one row; what lies in the
     storage behind the written rows is never used, NaN included.
@@ -132,14 +132,30 @@ def tree_attention(
     ``out`` and ``lse`` (contiguous) where given.
     """
     inputs = TreeInputs(q, keys, values, prefix, visible, scaling * LOG2_E)
+    launch = launch or plan_for(inputs)
+    return in_parts(inputs, launch.splits, partial(attend_in_parts, launch=launch), out, lse)
+
+
+def plan_for(inputs: TreeInputs) -> Launch:
+    """Plan the launch for these inputs on their device."""
+    q, capacity = inputs.q, inputs.keys.shape[1]
+    device = device_of(q.device)
+    return plan(inputs.rows, inputs.kv_heads, capacity, inputs.dim, q.itemsize, device)
+
+
+def in_parts(
+    inputs: TreeInputs,
+    splits: int,
+    attend: Callable[[TreeInputs, Tensor, Tensor], None],
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Have ``attend`` attend to ``splits`` parts of the columns, and merge what it wrote.
+
+    Returns what ``tree_attention`` returns.
+    """
+    q = inputs.q
     heads, nodes, dim = q.shape
-    device = _device_of(q.device)
-    if launch is None and cuda_tree.suits(inputs, device.multiprocessors):
-        splits = cuda_tree.splits(inputs, device.multiprocessors)
-    else:
-        capacity = keys.shape[1]
-        launch = launch or plan(inputs.rows, inputs.kv_heads, capacity, dim, q.itemsize, device)
-        splits = launch.splits
     if out is None:
         out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     if lse is None:
@@ -153,25 +169,23 @@ def tree_attention(
         # does; the weights of the merge come from ``part_lse`` and must stay float32.
         part_out = torch.empty((splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
         part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
-    if launch is None:
-        cuda_tree.attend_in_parts(inputs, part_out, part_lse)
-    else:
-        _attend_in_parts(inputs, part_out, part_lse, launch)
+    attend(inputs, part_out, part_lse)
     if splits > 1:
         block_dim, block_splits = map(triton.next_power_of_2, (dim, splits))
         _merge[(heads * nodes,)](
             part_out, part_lse, out, lse, nodes, heads, splits,
             DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
             num_warps=max(1, min(8, block_splits * block_dim // 1024)),
-            **dependent.early(q.device),
+            **programmatic_launch.options(q.device),
         )  # fmt: skip
     return out, lse
 
 
-def _attend_in_parts(
-    inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch
-) -> None:
-    """As ``cuda_tree.attend_in_parts``; of a single part, what it writes is the result."""
+def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch) -> None:
+    """Attend to each part of the columns; of a single part, what it writes is the result.
+
+    part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
+    """
     q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     # Programs that read the same keys come one after another: all but the first read them from L2.
     grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
@@ -183,7 +197,7 @@ def _attend_in_parts(
         SPLIT=launch.splits > 1, DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-        num_warps=launch.warps, num_stages=launch.stages, **dependent.early(q.device),
+        num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(q.device),
     )  # fmt: skip
 
 
@@ -232,7 +246,7 @@ def chunk_scores(
 
 
 @cache
-def _device_of(device: torch.device) -> Device:
+def device_of(device: torch.device) -> Device:
     if device.type != "cuda":
         return Device(4, 2**18)  # Triton's interpreter: enough programs for several splits
     known = triton.runtime.driver.active.utils.get_device_properties(device.index)

@@ -69,9 +69,8 @@ def test_sums_over_documents() -> None:
     findings = EXPERIMENT.conclude(runs)
     columns = "layer", "recall, mean over heads", "recall, best head", "best head"
     assert columns_of(findings.tables[0], *columns) == [(0, 0.9, 0.55, 1), (1, 0.3, 0.3, 0)]
-    said = findings.sentences[-1]
-    assert "best with layer 0 (acceptance length 4.50); with the last one, 1, it is 2.50" in said
-    assert "90% of what is copied by the mean over heads and 70% by the maximum" in said
+    columns = "acceptance length", "recall, max over heads"
+    assert columns_of(findings.tables[0], *columns) == [(4.5, 0.7), (2.5, 0.4)]
     assert [figure.name for figure in findings.figures] == ["layers-digest", "recall-digest"]
 
 
@@ -79,7 +78,6 @@ def test_a_text_in_words_of_its_own() -> None:
     nothing = {**facts(0, 0, 0, [0, 0]), "copied": 0}
     findings = EXPERIMENT.conclude([made_up("layer 0", facts=nothing)])
     assert columns_of(findings.tables[0], "recall, mean over heads", "best head") == [(None, None)]
-    assert "Nothing was copied" in findings.sentences[-1]
     assert [figure.name for figure in findings.figures] == ["layers-digest"]
 
 

@@ -1,0 +1,85 @@
+"""Measuring the costs of the parts of a step, on the caches of the document at hand."""
+
+from dataclasses import dataclass
+
+import torch
+
+from specx.engine.cost import Costs, Curve
+from specx.engine.drafter import Reshapable
+from specx.engine.runner import Stage
+from specx.engine.stages import Retrieve, Verify
+from specx.engine.step import DecodingState
+from specx.engine.stopwatch import Stopwatch
+from specx.engine.tree_choice import TreeChoice
+from specx.kernels.trees import TokenTree
+
+# On a CPU a pass over more rows takes longer, and measuring it, too; on a GPU only the kernels'
+# sizes count, which change at 16 rows.
+VERIFIED_ROWS = {"cpu": (1, 5, 17), "cuda": (1, 17, 64)}
+DRAFTED_ROWS = {"cpu": (1, 5, 17), "cuda": (1, 17, 33)}
+MEASURED = 2  # times; the shorter one counts
+
+
+def known_costs(
+    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
+) -> Costs:
+    """Return the costs for a text of ``tokens`` tokens, known or measured now.
+
+    Texts of one length class differ by less than a factor of 2.
+    """
+    length_class, plain = tokens.bit_length(), choice.plain_seconds
+    if length_class not in choice.known:
+        choice.known[length_class] = measure_costs(state, drafter, plain)
+    return choice.known[length_class].at(plain)
+
+
+def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:
+    """Measure with the caches as they are, before the first tree; ``plain``: of a plain step.
+
+    Nothing is emitted and no cache changes; the kept queries of the retrieval layer are
+    overwritten.
+    """
+    kind = state.end.root.device.type
+    draft = {rows: _seconds(state, _DraftLevel(drafter, rows)) for rows in DRAFTED_ROWS[kind]}
+    verify = {rows: _seconds(state, _VerifyRows(state, rows)) for rows in VERIFIED_ROWS[kind]}
+    retrieval = 0.0
+    if drafter.retrieves:
+        retrieval = _seconds(state, Retrieve(drafter, state.target))
+    return Costs(plain, draft=Curve(draft), verify=Curve(verify), retrieval=retrieval)
+
+
+def _seconds(state: DecodingState, stage: Stage[[], object]) -> float:
+    """Time a stage as part of a step."""
+    stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0
+    while settled < MEASURED:  # not while it is recorded
+        with stopwatch.part("host"):
+            runner.run(stage)
+        settled += runner.settled()
+    stopwatch.finish()
+    return min(stopwatch.samples["host"][-MEASURED:])
+
+
+@dataclass(frozen=True, eq=False)
+class _DraftLevel:
+    drafter: Reshapable
+    rows: int
+
+    def work(self) -> None:
+        self.drafter.draft_level(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _VerifyRows:
+    """Verifies a root with ``rows - 1`` children, and keeps nothing."""
+
+    state: DecodingState
+    rows: int
+
+    def work(self) -> None:
+        zeros = self.state.end.root.new_zeros(self.rows)
+        depths = (torch.arange(self.rows, device=zeros.device) > 0).long()
+        valid = torch.ones_like(zeros, dtype=torch.bool)
+        root = self.state.end.root.expand(self.rows)
+        tree = TokenTree(root, zeros, depths, valid, levels=min(1, self.rows - 1))
+        verify = Verify(self.state.target, self.state.sampler, self.state.end)
+        verify.work(tree)

@@ -1,0 +1,130 @@
+"""The stages of a step, in the order in which they run: retrieve, catch up, draft, verify, keep.
+
+Each is the same work on the same memory in every step, so it can be recorded (``runner.py``).
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specx.engine.drafter import Drafter, DraftMode
+from specx.engine.emission import Emission
+from specx.engine.sampling import Sampler
+from specx.engine.target import Target
+from specx.kernels.trees import Path, TokenTree
+
+
+@dataclass(frozen=True)
+class TextEnd:
+    """The end of the text on the device, changed in place.
+
+    ``root`` int64 [1]: the last emitted token, which the target has not read yet. ``emitted`` int64
+    [1]: tokens of the output so far, the root among them.
+    """
+
+    root: Tensor
+    emitted: Tensor
+
+    @classmethod
+    def on(cls, device: torch.device) -> "TextEnd":
+        """Return the end of a text whose first token is about to be emitted."""
+        one = torch.ones(1, dtype=torch.int64, device=device)
+        return cls(torch.zeros_like(one), one)
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieve:
+    """Choose anew which chunks the draft works on (cross-model retrieval)."""
+
+    drafter: Drafter
+    target: Target
+
+    def work(self) -> None:
+        self.drafter.retrieve(self.target)
+
+
+@dataclass(frozen=True, eq=False)
+class CatchUp:
+    """Have the draft read what was emitted while others drafted."""
+
+    drafter: Drafter
+
+    def work(self) -> None:
+        self.drafter.catch_up()
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """Grow a tree behind the last token of the text."""
+
+    drafter: Drafter
+
+    def work(self, root: Tensor) -> TokenTree:
+        return self.drafter.grow(root)
+
+
+@dataclass(frozen=True, eq=False)
+class Verify:
+    """Read the tree with the target, and follow its own choices through it."""
+
+    target: Target
+    sampler: Sampler
+    end: TextEnd
+
+    def work(self, tree: TokenTree) -> Path:
+        logits = self.target.verify(tree)
+        choices = self.sampler.choose(logits, self.end.emitted, tree.depths)
+        return self.target.ops.accept(tree, choices)
+
+
+@dataclass(frozen=True, eq=False)
+class Keep:
+    """Make the accepted path the end of the text, for target and draft."""
+
+    target: Target
+    drafter: Drafter
+    end: TextEnd
+
+    def work(self, tree: TokenTree, path: Path) -> Emission:
+        self.target.keep(path)
+        self.drafter.commit(path)
+        self.end.root.copy_(path.last)
+        self.end.emitted.add_(path.count)
+        return Emission.of(tree, path, self.drafter.note())
+
+
+@dataclass(frozen=True)
+class ModeStages:
+    """The stages that each mode of a drafter has of its own."""
+
+    draft: Draft
+    verify: Verify
+    keep: Keep
+
+
+@dataclass
+class Stages:
+    """All stages of a document with one drafter."""
+
+    target: Target
+    drafter: Drafter
+    sampler: Sampler
+    end: TextEnd
+    retrieve: Retrieve = field(init=False)
+    catch_up: CatchUp = field(init=False)
+    _modes: dict[DraftMode, ModeStages] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.retrieve = Retrieve(self.drafter, self.target)
+        self.catch_up = CatchUp(self.drafter)
+
+    def of(self, mode: DraftMode) -> ModeStages:
+        """Return the stages of a mode, the same ones each time."""
+        if mode not in self._modes:
+            self._modes[mode] = ModeStages(
+                Draft(self.drafter),
+                Verify(self.target, self.sampler, self.end),
+                Keep(self.target, self.drafter, self.end),
+            )
+        return self._modes[mode]

@@ -1,0 +1,199 @@
+"""``tree: auto``: the tree that pays best, from the costs of steps and what the target accepted.
+
+Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
+step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
+the first trees are large (``first_plan``), and only trees within them are chosen from. Of a tree
+larger than the one in use, drafts accepted are taken to be in the same proportion to those within
+the one in use as they were then.
+
+Of retrieval only the price is known. Fresher chunks are taken to be never worse.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from statistics import fmean
+
+from specx.engine.cost import Costs, TreePlan, TreeShape
+from specx.engine.fallback import DRAFTING_STEPS, Fallback
+from specx.profile import TreeSettings
+from specx.records import FellBack, Step
+
+NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
+DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
+WIDTHS = (1, 4, 32)
+EVERY = (1, 2, 4, 8, 16)
+RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
+
+KnownCosts = dict[int, Costs]  # of earlier texts, by length class
+
+SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
+LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
+AGAIN = 8  # steps between two looks at the choice
+GAIN = 1.1  # predicted, for the tree to change again: new shapes are recorded anew on a GPU
+
+
+def candidates() -> list[TreeShape]:
+    """List all trees that may be chosen; ``AutoTree`` has the limits of them."""
+    sizes = ((n, d, min(w, n)) for n, d, w in product(NODES, DEPTHS, WIDTHS) if d <= n)
+    return [TreeShape(*size) for size in dict.fromkeys(sizes)]
+
+
+def first_plan(costs: Costs) -> TreePlan:
+    """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
+
+    A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth
+    nothing.
+    """
+    speeds = {shape: _speed_if_sure(costs, shape) for shape in candidates()}
+    enough = (1 - LOST) * max(speeds.values())
+    fast = [shape for shape, speed in speeds.items() if speed >= enough]
+    return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
+
+
+def interval(costs: Costs, shape: TreeShape) -> int:
+    """Return the shortest interval of retrieval, in steps, that costs little."""
+    without = costs.step(shape, EVERY[-1], shape.depth) - costs.retrieval / EVERY[-1]
+    cheap = (n for n in EVERY if costs.retrieval / n <= RETRIEVAL_SHARE * without)
+    return next(cheap, EVERY[-1])
+
+
+def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
+    """Plan drafting with trees of a shape.
+
+    They stop growing where a level costs more than the tokens it adds cost otherwise:
+    ``token_seconds`` each.
+    """
+    tree = TreeSettings(
+        nodes=shape.nodes,
+        depth=shape.depth,
+        width=shape.width,
+        threshold=costs.draft(shape.width) / token_seconds,
+    )
+    return TreePlan(tree, interval(costs, shape))
+
+
+def accepted_in(step: Step, shape: TreeShape) -> int:
+    """Count the drafts that ``step`` would have accepted at least in a ``shape`` within its tree.
+
+    It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
+    """
+    accepted = 0
+    for rank, rank_in_level in step.ranks[: shape.depth]:
+        if rank > shape.nodes:
+            break
+        accepted += 1
+        if rank_in_level > shape.width:
+            break  # nothing would have followed it
+    return accepted
+
+
+@dataclass
+class Evidence:
+    """Evidence of steps about shapes that are not larger than their trees."""
+
+    steps: Sequence[Step]
+    _known: dict[TreeShape, tuple[float, float]] = field(default_factory=dict)
+
+    def of(self, shape: TreeShape) -> tuple[float, float]:
+        """Return the means of the drafts accepted and of the levels grown."""
+        if shape not in self._known:
+            accepted = fmean(accepted_in(step, shape) for step in self.steps)
+            levels = fmean(min(step.levels, shape.depth) for step in self.steps)
+            self._known[shape] = accepted, levels
+        return self._known[shape]
+
+
+@dataclass
+class TreeChoice:
+    """Chooses the tree of a document, or plain decoding where none pays.
+
+    The speedup of the tree in use is the one that ``fallback`` measures, that of the others the
+    model's, corrected by the ratio of the measured to the modelled time.
+    """
+
+    fallback: Fallback
+    known: KnownCosts = field(default_factory=dict)
+    costs: Costs = field(init=False)
+    plan: TreePlan = field(init=False)
+    _shape: TreeShape = field(init=False)  # of the tree in use
+    _within: list[TreeShape] = field(default_factory=list)  # shapes inside the first tree
+    _first: Evidence | None = None  # the first steps, in the largest tree
+    _recent: Evidence = field(init=False)
+    _paces: dict[TreeShape, float] = field(default_factory=dict)
+
+    @property
+    def needs_plain(self) -> bool:
+        """True if the next step should decode plainly, to be measured."""
+        return self.fallback.needs_plain
+
+    @property
+    def plain_seconds(self) -> float:
+        """Seconds of a plain token."""
+        return self.fallback.plain_seconds
+
+    def note(self, step: Step) -> bool:
+        """Take note of a step; return True if it drafted and counts."""
+        return self.fallback.note(step)
+
+    def start(self, costs: Costs) -> TreePlan:
+        """Return the plan to draft with at first."""
+        self.costs = costs
+        self._use(first_plan(costs))
+        self._within = [s for s in candidates() if s.within(self._shape) == s]
+        return self.plan
+
+    def judge(self, step: Step) -> FellBack | TreePlan | None:
+        """Take note of a step; from time to time return another plan, or the end of drafting."""
+        fallback = self.fallback
+        if not fallback.note(step):
+            return None
+        drafting = fallback.drafting
+        if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
+            return None
+        self._recent, is_first = Evidence(drafting), self._first is None
+        self._first = self._first or self._recent
+        modelled = sum(self.modelled(step) for step in drafting)
+        self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
+        speeds = {shape: self._speedup_of(shape) for shape in self._within}
+        best = max(speeds, key=lambda shape: speeds[shape])
+        now = fallback.speedup
+        if max(now, speeds[best]) < fallback.below:
+            return FellBack(now, fallback.below)
+        if best == self._shape or speeds[best] <= now * (1.0 if is_first else GAIN):
+            return None
+        token_seconds = self.costs.plain / speeds[best] / self._pace(best)
+        self._use(plan_of(best, self.costs, token_seconds))
+        return self.plan
+
+    def modelled(self, step: Step) -> float:
+        """Return the seconds that a step of the tree in use should take."""
+        return self.costs.step(self._shape, self.plan.every, step.levels)
+
+    def _use(self, plan: TreePlan) -> None:
+        self.plan, self._shape = plan, TreeShape.of(plan.tree)
+        self.fallback.restart()
+
+    def _speedup_of(self, shape: TreeShape) -> float:
+        accepted, levels = self._expected(shape)
+        every = interval(self.costs, shape)
+        return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
+
+    def _expected(self, shape: TreeShape) -> tuple[float, float]:
+        """Return drafts and levels that recent steps would have had in trees of ``shape``."""
+        inner = shape.within(self._shape)
+        accepted, levels = self._recent.of(inner)
+        if inner == shape or self._first is None:
+            return accepted, levels
+        (then, grown), (within, grown_within) = self._first.of(shape), self._first.of(inner)
+        accepted = accepted * then / within if within else accepted + then
+        return min(accepted, shape.depth), levels + grown - grown_within
+
+    def _pace(self, shape: TreeShape) -> float:
+        """Return measured over modelled time: a tree's own where it has been in use."""
+        return self._paces.get(shape, self._paces[self._shape])
+
+
+def _speed_if_sure(costs: Costs, shape: TreeShape) -> float:
+    tokens = sum(SURE**level for level in range(shape.depth + 1))
+    return costs.speedup(shape, interval(costs, shape), shape.depth, tokens)

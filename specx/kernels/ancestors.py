@@ -1,0 +1,53 @@
+"""Which rows behind a prefix each new token sees, as sets of bits.
+
+A set is a row of int64 words: bit j of word w says that row 64 w + j behind the prefix is seen.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+BITS = 64  # rows in one word of a set
+
+
+@dataclass(frozen=True)
+class AncestorMask:
+    """What T new tokens see behind the prefix, all of which they see.
+
+    ``sets`` int64 [T, W]: token i sees row ``prefix + 64 w + j`` if bit j of word w of its set is
+    one. A token always sees itself. ``rows``: how many rows behind the prefix are written, the new
+    ones last; the host knows it, as shapes depend on it.
+    """
+
+    sets: Tensor
+    rows: int
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """The sets written out, once for all layers: bool [T, rows]."""
+        return unpack_sets(self.sets, self.rows)
+
+
+def unpack_sets(sets: Tensor, rows: int) -> Tensor:
+    """Write out which of ``rows`` rows are in each set: int64 [T, W] -> bool [T, rows]."""
+    bits = torch.arange(BITS, device=sets.device)
+    return (sets[:, :, None] >> bits & 1).flatten(1)[:, :rows].bool()
+
+
+def single_sets(first: int, count: int, words: int, device: torch.device) -> Tensor:
+    """Return sets int64 [count, words] of one row each: set i holds row ``first + i`` alone."""
+    rows = torch.arange(first, first + count, device=device)[:, None]
+    word = torch.arange(words, device=device)
+    return torch.where(rows // BITS == word, torch.ones_like(rows) << rows % BITS, 0)
+
+
+def chain_sets(rows: int, device: torch.device) -> Tensor:
+    """Return the sets of a chain: each row sees itself and the rows before it."""
+    return single_sets(0, rows, words_for(rows), device).cumsum(0)
+
+
+def words_for(rows: int) -> int:
+    """Return the number of words of a set of ``rows`` rows."""
+    return -(-rows // BITS)

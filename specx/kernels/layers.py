@@ -1,0 +1,60 @@
+"""A decoder layer to its kernels: the weights it has, and the work on either side of attention."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map: ``weight`` [N, K], ``bias`` [N] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """Weights of a decoder layer as Llama, Mistral, Qwen2 and Qwen3 have it.
+
+    ``input_norm``, ``output_norm`` [K]: of the RMSNorms before attention and before the MLP, each
+    with its epsilon. ``heads``: queries, keys and values in this order, as one map to
+    (Hq + 2 Hkv) · D; ``head_norms``: weights [D] of an RMSNorm of each query and each key head, and
+    its epsilon, where there are any. ``gate_up``: both inputs of the gate as one map.
+    """
+
+    input_norm: tuple[Tensor, float]
+    heads: LinearMap
+    head_norms: tuple[Tensor, Tensor, float] | None
+    head_dim: int
+    out: LinearMap
+    output_norm: tuple[Tensor, float]
+    gate_up: LinearMap
+    down: LinearMap
+
+
+class LayerKernels(Protocol):
+    """A decoder layer on either side of its attention. T is any number of rows."""
+
+    def before_attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Norm, project, rotate, and store keys and values.
+
+        x [T, K]; cos, sin [T, D], whose second halves repeat the first; slots int64 [T]: rows of
+        keys, values [Hkv, capacity, D] that are written. Returns queries [Hq, T, D].
+        """
+
+    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+        """Project, add the residual x [T, K], and run the MLP: attended [T, Hq · D] -> [T, K].
+
+        ``x`` may be overwritten.
+        """
+
+
+class Product(Protocol):
+    """One linear map."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiply x [T, K] -> [T, N]."""

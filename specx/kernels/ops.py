@@ -1,0 +1,225 @@
+"""The operations that have more than one implementation: one signature and one docstring each.
+
+``ops_for`` chooses the backend that serves a model on a device, once, when the model is loaded. A
+backend chooses among its own kernels by shape, in its file ``backend.py``.
+
+Letters of shapes: T new tokens, of a tree or a chunk of a prompt; Hq query heads, Hkv key heads; D
+elements of a head; V ids of the vocabulary; N nodes of a tree or level; K elements of a hidden
+state. No operation reads anything back to the host on a GPU, and launches depend on shapes only, so
+a step can be recorded as CUDA graphs.
+"""
+
+import importlib.util
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.chunks import Grid
+from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
+from specx.kernels.torch.backend import TorchOps
+from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
+
+
+def ops_for(device: torch.device) -> "Ops":
+    """Choose the backend of a device: Triton on a GPU that has it, else torch."""
+    if device.type == "cuda" and HAS_TRITON:
+        from specx.kernels.triton.backend import TritonOps
+
+        return TritonOps()
+    return TorchOps()
+
+
+class Ops(Protocol):
+    """The operations of one backend."""
+
+    name: str
+
+    # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
+
+    def store_rows(
+        self, keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor
+    ) -> None:
+        """Write key, value [Hkv, T, D] to rows ``slots`` (int64 [T]) of one layer's storage.
+
+        keys, values [Hkv, capacity, D].
+        """
+
+    def keep_rows(self, storage: Tensor, length: Tensor, path: Tensor) -> None:
+        """Move rows ``length + path`` of all layers to rows ``length + 0 … n − 1``.
+
+        path int64 [n], ascending, n <= 64. All rows are read before any is written.
+        """
+
+    def append_rows(
+        self,
+        source: Tensor,
+        target: Tensor,
+        lengths: tuple[Tensor, Tensor],
+        positions: Tensor,
+        count: int,
+    ) -> None:
+        """Copy the ``count`` rows behind the text of ``source`` behind that of ``target``.
+
+        lengths: of both texts. positions int64 [capacity of target]: gets the rows' numbers in
+        ``source``, which are the positions at which their keys were computed.
+        """
+
+    def gather_chunks(
+        self,
+        store: Tensor,
+        working: Tensor,
+        chunks: Tensor,
+        positions: Tensor,
+        inv_freq: Tensor,
+        lengths: tuple[Tensor, Tensor],
+        grid: Grid,
+    ) -> None:
+        """Copy the rows of chosen chunks to the beginning of ``working``, keys rotated to there.
+
+        chunks int64 [k], ascending, padding last; positions int64 [capacity]: where the keys of
+        ``store`` were computed; inv_freq [R/2] in radians per position. lengths: of the store's
+        text, which is read, and of the working cache's, which is written. (SpecExtend,
+        cross-model retrieval, with keys re-rotated instead of stored before RoPE.)
+        """
+
+    # Attention
+
+    def tree_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        prefix: Tensor,
+        mask: AncestorMask,
+        scaling: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend to a committed prefix without a mask, and to the tree's own rows under one.
+
+        q [Hq, T, D], T <= 64; keys, values [Hkv, capacity, D], one layer's whole storage; prefix
+        int64 [1]: rows that every token sees. What lies behind the written rows is never used, NaN
+        included. The parts are merged by log-sum-exp:
+        ``o = o_p σ(lse_p − lse_t) + o_t σ(lse_t − lse_p)`` (SpecExtend, hybrid tree attention).
+
+        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm).
+        """
+
+    def prefill_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        past: int,
+        window: int | None,
+        scaling: float,
+    ) -> Tensor:
+        """Attend causally from T new tokens to themselves and to the ``past`` rows before them.
+
+        q [Hq, T, D]; keys, values [Hkv, capacity, D], of which past + T rows are written. With a
+        ``window`` a token sees at most that many rows, its own included. Returns [T, Hq, D].
+        """
+
+    def merge_attention(
+        self, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Merge attention over two disjoint sets of keys by log-sum-exp.
+
+        out [1, H, T, D]; lse [1, H, T] float32 or wider. The weights stay in float32: weights in
+        half precision cost a factor of 2 to 17 in error, growing with the length.
+        """
+
+    def chunk_scores(
+        self,
+        query: Tensor,
+        lse: Tensor,
+        keys: Tensor,
+        length: Tensor,
+        scaling: float,
+        grid: Grid,
+    ) -> Tensor:
+        """Return the attention each chunk of the text gets: the mean over its tokens and heads.
+
+        query [Hq, D]; lse [Hq]: log-sum-exp of that query's own softmax; keys [Hkv, capacity, D],
+        of which the first ``length`` (int64 [1]) rows are text. A token's score is
+        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval). Returns float32 (or wider)
+        [ceil((capacity + grid.short) / grid.chunk)], −inf beyond the text.
+        """
+
+    def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
+        """Choose the k best chunks, the newest among them, and the one that is always kept.
+
+        scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
+        [min(k, M)], ascending; padding is M and sorts last.
+        """
+
+    # Token trees
+
+    def best_continuations(
+        self, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
+    ) -> Level:
+        """Choose the best ``nodes`` children over all parents (OPT-Tree).
+
+        logits [P, V] of the draft after each parent, P <= 64; forbidden bool [V]: ids that are
+        never drafted; weights float32 [P]: log-probabilities of the parents' paths, −inf for
+        padding. A child weighs the product of probabilities along its path.
+        """
+
+    def level_inputs(
+        self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+        position: Tensor, ahead: int,
+    ) -> LevelInputs:  # fmt: skip
+        """Return what the nodes of a level are read with.
+
+        parents int64 [N]: places in the level above, whose sets are ``above`` int64 [M, W], None
+        where nodes see none but themselves; own int64 [N, W]: the sets in which each is alone.
+        Node i is written to row ``length + after + i`` (length int64 [1]) and stands at
+        ``position + ahead`` (position int64 [1]).
+        """
+
+    def best_tree(self, root: Tensor, levels: list[Level]) -> TokenTree:
+        """Choose the N best nodes over all levels, as a tree behind ``root`` int64 [1] (OPT-Tree).
+
+        A path never weighs more than its beginning, so the best nodes are a tree if ties go to the
+        shallower node. (A saturated draft ties often; a sort that broke ties otherwise would orphan
+        nodes.) Padding weighs −inf, less than any node.
+        """
+
+    def most_probable(self, logits: Tensor, forbidden: Tensor) -> Tensor:
+        """Return the best id of each row that is not forbidden, the lowest of equals: int64 [T].
+
+        logits [T, V]; forbidden bool [V].
+        """
+
+    def accept(self, tree: TokenTree, choices: Tensor) -> Path:
+        """Follow, from the root, the child that the target chose; stop where no child matches.
+
+        choices int64 [T]: the target's token after each row, its argmax or a draw from its own
+        distribution. The emitted tokens are the choices themselves, so the output is distributed
+        as the target's for any tree, however its children were found. (SpecExtend keeps this rule
+        for OPT-Tree; recursive rejection sampling would be biased for deterministic children.)
+        """
+
+    # Decoder layers
+
+    def fuses(self, dtype: torch.dtype) -> bool:
+        """Return True if layers in ``dtype`` run faster through the operations below."""
+
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        """Prepare the kernels of one decoder layer, which keep its weights."""
+
+    def product(self, linear: LinearMap) -> Product:
+        """Prepare the product with one weight, which stays where it is."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return x [T, K] over its root mean square, times weight [K], rounded as Llama does."""
+
+    def rotary_angles(
+        self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Return cos, sin [T, D] of positions int64 [T] times inv_freq float32 [D/2], × scaling.
+
+        The second halves repeat the first.
+        """

@@ -1,0 +1,65 @@
+"""A decoder layer in plain torch, rounded where the modules of transformers round."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+from specx.kernels.layers import LayerWeights, LinearMap
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Compute ``Ops.rms_norm``."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * normed.to(x.dtype)
+
+
+def rotary_angles(
+    positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Compute ``Ops.rotary_angles``."""
+    angles = (positions[:, None] * inv_freq).repeat(1, 2)
+    return (angles.cos() * scaling).to(dtype), (angles.sin() * scaling).to(dtype)
+
+
+class TorchProduct:
+    """``Product`` by torch's own linear map."""
+
+    def __init__(self, weights: LinearMap) -> None:
+        self._weights = weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self._weights.weight, self._weights.bias)
+
+
+class TorchLayer:
+    """``LayerKernels`` in torch."""
+
+    def __init__(self, weights: LayerWeights) -> None:
+        self._weights = weights
+
+    def before_attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        w, kv_heads = self._weights, len(keys)
+        heads = TorchProduct(w.heads)(rms_norm(x, *w.input_norm))
+        heads = heads.view(len(x), -1, w.head_dim).transpose(0, 1)
+        q, k, v = heads.split([len(heads) - 2 * kv_heads, kv_heads, kv_heads])
+        if w.head_norms is not None:
+            query_norm, key_norm, eps = w.head_norms
+            q, k = rms_norm(q, query_norm, eps), rms_norm(k, key_norm, eps)
+        keys.index_copy_(1, slots, _rotated(k, cos, sin))
+        values.index_copy_(1, slots, v)
+        return _rotated(q, cos, sin)
+
+    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+        w = self._weights
+        x = x + TorchProduct(w.out)(attended)
+        gate, up = TorchProduct(w.gate_up)(rms_norm(x, *w.output_norm)).chunk(2, dim=-1)
+        return x + TorchProduct(w.down)(silu(gate) * up)
+
+
+def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Give heads [H, T, D] their positions: cos, sin [T, D]."""
+    first, second = heads.chunk(2, dim=-1)
+    return heads * cos + torch.cat([-second, first], dim=-1) * sin

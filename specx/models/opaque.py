@@ -1,0 +1,105 @@
+"""Attention as opaque operators, which torch compiles around: for compiled layers.
+
+Their arguments are tensors and numbers that are the same for all layers, texts and steps, so that a
+layer is compiled once for each number of new tokens.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.ops import ops_for
+from specx.models.call import (
+    AttentionCall,
+    PrefillCall,
+    RetrievalLayer,
+    SlotMapping,
+    TreeCall,
+    note_queries,
+)
+
+
+def attend(
+    layer: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float, call: AttentionCall
+) -> Tensor:
+    """Compute ``AttentionCall.attend`` in one operator.
+
+    layer: int64 [], on the CPU; query [1, Hq, T, D]; key, value [1, Hkv, T, D] -> [1, T, Hq, D].
+    """
+    mapping, retrieval = call.mapping, call.retrieval
+    rows = (layer, query, key, value, mapping.storage, mapping.slots)
+    watched = -1 if retrieval is None else retrieval.layer
+    queries = None if retrieval is None else retrieval.queries
+    if isinstance(call, TreeCall):
+        lse = None if retrieval is None else retrieval.lse
+        out = _tree(*rows, call.prefix, call.mask.sets, scaling, watched, queries, lse)
+    else:
+        assert isinstance(call, PrefillCall)
+        out = _prefill(*rows, call.start, call.window, scaling, watched, queries)
+    return cast(Tensor, out)
+
+
+@torch.library.custom_op("specx::tree_attention", mutates_args=["storage", "queries", "lse"])
+def _tree(
+    layer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    storage: Tensor,
+    slots: Tensor,
+    prefix: Tensor,
+    visible: Tensor,
+    scaling: float,
+    watched: int,
+    queries: Tensor | None,
+    lse: Tensor | None,
+) -> Tensor:
+    retrieval = None
+    if queries is not None and lse is not None:
+        retrieval = RetrievalLayer(watched, queries, lse)
+    call = TreeCall(
+        ops=ops_for(query.device),
+        mapping=SlotMapping(storage, slots),
+        retrieval=retrieval,
+        prefix=prefix,
+        mask=AncestorMask(visible, query.shape[2]),
+    )
+    return call.attend(int(layer), query, key, value, scaling)
+
+
+@_tree.register_fake
+def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
+    return query.new_empty(query.transpose(1, 2).shape)
+
+
+@torch.library.custom_op("specx::prefill_attention", mutates_args=["storage", "queries"])
+def _prefill(
+    layer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    storage: Tensor,
+    slots: Tensor,
+    start: Tensor,
+    window: int | None,
+    scaling: float,
+    watched: int,
+    queries: Tensor | None,
+) -> Tensor:
+    call = PrefillCall(
+        ops=ops_for(query.device),
+        mapping=SlotMapping(storage, slots),
+        past=int(start),
+        window=window,
+    )
+    out = call.attend(int(layer), query, key, value, scaling)
+    if int(layer) == watched and queries is not None:
+        note_queries(queries, query[0])
+    return out.contiguous()
+
+
+@_prefill.register_fake
+def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
+    return query.new_empty(query.transpose(1, 2).shape)

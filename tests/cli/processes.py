@@ -1,0 +1,75 @@
+"""Processes of ``specx`` that start with torch imported already, which takes seconds."""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from specx.cli.main import main
+
+PATIENCE = 120  # seconds
+
+
+def fork_specx(arguments: Sequence[str], stdout: int, stderr: int) -> int:
+    """Run ``specx`` in a copy of this process, patches included; return the process id.
+
+    ``stdout`` and ``stderr`` are file descriptors, which the caller still has to close.
+    """
+    process = os.fork()
+    if process == 0:
+        _become_specx(arguments, stdout, stderr)
+    return process
+
+
+def _become_specx(arguments: Sequence[str], stdout: int, stderr: int) -> NoReturn:
+    """Set up the streams and signals of a fresh interpreter, and never return to the tests."""
+    code = 120  # of an interpreter whose last flush fails
+    try:
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        os.closerange(3, max(stdout, stderr, 2) + 1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest-timeout's
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - open to the end
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        try:
+            main(arguments)
+        except SystemExit as stop:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            code = stop.code if isinstance(stop.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def exit_code(process: int) -> int:
+    """Wait for a process and return its exit code; kill it when it takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    raise TimeoutError("specx did not end")
+
+
+def read_all(*readers: int) -> list[str]:
+    """Read pipes or terminals until nobody writes any more; close them."""
+    texts = dict.fromkeys(readers, b"")
+    left, deadline = set(readers), time.monotonic() + PATIENCE
+    while left and time.monotonic() < deadline:
+        for reader in select.select(list(left), [], [], 1)[0]:
+            try:
+                piece = os.read(reader, 65536)
+            except OSError:  # a terminal whose other side is closed
+                piece = b""
+            texts[reader] += piece
+            if not piece:
+                left.discard(reader)
+                os.close(reader)
+    return [text.decode() for text in texts.values()]
