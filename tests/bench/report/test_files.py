@@ -25,8 +25,8 @@ def names(folder: Path) -> set[str]:
 def test_all_files_are_there(folder: Path) -> None:
     figures = {f"figures/speedup-{one.name}.{end}" for one in FIGURES for end in ("svg", "png")}
     assert names(folder) == {"bench.html", "bench.md", "bench.json"} | figures
-    figure = (folder / "figures/speedup-bars.svg").read_text(encoding="utf-8")
-    assert ">Prefill<" in figure  # it stands alone, so it has its title
+    figure = (folder / "figures/speedup-stacked.svg").read_text(encoding="utf-8")
+    assert ">A step<" in figure  # it stands alone, so it has its title
 
 
 def test_written_again_from_the_json(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from specx.bench.report.figures import describe
 from specx.bench.report.findings import Findings
 from specx.bench.report.page import to_page
 from specx.bench.report.palette import DARK, LIGHT
-from tests.bench.report.examples import FEW, FIGURES, HOSTILE, METHODS, make_bench
+from tests.bench.report.examples import FIGURES, HOSTILE, METHODS, make_bench
 
 VOID = {"meta", "br", "img", "link", "source"}
 
@@ -147,9 +147,9 @@ def test_raw_runs_can_be_found(page: Page) -> None:
 
 
 def test_figures(page: Page) -> None:
-    assert len(page.texts("figcaption")) == 5
+    assert len(page.texts("figcaption")) == len(FIGURES) + 1
     assert page.values("style") == ["background: var(--series-0)"]  # of a method that is drawn
-    assert page.values("alt")[1] == f"Two of them. {describe(FEW)}"
+    assert page.values("alt") == [f"{one.title}. {describe(one)}" for one in FIGURES]
     assert "Nothing was measured for this figure." in page.texts("p", "muted")
 
 
