@@ -43,7 +43,7 @@ class Request:
     read_s: float = 0.0
 
 
-class Listener:
+class BenchListener:
     """Is told how far a benchmark is; this one shows nothing."""
 
     def section(self, title: str) -> None:

@@ -130,7 +130,7 @@ def scale(
 
 
 @dataclass(frozen=True)
-class _Heads:
+class _HeadPlaces:
     """The places of heads in the large model.
 
     ``sources`` [Hkv of the large model]: the KV head of the small model that each one copies.
@@ -145,7 +145,7 @@ class _Heads:
     stretch: int
 
 
-def _place_heads(config: LlamaConfig, shape: Shape) -> _Heads:
+def _place_heads(config: LlamaConfig, shape: Shape) -> _HeadPlaces:
     """Place every small query head where it meets a copy of its own KV head.
 
     The copies of a KV head are neighbours, and so are the large query heads that read them.
@@ -164,10 +164,10 @@ def _place_heads(config: LlamaConfig, shape: Shape) -> _Heads:
     def rows(heads: Tensor) -> Tensor:
         return (heads[:, None] * shape.head_dim + elements).flatten()
 
-    return _Heads(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
+    return _HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
 
 
-def _write_attention(small: Any, large: Any, heads: _Heads) -> None:
+def _write_attention(small: Any, large: Any, heads: _HeadPlaces) -> None:
     """Write queries, keys, values and output of one layer.
 
     What has no counterpart in the small model has zero queries: unused elements add nothing to a

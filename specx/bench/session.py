@@ -11,8 +11,8 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.bench_report import BenchReport, Section
-from specx.bench.request import Listener, Request
+from specx.bench.report.report import BenchReport, Section
+from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import Workbench, with_output, without_fallback
@@ -26,7 +26,7 @@ from specx.profile import DigestPrompt, Profile
 from specx.records import Timings
 
 
-def prepare(request: Request, listener: Listener) -> Workbench:
+def prepare(request: Request, listener: BenchListener) -> Workbench:
     """Load the models, and see that everything asked for can be measured.
 
     Raises UsageError for what cannot, before anything is measured.

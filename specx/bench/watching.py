@@ -16,7 +16,7 @@ from specx.models.load import LoadedModel
 
 
 @dataclass(frozen=True)
-class Look:
+class TokenAttention:
     """``scores`` float32 [Hq, chunks]: mean attention of a head to each chunk of the text, the
     token that looks included. ``place``: that token's in the output, from 0."""
 
@@ -27,7 +27,7 @@ class Look:
 @torch.inference_mode()
 def looks(
     model: LoadedModel, read: Tensor, tokens: Sequence[int], layer: int, chunk: int
-) -> Iterator[Look]:
+) -> Iterator[TokenAttention]:
     """Read an output and tell what each of its tokens attended to, by chunks of ``chunk`` tokens.
 
     ``read``: of ``read_beginning``, so without the last token of the prompt; ``tokens``: that one
@@ -50,7 +50,7 @@ def looks(
             query, lse = retrieval.queries[:, row], retrieval.lse[:, row]
             attended = attention_row(query, seen, scaling, lse)
             if start + row > 0:
-                yield Look(start + row - 1, chunk_means(attended, chunk))
+                yield TokenAttention(start + row - 1, chunk_means(attended, chunk))
 
 
 def chunk_means(attended: Tensor, chunk: int) -> Tensor:

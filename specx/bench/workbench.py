@@ -7,7 +7,7 @@ from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
 from specx.bench.prefill import read_beginning
-from specx.bench.request import Listener
+from specx.bench.request import BenchListener
 from specx.bench.runs import Run, Setting
 from specx.documents.document import Document
 from specx.engine.methods import Pair
@@ -43,7 +43,7 @@ class Workbench:
     shared: bool = True
     larger: Pair | None = None
     before: Timings = field(default_factory=Timings)
-    listener: Listener = field(default_factory=Listener)
+    listener: BenchListener = field(default_factory=BenchListener)
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
     def kind(self, task: str) -> PromptKind:

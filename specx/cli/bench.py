@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specx.bench.lengths import label, parse_lengths
-from specx.bench.report.bench_files import load_bench, write_bench
-from specx.bench.report.bench_live import LiveTable
-from specx.bench.report.bench_markdown import to_tables
-from specx.bench.report.bench_report import BenchReport, DocumentFacts, Section
-from specx.bench.request import Listener, Request, Scale
+from specx.bench.report.files import load_bench, write_bench
+from specx.bench.report.live import LiveTable
+from specx.bench.report.markdown import to_tables
+from specx.bench.report.report import BenchReport, DocumentFacts, Section
+from specx.bench.request import BenchListener, Request, Scale
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document
@@ -102,7 +102,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
-    output = _Output(out, json)
+    output = _Destination(out, json)
     if list_:
         _print_names()
     elif again is not None:
@@ -134,7 +134,7 @@ def bench(
 
 
 @dataclass(frozen=True)
-class _Output:
+class _Destination:
     """The places that a report is written to."""
 
     folder: Path | None
@@ -164,7 +164,7 @@ def _find_experiments(names: str) -> "list[Experiment]":
 
 
 def _measure(
-    request: Request, experiments: "list[Experiment]", output: _Output, *, quiet: bool
+    request: Request, experiments: "list[Experiment]", output: _Destination, *, quiet: bool
 ) -> None:
     """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
     from specx.bench import session
@@ -172,7 +172,7 @@ def _measure(
     sections: list[Section] = []
     started = datetime.datetime.now(datetime.UTC)
     with LiveTable(make_console(quiet=quiet)) as live:
-        workbench = session.prepare(request, _Listener(live))
+        workbench = session.prepare(request, _LiveListener(live))
         try:
             warnings = session.carry_out(workbench, experiments, sections)
         except KeyboardInterrupt:
@@ -181,7 +181,7 @@ def _measure(
     output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
 
 
-class _Listener(Listener):
+class _LiveListener(BenchListener):
     """Shows measurements in the live table."""
 
     def __init__(self, live: LiveTable) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specx.bench.experiments.registry import EXPERIMENTS
-from specx.bench.report.bench_files import load_bench
+from specx.bench.report.files import load_bench
 from specx.bench.session import concluded_again
 
 FOLDER = Path(__file__).parents[2] / "docs" / "measurements" / "bench"

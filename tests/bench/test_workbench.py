@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.bench.request import Listener
+from specx.bench.request import BenchListener
 from specx.bench.runs import run_from_raw
 from specx.engine.decode import decode
 from specx.errors import UsageError
@@ -11,7 +11,7 @@ from specx.records import Step
 from tests.bench.benches import made_up, workbench
 
 
-class Noting(Listener):
+class Noting(BenchListener):
     def __init__(self) -> None:
         self.runs = []
         self.phases = []

@@ -7,7 +7,7 @@ against. It uses memory for a [T, L] mask and scores, so it is never on the way 
 import torch
 from torch import Tensor
 
-from specx.kernels.torch.attend import attend_dense
+from specx.kernels.torch.softmax import attend_dense
 from specx.models.call import AttentionCall
 
 

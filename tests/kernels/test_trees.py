@@ -8,14 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specx.kernels.trees import (
-    TokenTree,
-    best_continuations,
-    best_tree,
-    expected_gain,
-    root_only,
-)
-from specx.models.call import unpack_sets
+from specx.kernels.ancestors import unpack_sets
+from specx.kernels.torch.trees import best_children, best_tree, expected_gain
+from specx.kernels.trees import TokenTree, root_only
 from tests.kernels.examples import random_parents, visible_of
 
 Draft = Callable[[tuple[int, ...]], torch.Tensor]  # path from the root -> log-probabilities [V]
@@ -48,7 +43,7 @@ def grow(draft: Draft, nodes: int, depth: int):
     levels, paths = [], [()]
     weights = torch.zeros(1)
     for _ in range(depth):
-        level = best_continuations(torch.stack([draft(path) for path in paths]), weights, nodes)
+        level = best_children(torch.stack([draft(path) for path in paths]), weights, nodes)
         paths = [
             (*paths[parent], token)
             for parent, token in zip(level.parents.tolist(), level.tokens.tolist(), strict=True)
@@ -160,7 +155,7 @@ def test_fewer_continuations_than_nodes_leave_padding():
 
 def test_continuations_know_their_parents():
     logprobs = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -8.0, -0.1]])
-    level = best_continuations(logprobs, torch.tensor([-0.25, -1.0]), nodes=3)
+    level = best_children(logprobs, torch.tensor([-0.25, -1.0]), nodes=3)
     assert level.tokens.tolist() == [2, 0, 0]
     assert level.parents.tolist() == [1, 0, 1]
     assert level.weights.tolist() == pytest.approx([-1.1, -1.25, -1.5])

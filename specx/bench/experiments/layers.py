@@ -14,7 +14,7 @@ from specx.bench.methods import BenchMethod, drafting
 from specx.bench.prefill import read_beginning
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run
-from specx.bench.watching import Look, looks
+from specx.bench.watching import TokenAttention, looks
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid, count_chunks
@@ -83,7 +83,7 @@ def _with_recall(bench: Workbench, case: Case, runs: Sequence[Run]) -> Iterator[
         yield replace(run, facts=facts)
 
 
-def needed(copied: Sequence[int | None], look: Look) -> int | None:
+def needed(copied: Sequence[int | None], look: TokenAttention) -> int | None:
     """Return the place in the prompt that the draft needs when the target last looked so, if there
     is one.
 
@@ -123,7 +123,7 @@ class Recall:
     def empty(cls, heads: int) -> "Recall":
         return cls(0, 0, 0, [0] * heads)
 
-    def count(self, look: Look, chunk: int, top_k: int) -> None:
+    def count(self, look: TokenAttention, chunk: int, top_k: int) -> None:
         self.copied += 1
         self.mean += is_chosen(look.scores.mean(0), chunk, top_k)
         self.max += is_chosen(look.scores.amax(0), chunk, top_k)

@@ -8,7 +8,7 @@ import torch
 from specx.bench.experiments.layers import EXPERIMENT, Recall, is_chosen, needed
 from specx.bench.methods import METHODS
 from specx.bench.runs import Setting
-from specx.bench.watching import Look
+from specx.bench.watching import TokenAttention
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
@@ -35,7 +35,9 @@ def test_every_layer_is_decoded_with_and_watched() -> None:
 
 def test_a_chunk_counts_where_retrieval_would_take_it() -> None:
     recall = Recall.empty(2)
-    look = Look(0, torch.tensor([[0.2, 0.55, 0.0, 0.25, 0.0], [0.5, 0.0, 0.45, 0.05, 0.0]]))
+    look = TokenAttention(
+        0, torch.tensor([[0.2, 0.55, 0.0, 0.25, 0.0], [0.5, 0.0, 0.45, 0.05, 0.0]])
+    )
     recall.count(look, 0, top_k=2)  # the newest, and the best of mean or max
     assert vars(recall) == {"copied": 1, "mean": 1, "max": 0, "heads": [0, 1]}
     recall.count(look, 4, top_k=2)
@@ -43,7 +45,7 @@ def test_a_chunk_counts_where_retrieval_would_take_it() -> None:
 
 
 def test_a_draft_guesses_from_the_second_token_on() -> None:
-    looks = [Look(place, torch.zeros(1, 1)) for place in range(4)]
+    looks = [TokenAttention(place, torch.zeros(1, 1)) for place in range(4)]
     assert [needed([7, 8, None, 10], look) for look in looks] == [None, 10, None, None]
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specx.engine import underway
-from specx.engine.underway import Landing, Underway
+from specx.engine import pending
+from specx.engine.pending import HostCopy, PendingEvents
 from specx.records import PrefillProgress
 
 CPU = torch.device("cpu")
@@ -25,14 +25,14 @@ def device(monkeypatch):
     def wait_for(moment):
         device.done = max(device.done, moment)
 
-    monkeypatch.setattr(underway, "now", lambda _: device.launched)
-    monkeypatch.setattr(underway, "has_passed", lambda moment: moment <= device.done)
-    monkeypatch.setattr(underway, "wait_for", wait_for)
+    monkeypatch.setattr(pending, "now", lambda _: device.launched)
+    monkeypatch.setattr(pending, "has_passed", lambda moment: moment <= device.done)
+    monkeypatch.setattr(pending, "wait_for", wait_for)
     return device
 
 
-def three_underway(device):
-    events = Underway(CPU)
+def three_pending(device):
+    events = PendingEvents(CPU)
     for event in EVENTS:
         device.launched += 1
         events.add(event)
@@ -40,7 +40,7 @@ def three_underway(device):
 
 
 def test_what_has_happened_is_handed_over_once_and_the_rest_is_not_waited_for(device):
-    events = three_underway(device)
+    events = three_pending(device)
     assert list(events.happened()) == []
     device.done = 2
     assert list(events.happened()) == EVENTS[:2]
@@ -51,12 +51,12 @@ def test_what_has_happened_is_handed_over_once_and_the_rest_is_not_waited_for(de
 
 
 def test_each_event_is_handed_over_as_soon_as_it_has_happened(device):
-    done = [(event, device.done) for event in three_underway(device).all()]
+    done = [(event, device.done) for event in three_pending(device).all()]
     assert done == [(EVENTS[0], 1), (EVENTS[1], 2), (EVENTS[2], 3)]
 
 
 def test_what_is_only_known_then_is_asked_for_then(device):
-    events = Underway(CPU)
+    events = PendingEvents(CPU)
     device.launched = 1
     events.add(lambda: PrefillProgress("target", device.done, 9))
     assert list(events.happened()) == []
@@ -65,7 +65,7 @@ def test_what_is_only_known_then_is_asked_for_then(device):
 
 
 def test_events_are_handed_over_while_the_host_is_at_work(device):
-    events = three_underway(device)
+    events = three_pending(device)
     seen = []
 
     def work():
@@ -81,7 +81,7 @@ def test_events_are_handed_over_while_the_host_is_at_work(device):
 
 def test_nothing_is_handed_over_that_comes_too_late():
     over = False
-    events = Underway(CPU, over=lambda: over)
+    events = PendingEvents(CPU, is_over=lambda: over)
     for event in EVENTS:
         events.add(event)
     assert next(events.all()) == EVENTS[0]
@@ -90,13 +90,13 @@ def test_nothing_is_handed_over_that_comes_too_late():
 
 
 def test_on_a_cpu_everything_has_happened():
-    events = Underway(CPU)
+    events = PendingEvents(CPU)
     events.add(EVENTS[0])
     assert list(events.happened()) == EVENTS[:1]
 
 
-def test_what_lands_is_what_it_was_when_it_was_sent():
+def test_a_copy_holds_what_was_there_when_it_was_sent():
     values = torch.tensor([3, 1, 2])
-    landing = Landing(values)
+    copy = HostCopy(values)
     values.zero_()
-    assert landing.read() == [3, 1, 2]
+    assert copy.read() == [3, 1, 2]

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from specx.bench.report.bench_facts import figure_name, looks
-from specx.bench.report.bench_markdown import to_bench_markdown
-from specx.bench.report.bench_report import BenchReport, from_dict
-from specx.bench.report.figures import add_title, compose, is_empty, to_png, to_svg
+from specx.bench.report.figures import draw, is_empty, to_png, to_svg
+from specx.bench.report.markdown import to_bench_markdown
 from specx.bench.report.page import to_page
+from specx.bench.report.palette import styles_of
+from specx.bench.report.report import BenchReport, from_dict
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
 from specx.reports.writers import write_bytes_atomic, write_text_atomic
@@ -52,13 +52,12 @@ def _make(folder: Path) -> None:
 
 
 def _write_figures(report: BenchReport, folder: Path) -> None:
-    chosen = looks(report)
+    styles = styles_of(report.figures)
     for section in report.sections:
         for figure in section.findings.figures:
             if is_empty(figure):
                 continue
-            canvas = compose(figure, chosen)
-            add_title(canvas, figure.title)
-            name = figure_name(section, figure)
+            canvas = draw(figure, styles, title=figure.title)
+            name = section.file_name(figure)
             write_text_atomic(folder / f"{name}.svg", to_svg(canvas))
             write_bytes_atomic(folder / f"{name}.png", to_png(canvas))

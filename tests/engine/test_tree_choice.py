@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.engine.accept import accept
-from specx.engine.choice import (
+from specx.engine.cost import Costs, Curve, TreePlan, TreeShape
+from specx.engine.emission import Emission, Emitted
+from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS, Fallback
+from specx.engine.tree_choice import (
     AGAIN,
     EVERY,
     Evidence,
@@ -17,10 +19,7 @@ from specx.engine.choice import (
     interval,
     plan_of,
 )
-from specx.engine.cost import Costs, Curve, Shape, TreePlan
-from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS
-from specx.engine.pipeline import _unpack
-from specx.engine.step import Emission
+from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import TokenTree
 from specx.profile import AutoTree
 from specx.records import FellBack, Step
@@ -38,10 +37,10 @@ MIDDLE = Costs(1.0, Curve({1: 0.2}), Curve({1: 1.0, 11: 2.0}), 0.0)
 
 def seconds_of(costs: Costs, plan: TreePlan) -> float:
     """A step whose tree has grown all its levels."""
-    return costs.step(Shape.of(plan.tree), plan.every, plan.tree.depth)
+    return costs.step(TreeShape.of(plan.tree), plan.every, plan.tree.depth)
 
 
-def made_up(plan: TreePlan, accepted: int, seconds: float, places=None) -> Step:
+def made_up(plan: TreePlan, accepted: int, seconds: float, ranks=None) -> Step:
     """A step that accepted the likeliest chain, at most as long as the tree allows."""
     accepted = min(accepted, plan.tree.depth)
     return Step(
@@ -50,12 +49,12 @@ def made_up(plan: TreePlan, accepted: int, seconds: float, places=None) -> Step:
         accepted=accepted,
         seconds=seconds,
         levels=plan.tree.depth,
-        ranks=tuple((places or [(i, 1) for i in range(1, 65)])[:accepted]),
+        ranks=tuple((ranks or [(i, 1) for i in range(1, 65)])[:accepted]),
     )
 
 
 def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
-    choice = TreeChoice(below)
+    choice = TreeChoice(Fallback(below))
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
@@ -78,7 +77,7 @@ def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DR
 
 def test_candidates_are_within_the_limits_and_different():
     trees = list(candidates())
-    largest = Shape.of(AutoTree())
+    largest = TreeShape.of(AutoTree())
     assert all(shape.within(largest) == shape for shape in trees)
     assert len(set(trees)) == len(trees)
     assert largest in trees
@@ -101,7 +100,7 @@ def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
 def test_retrieval_is_as_frequent_as_it_is_cheap(retrieval, every):
     """At most a twentieth of a step, which takes 1.5 + 0.7 + 4 levels of 0.2 in this tree."""
     costs = replace(MIDDLE, retrieval=retrieval)
-    assert interval(costs, Shape(5, 5, 1)) == every
+    assert interval(costs, TreeShape(5, 5, 1)) == every
     assert every in EVERY
 
 
@@ -117,14 +116,14 @@ def test_nothing_falls_back_where_it_is_not_asked_for():
     choice = begun(MIDDLE, below=0.0)
     verdict = look(choice, accepted=0)[-1]
     assert isinstance(verdict, TreePlan)
-    assert Shape.of(verdict.tree) == (2, 1, 1)  # the cheapest there is
+    assert TreeShape.of(verdict.tree) == (2, 1, 1)  # the cheapest there is
 
 
 def test_drafts_that_are_accepted_sometimes_end_in_a_middle_tree():
     choice = begun(MIDDLE)
     verdict = look(choice, accepted=3)[-1]
     assert isinstance(verdict, TreePlan)
-    assert Shape.of(verdict.tree) == (3 + 1, 3, 1)  # no chain of 3 among the candidates
+    assert TreeShape.of(verdict.tree) == (3 + 1, 3, 1)  # no chain of 3 among the candidates
     assert verdict.tree.threshold > 0.2  # tokens come cheaper than by plain decoding now
 
 
@@ -132,7 +131,7 @@ def test_drafts_that_are_always_accepted_end_in_a_deep_tree():
     choice = begun(CHEAP)
     verdict = look(choice, accepted=16)[-1]
     assert isinstance(verdict, TreePlan)
-    assert Shape.of(verdict.tree) == (16, 16, 1)
+    assert TreeShape.of(verdict.tree) == (16, 16, 1)
 
 
 def test_a_draft_that_is_right_in_the_second_place_gets_a_wide_tree():
@@ -170,10 +169,10 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
         seconds = seconds_of(MIDDLE, plan)
         verdict = choice.judge(made_up(plan, 8 if place % 4 == 0 else 0, seconds))
     assert isinstance(verdict, TreePlan)
-    assert Shape.of(verdict.tree) == (2, 2, 1)
+    assert TreeShape.of(verdict.tree) == (2, 2, 1)
     later = look(choice, accepted=16, steps=JUDGED_STEPS)[-1]
     assert isinstance(later, TreePlan)
-    assert Shape.of(later.tree) == (8, 8, 1)
+    assert TreeShape.of(later.tree) == (8, 8, 1)
 
 
 def test_trees_that_were_tried_are_known_by_their_own_time():
@@ -181,7 +180,7 @@ def test_trees_that_were_tried_are_known_by_their_own_time():
     choice = begun(MIDDLE)
     first = choice.plan
     assert isinstance(look(choice, accepted=3, slower=1.3)[-1], TreePlan)
-    assert Shape.of(choice.plan.tree) != Shape.of(first.tree)
+    assert TreeShape.of(choice.plan.tree) != TreeShape.of(first.tree)
     assert look(choice, accepted=3, slower=1.0, steps=JUDGED_STEPS) == [None] * JUDGED_STEPS
 
 
@@ -200,13 +199,13 @@ PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
 @pytest.mark.parametrize(
     ("smaller", "accepted"),
     [
-        (Shape(20, 10, 20), 4),
-        (Shape(20, 3, 20), 3),
-        (Shape(7, 4, 7), 3),
-        (Shape(6, 4, 6), 2),
-        (Shape(2, 2, 2), 1),
-        (Shape(20, 10, 1), 2),  # the second node of its level is there and is not continued
-        (Shape(20, 10, 2), 4),
+        (TreeShape(20, 10, 20), 4),
+        (TreeShape(20, 3, 20), 3),
+        (TreeShape(7, 4, 7), 3),
+        (TreeShape(6, 4, 6), 2),
+        (TreeShape(2, 2, 2), 1),
+        (TreeShape(20, 10, 1), 2),  # the second node of its level is there and is not continued
+        (TreeShape(20, 10, 2), 4),
     ],
 )
 def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
@@ -215,7 +214,7 @@ def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
     assert Evidence([seen, seen]).of(smaller) == (accepted, min(6, smaller.depth))
 
 
-def grown(shape: Shape) -> TokenTree:
+def grown(shape: TreeShape) -> TokenTree:
     tree = {**shape._asdict(), "threshold": 0.0}
     drafter = make_drafter(loaded(peak=4.0), tree, FULL)
     prefilled(drafter, make_prompt(30))
@@ -225,29 +224,30 @@ def grown(shape: Shape) -> TokenTree:
 def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
     """The step that a tree leads to if the target writes ``truth``."""
     padded = [*truth, *[-1] * grown.levels]
-    path = accept(grown, torch.tensor(padded)[grown.depths])
-    packed = torch.cat([path.count[None], path.tokens, path.rows, grown.depths]).tolist()
-    emission = Emission(torch.tensor(packed), grown.nodes, grown.levels, "")
-    tokens, places, note = _unpack(packed, emission)
-    assert note is None
-    assert _unpack([*packed, 9], emission) == (tokens, places, 9)
-    return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=places)
+    path = TorchOps().accept(grown, torch.tensor(padded)[grown.depths])
+    emission = Emission.of(grown, path, note=None)
+    emitted = Emitted.read(emission.layout, emission.buffer.tolist())
+    assert emitted.note is None
+    noted = Emission.of(grown, path, note=torch.tensor([9]))
+    assert Emitted.read(noted.layout, noted.buffer.tolist()) == replace(emitted, note=9)
+    tokens, ranks = emitted.tokens, emitted.ranks
+    return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=ranks)
 
 
 def test_a_large_tree_says_what_smaller_ones_have_accepted():
     """For every path of the large tree, if the target wrote just that. Exactly so for trees that
     only have fewer nodes."""
-    large = grown(Shape(40, 6, 40))
+    large = grown(TreeShape(40, 6, 40))
     truths = list(paths_of(large))
     assert {len(truth) for truth in truths} >= {1, 2, 3, 4}
     for truth in truths:
         assert step_with(large, truth).accepted == len(truth)
-    for smaller in (Shape(30, 6, 30), Shape(16, 6, 16), Shape(6, 6, 6)):
+    for smaller in (TreeShape(30, 6, 30), TreeShape(16, 6, 16), TreeShape(6, 6, 6)):
         cut = grown(smaller)
         for truth in truths:
             step = step_with(large, truth)
             assert accepted_in(step, smaller) == step_with(cut, truth).accepted
-    for smaller in (Shape(16, 6, 1), Shape(16, 2, 16), Shape(6, 3, 2)):
+    for smaller in (TreeShape(16, 6, 1), TreeShape(16, 2, 16), TreeShape(6, 3, 2)):
         cut = grown(smaller)
         for truth in truths:
             step = step_with(large, truth)

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from specx.bench.report.bench_files import load_bench, write_bench
-from specx.bench.report.bench_report import BenchReport, from_dict
+from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.findings import Series
+from specx.bench.report.markdown import to_tables
+from specx.bench.report.report import BenchReport, from_dict
 from specx.errors import UsageError
-from tests.bench.report.bench_examples import EMPTY, FIGURES, METHODS, STACKED, make_bench
+from tests.bench.report.examples import EMPTY, FIGURES, METHODS, STACKED, make_bench
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bench") / "new" / "folder"
-    write_bench(make_bench(), folder)
-    return folder
+MEASURED = sorted((Path(__file__).parents[3] / "docs/measurements/bench").glob("*.json"))
 
 
 def names(folder: Path) -> set[str]:
@@ -29,8 +25,8 @@ def names(folder: Path) -> set[str]:
 def test_all_files_are_there(folder: Path) -> None:
     figures = {f"figures/speedup-{one.name}.{end}" for one in FIGURES for end in ("svg", "png")}
     assert names(folder) == {"bench.html", "bench.md", "bench.json"} | figures
-    figure = (folder / "figures/speedup-bars.svg").read_text(encoding="utf-8")
-    assert ">Prefill<" in figure  # it stands alone, so it has its title
+    figure = (folder / "figures/speedup-stacked.svg").read_text(encoding="utf-8")
+    assert ">A step<" in figure  # it stands alone, so it has its title
 
 
 def test_written_again_from_the_json(folder: Path, tmp_path: Path) -> None:
@@ -79,8 +75,9 @@ def test_what_is_no_number_survives(tmp_path: Path) -> None:
 
 def test_markdown(folder: Path) -> None:
     text = (folder / "bench.md").read_text(encoding="utf-8")
-    assert text.startswith("# mini \\<script\\>alert('\\&')\\</script\\>\n\n2026-11-20\n\n- beware")
-    assert "## What was measured on what\n\n```\nspecx bench --length 1k --out `x`\n```\n" in text
+    hostile = "\\<script\\>alert('\\&')\\</script\\>"
+    assert text.startswith(f"# 3 × plain {hostile}\n\nmini {hostile}, 2026-11-20\n\n- beware")
+    assert "## How it was measured\n\n```\nspecx bench --length 1k --out `x`\n```\n" in text
     assert (
         "**Speed.** Ratios are relative to plain.\n\n"
         "| method | input | tokens/s | tokens | same output |\n"
@@ -103,6 +100,24 @@ def test_links_of_markdown_lead_to_files(folder: Path) -> None:
     assert METHODS[0] in text
 
 
+def test_the_result_comes_first_then_figures_then_tables_then_the_setup(folder: Path) -> None:
+    text = (folder / "bench.md").read_text(encoding="utf-8")
+    order = ["3 × plain", "## Speed", "![Lines", "| method-0 |", "A note", "## Parts", "**2 ms**"]
+    places = [text.index(part) for part in (*order, "## How it was measured", "- device: H200")]
+    assert places == sorted(places)
+    assert text.count("3 × plain") == 1
+
+
+def test_a_terminal_gets_headlines_and_tables() -> None:
+    text = to_tables(make_bench())
+    assert text.startswith("# 3 × plain")
+    order = ["## Speed", "| method-0 |", "A note", "## Parts", "**2 ms**"]
+    assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
+    assert "](" not in text
+    assert "H200" not in text
+    assert to_tables(make_bench(interrupted=True)) == ""
+
+
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -123,11 +138,20 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -
         load_bench(path)
 
 
-def test_a_damaged_section_is_refused() -> None:
+def test_a_damaged_section_is_refused_with_its_place() -> None:
     plain = make_bench().to_dict()
     del plain["sections"][0]["findings"]["tables"][0]["rows"]
-    with pytest.raises(UsageError, match="damaged"):
+    with pytest.raises(UsageError, match=r"damaged: sections\.0\.findings\.tables\.0\.rows: "):
         from_dict(plain)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_measurements_of_earlier_versions_are_read(path: Path) -> None:
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    again = from_dict(plain).to_dict()
+    for section in again["sections"]:
+        assert section["findings"].pop("headline") == ""
+    assert again == plain
 
 
 def test_no_such_file(tmp_path: Path) -> None:
