@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from specx.bench.stock_model import stock
+from specx.bench.methods.stock import stock
 from specx.kernels import fused
 from specx.models import attention as dispatch
 from specx.models import fused_layers
