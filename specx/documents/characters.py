@@ -34,7 +34,7 @@ _UNDECODED = re.compile("[\ufffd\ue000-\uf8ff]")
 
 
 def clean_line(text: str) -> str:
-    """``text`` with plain letters and single spaces.
+    """Return ``text`` with plain letters and single spaces.
 
     Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
     A soft hyphen at the end stays too, since it says that a word was divided there.
@@ -44,6 +44,6 @@ def clean_line(text: str) -> str:
 
 
 def is_undecoded(text: str) -> bool:
-    """Whether a large part of ``text`` is signs whose letters the file does not tell."""
+    """Return True if more than 40 % of the characters of ``text`` could not be decoded."""
     letters = len(text) - text.count(" ")
     return letters > 0 and len(_UNDECODED.findall(text)) > 0.4 * letters

@@ -1,4 +1,4 @@
-"""One line of a page as it was printed, with as much of its place and look as is known."""
+"""Printed lines of a page, with as much of their place and look as is known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reading a PDF, from the outside: start the child process, watch it, say what went wrong."""
+"""Read a PDF from the outside: start the child process, watch it, explain its failures."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ _MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class PdfRequest:
-    """What to read and under which limits.
+    """A PDF to read, and the limits.
 
     ``path`` is None when the file is in ``data``. ``ranges`` None means all pages.
     """
@@ -40,7 +40,11 @@ class PdfRequest:
 
 @dataclass
 class _Extracted:
-    """What the child answered."""
+    """The answers of the child process.
+
+    ``count`` is the number of pages of the file; ``failed`` gives the reason for each page that
+    could not be read; ``drawn`` are the pages with an image or drawn letters.
+    """
 
     count: int
     pages: list[PageLines]
@@ -49,7 +53,7 @@ class _Extracted:
 
 
 def read_pdf(request: PdfRequest) -> Document:
-    """The text of a PDF.
+    """Return the text of a PDF.
 
     Raises DocumentError when it cannot be read or has no text, and UsageError when a page is asked
     for that it does not have.
@@ -67,7 +71,7 @@ def read_pdf(request: PdfRequest) -> Document:
 
 
 def _run(request: PdfRequest) -> bytes:
-    """What the child writes. It does not outlive this function, however that is left."""
+    """Return the child's output. It does not outlive this function, however that is left."""
     header = json.dumps(
         {
             "path": str(request.path.resolve()) if request.path else None,

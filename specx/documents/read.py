@@ -1,4 +1,4 @@
-"""The door of this room: from a path to a Document."""
+"""The entry of this room: from a path to a Document."""
 
 import os
 import sys
@@ -22,7 +22,10 @@ _MARKDOWN = frozenset({".md", ".markdown"})
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
+    """Options of reading.
+
+    ``pages`` is written as ``1-10,15``; the limits hold for each PDF.
+    """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
@@ -72,7 +75,10 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
 
 @dataclass(frozen=True)
 class _Input:
-    """``path`` is None for what can be read only once (stdin, a pipe); then ``head`` is all."""
+    """An opened source.
+
+    ``path`` is None for a source that can be read only once (stdin, a pipe); then ``head`` is all.
+    """
 
     name: str
     ending: str
@@ -108,6 +114,6 @@ def _pdf_request(
 
 
 def _passwords(options: ReadOptions) -> tuple[str, ...]:
-    """The passwords to try after the empty one."""
+    """Return the passwords to try after the empty one."""
     given = (options.password, os.environ.get(PASSWORD_VARIABLE))
     return tuple(dict.fromkeys(password for password in given if password))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from specx.documents.discover import Source, discover
+from specx.documents.discover import DocumentSource, discover
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -40,7 +40,7 @@ class Item:
     read_s: float = 0.0
 
 
-def find(inputs: Sequence[str]) -> list[Source | Item]:
+def find(inputs: Sequence[str]) -> list[DocumentSource | Item]:
     """The sources that ``inputs`` name, each once. Of several inputs, one that is missing is an
     Item with its error, in its place; of one, the error is raised."""
     missing: list[tuple[int, Item]] = []
@@ -55,13 +55,13 @@ def find(inputs: Sequence[str]) -> list[Source | Item]:
             missing.append((len(discover(good)), Item(name, relative, error)))
         else:
             good.append(name)
-    found: list[Source | Item] = list(discover(good))
+    found: list[DocumentSource | Item] = list(discover(good))
     for place, item in reversed(missing):
         found.insert(place, item)
     return found
 
 
-def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator[Item]:
+def read_all(sources: Sequence[DocumentSource | Item], options: ReadOptions) -> Iterator[Item]:
     """Read each source when its turn comes; a file of JSON lines gives an item a line, be it a
     bad one."""
     for source in sources:
@@ -84,7 +84,9 @@ def read_all(sources: Sequence[Source | Item], options: ReadOptions) -> Iterator
             yield Item(document.name, relative, document, seconds)
 
 
-def count(sources: Sequence[Source | Item], options: ReadOptions) -> tuple[Iterator[Item], int]:
+def count(
+    sources: Sequence[DocumentSource | Item], options: ReadOptions
+) -> tuple[Iterator[Item], int]:
     """The items of all sources, and how many there are at least.
 
     A single source is read at once: a file of JSON lines may hold many documents.
@@ -201,7 +203,7 @@ def _raise_divergence(report: Report) -> None:
     )
 
 
-def _relative(source: Source, document: Document | LineError) -> PurePath:
+def _relative(source: DocumentSource, document: Document | LineError) -> PurePath:
     """A document of a JSONL file gets its own name: ``a.jsonl#7``."""
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative

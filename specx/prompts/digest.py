@@ -5,6 +5,7 @@ and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
@@ -51,9 +52,9 @@ class Digest:
         read = set(passages(document.paragraphs))
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
         units = [
-            Unit(u.paragraph, u.page, u.text, u.tokens + 1)  # and its marker
-            for u in units
-            if u.paragraph in read
+            replace(unit, tokens=unit.tokens + 1)  # and its marker
+            for unit in units
+            if unit.paragraph in read
         ]
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]

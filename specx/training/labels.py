@@ -1,13 +1,13 @@
-"""Which paragraphs a digest should quote: the labels of the training documents.
+"""Choose the paragraphs that a digest should quote: the labels of the training documents.
 
 The rule is extractive summarization of the classical kind (word importance with a discount for
-what was said before, as in SumBasic and in coverage models; location as in Edmundson 1969), with
-two restrictions that make it learnable for a small model which writes its digest in document
-order. It judges the lead sentence, since nothing else of a paragraph is quoted. And it takes one
-paragraph from each section, so every choice is one among neighbours, and what has been written
-tells where the next section begins. A free choice of the n best paragraphs covers less, and one
-that is learned only in part drifts to the beginning: any early paragraph is nearly as likely to be
-the next one as the right one.
+words that were quoted before, as in SumBasic and in coverage models; location as in Edmundson
+1969), with two restrictions that make it learnable for a small model which writes its digest in
+document order. It judges the lead sentence, since nothing else of a paragraph is quoted. And it
+takes one paragraph from each section, so every choice is one among neighbours, and the sentences
+written so far tell where the next section begins. A free choice of the n best paragraphs covers
+less. A model that has learned such a choice only in part drifts to the beginning: any early
+paragraph is nearly as likely to be the next one as the right one.
 
 The rule was picked on generated reports with reference summaries; ``tests/evaluation/
 test_labels.py`` repeats the comparison with the alternatives.
@@ -30,12 +30,12 @@ _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct toke
 
 @dataclass(frozen=True)
 class Choice:
-    """One paragraph of each section, and what the others of the section were worth.
+    """The chosen paragraph of each section, and the scores of all.
 
     ``chosen`` are paragraph indices, ascending: int64 [count]. Section i is the paragraphs
-    ``borders[i]`` to ``borders[i + 1] - 1``: int64 [count + 1]. ``scores`` says how good each
-    paragraph was when its section was decided, in units of the pooled standard deviation inside
-    sections: float32 [P]. Scores of different sections do not compare.
+    ``borders[i]`` to ``borders[i + 1] - 1``: int64 [count + 1]. ``scores`` float32 [P] are those
+    of the time when a paragraph's section was decided, in units of the pooled standard deviation
+    inside sections. Scores of different sections do not compare.
     """
 
     chosen: np.ndarray
@@ -46,17 +46,16 @@ class Choice:
 def choose_paragraphs(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], idf: np.ndarray, count: int
 ) -> Choice:
-    """``count`` paragraphs whose leads tell what the document is about.
+    """Choose ``count`` paragraphs whose leads tell the document's subject.
 
     ``paragraphs`` are token ids, ``leads`` the number of tokens of each that would be quoted,
-    ``idf`` float [vocabulary]. The document is divided into ``count`` consecutive sections, see
-    ``_borders``, and each gives one paragraph. All paragraphs are chosen where there are not more
+    ``idf`` float [vocabulary]. The document is divided into ``count`` consecutive sections (see
+    ``_borders``), and each gives one paragraph. All paragraphs are chosen where there are not more
     than ``count``.
 
-    ``token_worth`` says what a token is worth. A lead is worth the sum over its distinct tokens,
-    divided by a power of their number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens,
-    where it is cut. Of each section the best lead is taken, the first of equals, and its tokens
-    lose some of their worth.
+    A lead is worth the sum of ``token_worth`` over its distinct tokens, divided by a power of their
+    number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens, where it is cut. Of each
+    section the best lead is taken, the first of equals, and its tokens lose some of their worth.
     """
     total = len(paragraphs)
     count = min(count, total)
@@ -83,7 +82,7 @@ def choose_paragraphs(
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
-    """log(1 + number of ``paragraphs`` a token occurs in) ** 2 * ``idf``: float64 [vocabulary].
+    """Return log(1 + paragraphs that have the token) ** 2 * ``idf``: float64 [vocabulary].
 
     Squared: with the plain logarithm the longest lead wins nearly always, and long leads say no
     more of the subject than the document's beginning.
@@ -95,7 +94,7 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 def scores_so_far(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
 ) -> np.ndarray:
-    """At each token of each paragraph, what the part of its lead up to there scores.
+    """Score, at each token of each paragraph, the part of its lead up to there.
 
     Behind the lead it stays the score of the whole. Scores are those of ``choose_paragraphs``
     before they are divided by their spread, while nothing has been quoted. ``leads`` are the
@@ -124,9 +123,9 @@ def scores_so_far(
 
 
 def _borders(total: int, count: int) -> np.ndarray:
-    """``total`` paragraphs in ``count`` sections, none empty, that grow from the beginning on.
+    """Divide ``total`` paragraphs into ``count`` sections, none empty, that grow from the start on.
 
-    What a document is about and what it is for stands at its beginning, so more is quoted there.
+    More is quoted from the beginning, where a document states its subject and purpose.
     """
     place = np.arange(count + 1)
     if not count:
@@ -136,7 +135,7 @@ def _borders(total: int, count: int) -> np.ndarray:
 
 
 def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
-    """The pooled standard deviation inside sections; 1 where nothing differs."""
+    """Return the pooled standard deviation inside sections; 1 where nothing differs."""
     sizes = np.diff(borders)
     means = np.add.reduceat(scores, borders[:-1]) / sizes
     squares = np.square(scores - np.repeat(means, sizes)).sum()
@@ -145,12 +144,12 @@ def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
 
 
 def _paragraph_frequency(paragraphs: Sequence[np.ndarray], vocabulary: int) -> np.ndarray:
-    """In how many paragraphs each token occurs: int64 [vocabulary]."""
+    """Count the paragraphs in which each token occurs: int64 [vocabulary]."""
     return np.bincount(_distinct(paragraphs, vocabulary)[1], minlength=vocabulary)
 
 
 def _distinct(texts: Sequence[np.ndarray], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct tokens of each text, as (index of the text, token), ordered by text."""
+    """Return the distinct tokens of each text as (text index, token), ordered by text."""
     owner = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     keys = np.unique(owner * vocabulary + np.concatenate(texts).astype(np.int64))
     owner, token = np.divmod(keys, vocabulary)

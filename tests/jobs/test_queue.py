@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.documents.discover import Source
+from specx.documents.discover import DocumentSource
 from specx.documents.document import Document, Paragraph
 from specx.documents.read import ReadOptions
 from specx.errors import (
@@ -214,7 +214,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names(found: list[Source | Item]) -> list[str]:
+def names(found: list[DocumentSource | Item]) -> list[str]:
     return [item.name if isinstance(item, Item) else item.path for item in found]
 
 

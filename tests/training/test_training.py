@@ -34,7 +34,7 @@ from specx.training.task import (
     FIRST_MARKER,
     LEAST_SPREAD,
     Batch,
-    DigestTask,
+    DigestDataset,
     Mixture,
     _body,
     _write_judged,
@@ -144,7 +144,7 @@ def test_invented_documents_repeat_themselves(pool: Pool) -> None:
 def test_digests_copy_their_paragraphs(
     pool: Pool, tokenizer: PreTrainedTokenizerFast, sort: str, control: bool
 ) -> None:
-    task = DigestTask(
+    task = DigestDataset(
         pool, (512, 1024), 4096, range(4), seed=5, mixture=Mixture({sort: 1.0}, control)
     )
     request = tokenizer.convert_tokens_to_ids("<sub>" if control else "<sum>")
@@ -193,7 +193,7 @@ def test_echoes_return_in_other_leads(pool: Pool) -> None:
 
 
 def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> None:
-    batch = DigestTask(pool, (4096,), 16384, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
+    batch = DigestDataset(pool, (4096,), 16384, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
     chosen = batch.tokens[batch.parts == CHOICE] - FIRST_MARKER
     assert batch.targets.shape == (len(chosen), NUM_MARKERS)
     torch.testing.assert_close(batch.targets.sum(1), torch.ones(len(chosen)))
@@ -215,14 +215,14 @@ def test_few_tokens_of_the_document_are_predicted_and_none_where_they_mean_nothi
 ) -> None:
     for sort, share in (("real", 0.2), ("alphabet", 0.0)):
         mixture = Mixture({sort: 1.0}, control=0, predicted=0.2)
-        batch = DigestTask(pool, (1024,), 8192, range(1), 0, mixture)[0]
+        batch = DigestDataset(pool, (1024,), 8192, range(1), 0, mixture)[0]
         document = batch.parts == 1
         counted = (batch.weights[document] > 0).float().mean()
         assert abs(float(counted) - share) < 0.03
 
 
 def test_every_token_of_natural_documents_is_judged(pool: Pool) -> None:
-    batch = DigestTask(pool, (4096,), 8192, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
+    batch = DigestDataset(pool, (4096,), 8192, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
     row = 0
     tokens, scores, worths = batch.tokens[row], batch.scores[row], batch.worths[row]
     document = batch.parts[row] == 1
@@ -255,14 +255,14 @@ def test_scores_stay_bounded_where_paragraphs_do_not_differ(count: int, pool: Po
 
 
 def test_nothing_is_judged_where_the_text_means_nothing(pool: Pool) -> None:
-    batch = DigestTask(pool, (1024,), 4096, range(1), 0, Mixture({"random": 1.0}))[0]
+    batch = DigestDataset(pool, (1024,), 4096, range(1), 0, Mixture({"random": 1.0}))[0]
     assert batch.worths.isnan().all()
     assert batch.scores.isnan().all()
 
 
 def test_the_judge_is_right_where_the_hidden_states_say_it(pool: Pool) -> None:
     """Worth in dimension 1 behind layer 1, scores in dimension 2 behind layer 2."""
-    batch = DigestTask(pool, (512,), 1024, range(1), 0, Mixture({"real": 1.0}))[0]
+    batch = DigestDataset(pool, (512,), 1024, range(1), 0, Mixture({"real": 1.0}))[0]
     judge = Judge(64, (1, 2))
     states = [torch.zeros(*batch.tokens.shape, 64) for _ in range(3)]
     for layer, (read, wanted) in enumerate(
@@ -289,7 +289,7 @@ def test_the_judge_is_right_where_the_hidden_states_say_it(pool: Pool) -> None:
 
 def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
     def batch(seed: int, index: int) -> torch.Tensor:
-        return DigestTask(pool, (256, 512), tokens=2048, steps=range(9), seed=seed)[index].tokens
+        return DigestDataset(pool, (256, 512), tokens=2048, steps=range(9), seed=seed)[index].tokens
 
     assert torch.equal(batch(1, 3), batch(1, 3))
     assert not torch.equal(batch(1, 3)[:, :200], batch(2, 3)[:, :200])
@@ -301,7 +301,7 @@ def test_a_team_divides_a_step(pool: Pool) -> None:
 
     def batches(size: int) -> list[torch.Tensor]:
         return [
-            DigestTask(pool, (256, 512), 8192, range(3), 1, team=Team(rank, size))[2].tokens
+            DigestDataset(pool, (256, 512), 8192, range(3), 1, team=Team(rank, size))[2].tokens
             for rank in range(size)
         ]
 
@@ -395,7 +395,7 @@ def test_the_loss_is_that_of_its_definition(
 ) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(draft_recipe(tokenizer).config).double()
-    batch = DigestTask(pool, (1024,), 4096, range(1), seed=3)[0]
+    batch = DigestDataset(pool, (1024,), 4096, range(1), seed=3)[0]
     assert (gains(batch.targets) > 0).any()
     with torch.no_grad():
         loss, guess, *_ = predict(model, batch, rewarded=rewarded)
@@ -428,7 +428,7 @@ def test_pointers_measure_the_attention_on_the_source(
     config = target_recipe(tokenizer).config
     config.num_hidden_layers = 3
     model = LlamaForCausalLM._from_config(config, attn_implementation="eager")
-    batch = DigestTask(pool, (256,), 1024, range(1), seed=3)[0]
+    batch = DigestDataset(pool, (256,), 1024, range(1), seed=3)[0]
     assert int((batch.sources >= 0).sum(1).max()) <= 256, "a pointer looks at all copies"
     with torch.no_grad():
         outputs = model(input_ids=batch.tokens, output_attentions=True, output_hidden_states=True)
@@ -445,7 +445,7 @@ def test_pointers_measure_the_attention_on_the_source(
 def test_pointing_can_be_learned(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(draft_recipe(tokenizer).config)
-    batch = DigestTask(pool, (128,), 1024, range(1), seed=8)[0]
+    batch = DigestDataset(pool, (128,), 1024, range(1), seed=8)[0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     errors = []
     for _ in range(20):
