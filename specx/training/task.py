@@ -154,7 +154,7 @@ class DigestDataset(Dataset[Batch]):
         return Batch(*map(torch.from_numpy, [*arrays, np.concatenate(targets)]))
 
     def document(self, rng: np.random.Generator, length: int) -> tuple[Piece, np.ndarray]:
-        """Draw a document of at most ``length`` tokens with its digest, and the digest's targets."""
+        """Draw a document with its digest, at most ``length`` tokens, and its choices' targets."""
         mixture = self.mixture
         sort = str(rng.choice(list(mixture.sorts), p=list(mixture.sorts.values())))
         control = bool(rng.random() < mixture.control)
