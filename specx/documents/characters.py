@@ -16,7 +16,7 @@ _LIGATURES = {
 _SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000\t"
 _INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
 _HYPHENS = "\u2010\u2011"
-_BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # what word processors write with their symbol fonts
+_BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
 
 _TABLE: dict[int, str] = {
     **{ord(char): text for char, text in _LIGATURES.items()},

@@ -17,7 +17,7 @@ from specx.errors import DocumentError, UsageError
 
 _WORKER = Path(__file__).with_name("pdf_worker.py")
 _PACKAGES = Path(__file__).parents[2]
-# The last is what the loader says when a library does not fit any more.
+# The last is the loader's message when there is no room for a library.
 _OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map segment")
 _MEBIBYTE = 2**20
 

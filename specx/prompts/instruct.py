@@ -74,7 +74,7 @@ class Instruct:
                 self._tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
             )
         if any(token in content for token in self._special):
-            # What would end the user's turn is text here: only the template may give commands.
+            # A token that ends the user's turn is text here: only the template may give commands.
             before, place, after = self._render(_PLACE).partition(_PLACE)
             if place:
                 middle = encode_text(self._tokenizer, [content])[0]

@@ -174,6 +174,6 @@ def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
         texts,
         add_special_tokens=False,
         split_special_tokens=True,
-        verbose=False,  # longer than the window is what parts are for
+        verbose=False,  # texts longer than the window are cut into parts later
     )["input_ids"]
     return rows

@@ -110,10 +110,11 @@ def predict(
     pointers: tuple[Pointer, ...] = (),
     rewarded: float = 0.0,
 ) -> Predictions:
-    """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits.
+    """Run a batch, and return its loss and guesses.
 
-    Cross entropy teaches which choice is likely to be best; greedy decoding is to take the one that
-    gains most on average. ``rewarded``: the weight of that gain beside the cross entropy.
+    Tokens of weight 0 are not predicted, which saves most of the logits. Cross entropy teaches
+    which choice is likely to be best; greedy decoding is to take the one that gains most on
+    average. ``rewarded`` is the weight of that gain beside the cross entropy.
     """
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(

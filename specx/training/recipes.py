@@ -32,7 +32,7 @@ class Recipe:
     floor: float = 0.03  # of the learning rate, reached at the last step
     judged_layers: tuple[int, int] | None = None  # layers below the judge, None: no judge
     pointers: tuple[Pointer, ...] = ()
-    rewarded: float = 0.0  # weight of what a choice gains on average
+    rewarded: float = 0.0  # weight of the mean gain of a choice
 
     def shortened(self, share: float) -> "Recipe":
         """Return the curriculum with a share of the steps, at least one a phase."""
@@ -52,7 +52,7 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
     )
 
 
-JUDGED_LAYERS = (3, 5)  # of 8: three to see what returns, two for leads, three to choose
+JUDGED_LAYERS = (3, 5)  # of 8: three to see which words return, two for leads, three to choose
 
 
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:

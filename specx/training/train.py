@@ -194,14 +194,16 @@ class Trainer:
         for batch in loader:
             yield Batch(*batch).to(self.device)
 
-    def _judge_parameters(self) -> list[nn.Parameter]:
-        return list(self.judge.parameters()) if self.judge else []
-
-    def _update(self, batch: Batch, total: int) -> Predictions:
+    def _rate(self, total: int) -> float:
+        """Return the learning rate of this step: warm-up, and a cosine down to the floor."""
         recipe = self.recipe
         progress = self.step / total
         shape = recipe.floor + (1 - recipe.floor) * 0.5 * (1 + math.cos(math.pi * progress))
-        rate = recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
+        return recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
+
+    def _update(self, batch: Batch, total: int) -> Predictions:
+        """Take one optimizer step of ``total``."""
+        recipe, rate = self.recipe, self._rate(total)
         with torch.autocast(self.device.type, torch.bfloat16):
             made = predict(self.model, batch, self.judge, recipe.pointers, recipe.rewarded)
         loss = made.loss
@@ -210,7 +212,8 @@ class Trainer:
         if made.pointing_error is not None:
             loss = loss + POINTED * made.pointing_error
         loss.backward()
-        self.team.average_gradients([*self.model.parameters(), *self._judge_parameters()])
+        judged = self.judge.parameters() if self.judge else ()
+        self.team.average_gradients([*self.model.parameters(), *judged])
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -233,11 +236,11 @@ class Trainer:
                 found[name] = figures(batch, predict(self.model, batch).guess)
         return found
 
-    def _log(self, phase: Phase, **figures: object) -> None:
+    def _log(self, phase: Phase, **measured: object) -> None:
         if not self.team.is_leader:
             return
         line = json.dumps(
-            {"step": self.step, "longest": max(phase.lengths), **figures}, allow_nan=False
+            {"step": self.step, "longest": max(phase.lengths), **measured}, allow_nan=False
         )
         print(line, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
