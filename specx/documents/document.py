@@ -1,6 +1,6 @@
 """Documents as the rest of specx knows them: a name, pages, paragraphs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["pdf", "text", "markdown", "jsonl"]
@@ -41,7 +41,7 @@ class Document:
     kind: Kind
     pages: tuple[Page, ...]
     paragraphs: tuple[Paragraph, ...]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     reference: str | None = None
 
     @property

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map seg
 _MEBIBYTE = 2**20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PdfRequest:
     """A PDF to read, and the limits.
 
@@ -38,7 +38,7 @@ class PdfRequest:
     memory_limit_bytes: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Extracted:
     """The answers of the child process.
 
@@ -46,10 +46,10 @@ class _Extracted:
     could not be read; ``drawn`` are the pages with an image or drawn letters.
     """
 
-    count: int
-    pages: list[PageLines]
-    failed: dict[int, str]
-    drawn: set[int]
+    count: int = 0
+    pages: list[PageLines] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    drawn: set[int] = field(default_factory=set)
 
 
 def read_pdf(request: PdfRequest) -> Document:
@@ -135,7 +135,7 @@ def _crashed(request: PdfRequest, code: int, complaint: bytes) -> DocumentError:
 
 
 def _parse(output: bytes, request: PdfRequest) -> _Extracted:
-    extracted = _Extracted(0, [], {}, set())
+    extracted = _Extracted()
     finished = False
     for answer in _answers(output):
         if "error" in answer:

@@ -27,7 +27,7 @@ class Fragment(NamedTuple):
     size: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Span:
     text: str
     turn: int  # the direction of the text in quarter turns

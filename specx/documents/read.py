@@ -20,7 +20,7 @@ _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
 _MARKDOWN = frozenset({".md", ".markdown"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """Options of reading.
 
@@ -73,7 +73,7 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     return [document_from_text(text, given.name, kind, warnings)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Input:
     """An opened source.
 
@@ -81,9 +81,9 @@ class _Input:
     """
 
     name: str
-    ending: str
-    path: Path | None
     head: bytes
+    ending: str = ""
+    path: Path | None = None
 
     def everything(self) -> bytes:
         return self.head if self.path is None else read_bytes(self.path)
@@ -91,12 +91,13 @@ class _Input:
 
 def _open(source: str) -> _Input:
     if source == STDIN:
-        return _Input(shown_name(source), "", None, sys.stdin.buffer.read())
+        return _Input(name=shown_name(source), head=sys.stdin.buffer.read())
     path = require_file(source)
     ending = path.suffix.lower()
     if path.is_file():
-        return _Input(source, ending, path, read_bytes(path, _HEADER_WITHIN))
-    return _Input(source, ending, None, read_bytes(path))
+        head = read_bytes(path, _HEADER_WITHIN)
+        return _Input(name=source, head=head, ending=ending, path=path)
+    return _Input(name=source, head=read_bytes(path), ending=ending)
 
 
 def _pdf_request(

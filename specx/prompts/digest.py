@@ -138,7 +138,9 @@ class DigestReader:
         if not sentence or unit is None:  # without a paragraph the text stays, uncited
             return
         verbatim = " ".join(sentence.split()) in " ".join(unit.text.split())
-        self._quotes.append(Quote(unit.paragraph, unit.page, sentence, verbatim))
+        self._quotes.append(
+            Quote(paragraph=unit.paragraph, page=unit.page, sentence=sentence, verbatim=verbatim)
+        )
         page = "" if unit.page is None else f", p. {unit.page}"
         self._text += f" [¶{unit.paragraph + 1}{page}]"
 

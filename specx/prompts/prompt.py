@@ -1,7 +1,7 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specx.documents.document import Document
@@ -16,7 +16,7 @@ class Prompt:
     units: tuple["Unit", ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """A piece of the document that is never cut: a paragraph, or a part of a very long one.
 
@@ -30,7 +30,7 @@ class Unit:
     tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quote:
     """A sentence of a digest with the paragraph that it cites (from 0), and that one's page.
 
@@ -48,7 +48,7 @@ class Output:
     """The summary read from one prompt's output: text, and its quotes (kind ``digest``)."""
 
     text: str
-    quotes: tuple[Quote, ...] = field(default=())
+    quotes: tuple[Quote, ...] = ()
 
 
 class OutputReader(Protocol):
@@ -98,7 +98,10 @@ def make_units(
             if halves == [text for text, _ in pieces]:
                 raise too_little_room(longest)
             pieces = list(zip(halves, count(halves), strict=True))
-        units += [Unit(index, paragraph.page, text, tokens) for text, tokens in pieces]
+        units += [
+            Unit(paragraph=index, page=paragraph.page, text=text, tokens=tokens)
+            for text, tokens in pieces
+        ]
     return units
 
 

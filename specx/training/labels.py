@@ -28,7 +28,7 @@ _CUT = 0.5  # factor on the score of a lead that is too long to be quoted whole
 _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The chosen paragraph of each section, and the scores of all.
 
@@ -63,7 +63,7 @@ def choose_paragraphs(
     chosen = np.zeros(count, dtype=np.int64)
     scores = np.zeros(total)
     if not count:
-        return Choice(chosen, borders, scores.astype(np.float32))
+        return Choice(chosen=chosen, borders=borders, scores=scores.astype(np.float32))
     worth = token_worth(paragraphs, idf)
     owner, token = _distinct([p[:n] for p, n in zip(paragraphs, leads, strict=True)], len(idf))
     starts = np.searchsorted(owner, np.arange(total + 1))
@@ -78,7 +78,8 @@ def choose_paragraphs(
         best = begin + int(np.argmax(scores[begin:end]))
         worth[token[starts[best] : starts[best + 1]]] *= _TOLD
         chosen[section] = best
-    return Choice(chosen, borders, (scores / _spread(scores, borders)).astype(np.float32))
+    scores = (scores / _spread(scores, borders)).astype(np.float32)
+    return Choice(chosen=chosen, borders=borders, scores=scores)
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from specx.training.corpus import read_corpus
 from specx.training.labels import MAX_LEAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pool:
     """All paragraphs of the corpus as token ids, in reading order within a record.
 

@@ -7,7 +7,7 @@ tokens, so that nothing of the document can be copied literally.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -176,12 +176,11 @@ class DigestDataset(Dataset[Batch]):
 
     def _choose(self, rng: np.random.Generator, text: Text, sentences: int) -> Choice:
         """Choose the quoted paragraphs; any of its section where paragraphs mean nothing."""
-        paragraphs = text.paragraphs
-        choice = choose_paragraphs(paragraphs, text.leads, self.pool.idf, sentences)
+        choice = choose_paragraphs(text.paragraphs, text.leads, self.pool.idf, sentences)
         if text.natural:
             return choice
         chosen = rng.integers(choice.borders[:-1], choice.borders[1:])
-        return Choice(chosen, choice.borders, np.zeros(len(paragraphs), dtype=np.float32))
+        return replace(choice, chosen=chosen, scores=np.zeros_like(choice.scores))
 
 
 def _draw_sentences(rng: np.random.Generator, length: int) -> int:

@@ -70,7 +70,7 @@ def test_a_control_output_reads_as_the_digest(size: int) -> None:
     shown = "".join(reader.feed(written[i : i + size]) for i in range(0, len(written), size))
     rest, output = reader.finish()
     assert output.quotes == tuple(
-        Quote(n, None, lead, verbatim=True) for n, lead in enumerate(LEADS)
+        Quote(paragraph=n, page=None, sentence=lead, verbatim=True) for n, lead in enumerate(LEADS)
     )
     assert shown + rest == output.text == f"{LEADS[0]} [¶1]\n\n{LEADS[1]} [¶2]"
 
