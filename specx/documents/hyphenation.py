@@ -44,11 +44,6 @@ def join_lines(lines: Iterable[str], words: Words) -> str:
     return "".join(parts + filled[-1:])
 
 
-def join_two(left: str, right: str, words: Words) -> str:
-    """Join ``left`` and ``right``, which was printed on the next line."""
-    return join_lines((left, right), words)
-
-
 def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
     """Return how many characters to cut off ``left``, and the text to put in front of ``right``."""
     last = left[-_LONGEST_WORD:].split()[-1:]

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from specx.documents.discover import read_bytes, require_file
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
 from specx.documents.text import PLAIN_LINE_END, decode_text
@@ -20,18 +19,11 @@ class LineError(DocumentError):
         self.name = name
 
 
-def read_jsonl(path: str) -> list[Document]:
-    """Return one Document for each line: an object with ``text``, perhaps ``id`` and ``summary``.
-
-    A document is called ``path#id``, or ``path#line number``; a summary is its reference. Blank
-    lines are skipped. Raises DocumentError, naming the line, for anything else.
-    """
-    return require_documents(parse_jsonl(read_bytes(require_file(path)), path))
-
-
 def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
     """Return the documents of ``data``, with an error in the place of each bad line.
 
+    A line is an object with ``text``, perhaps ``id`` and ``summary``. Its document is called
+    ``name#id``, or ``name#line number``; a summary is its reference. Blank lines are skipped.
     Raises DocumentError when ``data`` is no text at all.
     """
     decoded = decode_text(data, name, PLAIN_LINE_END)  # strings may hold the other kinds

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specx.documents.document import Paragraph
-from specx.documents.hyphenation import Words, join_two
+from specx.documents.hyphenation import Words, join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
 from specx.documents.sentences import split_sentences
 
@@ -55,7 +55,7 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
         blocks = list(page.blocks)
         if waiting and blocks and _follows(waiting[0], page, blocks[0]):
             first = blocks.pop(0)
-            text = join_two(waiting[0].block.text, first.text, words)
+            text = join_lines((waiting[0].block.text, first.text), words)
             joined = replace(waiting[0].block, text=text, full=first.full)
             waiting[0] = _Placed(joined, waiting[0].page)
         if blocks:

@@ -157,7 +157,7 @@ def _answers(output: bytes) -> Iterator[dict[str, Any]]:
 
 def _add_page(extracted: _Extracted, answer: dict[str, Any]) -> None:
     number = answer["page"]
-    lines = tuple(Line.from_json(row) for row in answer.get("lines", ()))
+    lines = tuple(Line(*row) for row in answer.get("lines", ()))
     extracted.pages.append(PageLines(number, lines))
     if "failed" in answer:
         extracted.failed[number] = answer["failed"]

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
@@ -185,10 +186,7 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
 
 
 def _read_page(reader: Any, number: int, limit_s: float) -> Answer:
-    """Read one page.
-
-    Any fault costs only this page, except a lack of memory.
-    """
+    """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
         with _limited_time(limit_s):
             return {"page": number, **_extract(reader.pages[number - 1])}
@@ -228,7 +226,7 @@ def _extract(page: Any) -> Answer:
     placed = "".join(seen_by_visitor.split()) == "".join(text.split())
     lines = lines_of(fragments) if placed else plain_lines(text)
     return {
-        "lines": [line.to_json() for line in lines],
+        "lines": [astuple(line) for line in lines],
         "drawn": _has_image(page) or _is_drawn(page, text),
     }
 

@@ -17,10 +17,7 @@ _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on e
 def document_from_text(
     text: str, name: str, kind: Kind, warnings: tuple[str, ...] = ()
 ) -> Document:
-    """Return a document of paragraphs without pages.
-
-    ``text`` has ``\\n`` line ends.
-    """
+    """Return a document of paragraphs without pages. ``text`` has ``\\n`` line ends."""
     text = text.replace("\f", "\n\n")
     lines = list(_separated(text)) if kind == "markdown" else _spread(text.split("\n"))
     clean = clean_pages([PageLines(None, tuple(Line(line) for line in lines))])

@@ -22,10 +22,7 @@ _MARKDOWN = frozenset({".md", ".markdown"})
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading.
-
-    ``pages`` is written as ``1-10,15``; the limits hold for each PDF.
-    """
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
