@@ -1,4 +1,4 @@
-"""Writes the second half of ``docs/cli.md``: the help text of every command, as users see it.
+"""Write the second half of ``docs/cli.md``: the help text of every command, as users see it.
 
 ``python docs/generate_cli.py`` after a change of a command's options. The first half, down to the
 marker, is written by hand.
@@ -17,7 +17,7 @@ WIDTH = "80"  # columns of the help texts, whatever the terminal has
 
 
 def page(current: str) -> str:
-    """The page with the help texts of today, given the page as it is."""
+    """Return the page with the help texts of today, given the page as it is."""
     head, marker, _ = current.partition(MARKER)
     if not marker:
         raise SystemExit(f"{PAGE} has lost its marker: {MARKER}")
@@ -29,7 +29,7 @@ def _section(command: list[str]) -> str:
 
 
 def _commands() -> Iterator[list[str]]:
-    """Every command, the subcommands of groups after their group."""
+    """Yield every command, the subcommands of groups after their group."""
     yield []
     for name, command in COMMANDS.items():
         yield [name]

@@ -33,8 +33,10 @@ Lines = list[dict[str, Any]]
 
 
 def read(role: str) -> tuple[Lines, Lines]:
-    """The training lines of a model, of one course after the other, and the held-out ones of its
-    last step, by length."""
+    """Return a model's training lines, course after course, and the held-out ones of its last step.
+
+    The latter are sorted by length.
+    """
     lines: Lines = []
     for course in ("", "-further", "-choosing", "-choosing-again"):
         begin = lines[-1]["step"] if lines else 0
@@ -49,7 +51,7 @@ def read(role: str) -> tuple[Lines, Lines]:
 
 
 def draw_training(axes: Axes, figure: str, roles: tuple[str, ...], label: str) -> None:
-    """One figure by step: each line of the log, pale, and a running mean."""
+    """Draw one figure by step: each line of the log, pale, and a running mean."""
     for role in roles:
         colour = COLOURS[role]
         training, _ = read(role)
@@ -68,7 +70,7 @@ def draw_training(axes: Axes, figure: str, roles: tuple[str, ...], label: str) -
 def draw_held_out(
     axes: Axes, figure: str, sorts: tuple[str, ...], label: str, shortest: int = 0
 ) -> None:
-    """One figure of the finished target by length of the document."""
+    """Draw one figure of the finished target by length of the document."""
     _, held_out = read("target")
     held_out = [line for line in held_out if line["held_out_at"] >= shortest]
     lengths = [line["held_out_at"] for line in held_out]

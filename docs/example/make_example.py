@@ -70,7 +70,7 @@ def flowable(block: str) -> Flowable:
 
 
 def typeset(text: str) -> str:
-    """``text`` with soft hyphens in long words, and with ligatures."""
+    """Return ``text`` with soft hyphens in long words, and with ligatures."""
     for word in SYLLABLES.split():
         text = text.replace(word.replace("|", ""), word.replace("|", "\u00ad"))
     for letters, ligature in LIGATURES.items():

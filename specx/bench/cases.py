@@ -1,4 +1,4 @@
-"""What is measured on: beginnings of documents, as prompts of a given length."""
+"""The cases that methods run on: beginnings of documents, as prompts of a given length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile
+from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt, PromptKind
@@ -37,22 +38,22 @@ class Case:
 
 
 def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
-    """Made-up reports of more than ``tokens`` tokens each, the same for the same seed."""
+    """Make up reports of more than ``tokens`` tokens each, the same for the same seed."""
     return [generate_report(CHARACTERS * tokens, seed + number) for number in range(count)]
 
 
 def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
-    """How the target of a profile is asked to do ``task``."""
+    """Return the kind of prompt that asks the target of a profile for ``task``."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
-        return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
+        return (Control if task == "control" else Digest)(tokenizer, prompt.sentences)
     return Instruct(tokenizer, prompt.instruction)
 
 
 def make_cases(
     kind: PromptKind, task: str, documents: Sequence[Document], length: int, most: int
 ) -> list[Case]:
-    """The beginnings of the first ``most`` documents that are long enough.
+    """Return the beginnings of the first ``most`` documents that are long enough.
 
     Raises UsageError when none is.
     """
@@ -72,7 +73,7 @@ def make_cases(
 
 
 def beginning(kind: PromptKind, document: Document, tokens: int) -> Prompt | None:
-    """A prompt of as many whole paragraphs as fit into ``tokens``; None if none does."""
+    """Return a prompt of as many whole paragraphs as fit into ``tokens``; None if none does."""
     low, high, found = 1, len(document.paragraphs), None
     while low <= high:
         middle = (low + high) // 2

@@ -17,14 +17,14 @@ from specx.profile import Profile
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the device does at best: bytes/s of a copy, read and written; flop/s in bf16."""
+    """The device at its best: bytes/s of a copy, read and written; flop/s in bf16."""
 
     bandwidth: float
     matmul: float
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:
-    """A copy of 4 GB, and the product of two matrices of 8192 x 8192 random numbers."""
+    """Time a copy of 4 GB, and the product of two matrices of 8192 x 8192 random numbers."""
     source = torch.empty(2**31, dtype=torch.bfloat16, device=device).normal_()
     target = torch.empty_like(source)
     copy = _median_seconds(lambda: target.copy_(source))
@@ -46,7 +46,7 @@ def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
 
 
 def read_bytes(model: LoadedModel) -> int:
-    """Bytes of weights that a forward pass reads: all but the rows of the embedding."""
+    """Return the bytes of weights that a forward pass reads: all but the rows of the embedding."""
     embedding = model.model.get_input_embeddings().weight
     tied = embedding is model.model.get_output_embeddings().weight
     total = sum(weight.nbytes for weight in model.model.parameters())
@@ -58,7 +58,7 @@ def cache_bytes(model: LoadedModel, rows: int) -> int:
 
 
 def floors(pair: Pair, profile: Profile, prompt: int, ceilings: Ceilings) -> dict[str, float]:
-    """ms that a part of a step takes at least, with ``prompt`` tokens of text."""
+    """Return the ms that each part of a step takes at least, with ``prompt`` tokens of text."""
     target, draft = pair.target, pair.draft
     assert draft is not None
     working = profile.draft_cache.working_tokens or prompt

@@ -1,4 +1,4 @@
-"""A known text through target and draft, token by token: what each expected at every place."""
+"""A known text through target and draft, token by token, and the expectations of both."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,11 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.runs import Setting
-from specx.engine.accept import Path
 from specx.engine.decode import AHEAD
 from specx.engine.drafter import Drafter
 from specx.engine.model_drafter import ModelDrafter
-from specx.engine.target import Target
 from specx.errors import UsageError
-from specx.kernels.trees import MAX_ROWS, root_only
+from specx.kernels.trees import MAX_ROWS, Path, root_only
 
 
 @runtime_checkable
@@ -30,7 +28,7 @@ class DraftingMethod(Protocol):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What was expected in the place of ``token``, after all the text before it.
+    """The expectations of target and draft in the place of ``token``, after all the text before it.
 
     ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
     elsewhere; V is that of the model with fewer.
@@ -42,7 +40,7 @@ class Expectation:
 
     @property
     def draft_is_right(self) -> bool:
-        """Whether the draft would have proposed the token first."""
+        """True if the draft would have proposed the token first."""
         return int(self.draft.argmax()) == self.token
 
     @property
@@ -51,7 +49,7 @@ class Expectation:
 
 
 def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[DraftingMethod]:
-    """The methods that draft with a model: only these have an expectation.
+    """Return the methods that draft with a model: only these have an expectation.
 
     Raises UsageError when there is none.
     """
@@ -84,9 +82,7 @@ def force(
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
     assert isinstance(drafter, ModelDrafter)
-    target = Target(pair.target, longest + MAX_ROWS, drafter.watch)
-    if setting.read is not None:
-        target.restore(setting.read)
+    target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
     for reading in (target.prefill(text), drafter.prefill(text, target)):
         for _ in reading:
@@ -98,7 +94,7 @@ def force(
         if drafter.retrieval_due(place - 1):
             drafter.retrieve(target)
         drafted = drafter.read_pending()[0, :rows].to(device)
-        verified = target.score(root_only(tokens[place - 1 : place]))[0, :rows]
+        verified = target.verify(root_only(tokens[place - 1 : place]))[0, :rows]
         yield Expectation(
             output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden)
         )

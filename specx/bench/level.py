@@ -1,4 +1,4 @@
-"""What a level of a draft's tree takes: ``python -m specx.bench.level``, on a GPU.
+"""The time of one level of a draft's tree: ``python -m specx.bench.level``, on a GPU.
 
 Models of the 68M shape with random weights, trees of 64 rows, a cache of 1K, a vocabulary of
 32,000; layers, last norm, logits, softmax and the choice of the best are counted in. Trees of two
@@ -30,17 +30,17 @@ DEPTHS = 3, 10
 
 
 def level_ms(model: LoadedModel) -> float:
-    """Milliseconds of one level, on a cache of random rows."""
+    """Return the milliseconds of one level, on a cache of random rows."""
     shallow, deep = (median_ms(_growth(model, depth), model.device) for depth in DEPTHS)
     return (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
 
 
 def _growth(model: LoadedModel, depth: int) -> Callable[[], object]:
-    """What grows a tree."""
+    """Return the work of growing one tree."""
     vocabulary = model.model.config.vocab_size
     allowed = torch.ones(vocabulary, dtype=torch.bool, device=model.device)
     grower = TreeGrower(model, allowed, TreeSettings(nodes=NODES, depth=depth, threshold=0.0))
-    cache = PreallocatedCache(cache_shape(model), CACHED + grower.scratch)
+    cache = PreallocatedCache(cache_shape(model), CACHED + grower.rows)
     cache.storage.normal_()
     cache.length.fill_(CACHED)
     logits = torch.randn(1, vocabulary, dtype=model.dtype, device=model.device)
@@ -49,15 +49,16 @@ def _growth(model: LoadedModel, depth: int) -> Callable[[], object]:
 
 
 def random_model(shape: Shape, place: Place) -> LoadedModel:
-    """A Llama with random weights, ready for the engine."""
+    """Return a Llama with random weights, ready for the engine."""
     config = LlamaConfig(**shape.config(), max_position_embeddings=2 * CACHED)
     # Not cast as a whole: rotary frequencies stay in float32, as in a model that was loaded.
     model = AutoModelForCausalLM.from_config(config, dtype=place.dtype).to(place.device)
     model.requires_grad_(False).eval()
     dispatch.use_in(model)
-    fuse_layers(model)
     tokenizer = load_model(ModelSpec("embedded:draft"), "cpu", "draft").tokenizer
-    return in_memory(model, tokenizer, f"random {shape.name}")
+    loaded = in_memory(model, tokenizer, f"random {shape.name}")
+    fuse_layers(model, loaded.ops)
+    return loaded
 
 
 def main() -> None:

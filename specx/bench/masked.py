@@ -6,67 +6,99 @@ written-out attention costs, in its precision (matrix products in the model's nu
 in float32), except that keys shared by a group of heads are not repeated: kinder to the baseline.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
 import torch
 from torch import Tensor
 
-from specx.kernels.torch.attend import DENSE_SCORES
-from specx.kernels.torch.attention import pack
-from specx.models.call import AttentionCall
+from specx.kernels.torch.softmax import DENSE_SCORES
+from specx.models.call import PrefillCall, TreeCall
+from specx.models.load import LoadedModel
+
+Phase = Literal["tree", "prefill"]
+
+
+@dataclass(kw_only=True)
+class MaskedTreeCall(TreeCall):
+    """A tree whose rows attend under one mask over the whole storage.
+
+    Where the host does not know how many rows are written (on a GPU), those beyond must be finite:
+    a weight of 0 does not silence a NaN.
+    """
+
+    def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
+        keys, values = self.mapping.storage[layer]
+        visible = self.visible
+        keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
+        if self.retrieval is not None and self.retrieval.layer == layer:  # only it needs the sums
+            lse = _scores(q, keys, scaling, visible).logsumexp(-1).reshape(q.shape[:2])
+            self.retrieval.note(q, lse)
+        return masked_attention(q, keys, values, scaling, visible)
+
+    @cached_property
+    def visible(self) -> Tensor:
+        """The rows of the storage that each new token sees, made once for all layers: [T, S]."""
+        own, capacity = self.mask.dense, self.mapping.storage.shape[3]
+        if own.device.type == "cpu":  # where a look at the length costs nothing
+            capacity = int(self.prefix) + own.shape[1]
+        row = torch.arange(capacity, device=own.device) - self.prefix
+        return (row < 0) | (own[:, row.clamp(0, own.shape[1] - 1)] & (row < own.shape[1]))
+
+
+@dataclass(kw_only=True)
+class MaskedPrefillCall(PrefillCall):
+    """A chunk of a prompt that attends under one mask.
+
+    What comes behind the chunk is not computed, while reading the prompt at once would compute and
+    mask it: kinder to the baseline, too.
+    """
+
+    def compute(
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> tuple[Tensor, None]:
+        visible = self.visible
+        keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
+        return masked_attention(q, keys, values, scaling, visible), None
+
+    @cached_property
+    def visible(self) -> Tensor:
+        """The rows that each new token sees, made once for all layers: bool [T, past + T]."""
+        slots = self.mapping.slots
+        column = torch.arange(self.past + len(slots), device=slots.device)
+        row = column[self.past :, None]
+        return (column <= row) & (column > row - (self.window or len(column)))
+
+
+def masked(model: LoadedModel, phases: Collection[Phase]) -> LoadedModel:
+    """Return the model attending under one mask in these phases."""
+    calls: dict[str, Any] = {}
+    if "tree" in phases:
+        calls["tree_call"] = MaskedTreeCall
+    if "prefill" in phases:
+        calls["prefill_call"] = MaskedPrefillCall
+    return replace(model, **calls)
 
 
 def masked_attention(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, call: AttentionCall
+    q: Tensor, keys: Tensor, values: Tensor, scaling: float, visible: Tensor
 ) -> Tensor:
-    """q [1, Hq, T, D]; k, v [1, Hkv, capacity, D] -> out [1, Hq, T, D].
-
-    In a tree the storage beyond the written rows must be finite where the host does not know how
-    many those are (on a GPU): a weight of 0 does not silence a NaN.
-    """
-    rows = max(1, DENSE_SCORES // (q.shape[1] * k.shape[2]))  # queries at once, to bound memory
+    """Attend: q [Hq, T, D]; keys, values [Hkv, S, D]; visible bool [T, S] -> out [T, Hq, D]."""
+    rows = max(1, DENSE_SCORES // (len(q) * len(visible[0])))  # at once, to bound memory
     outs = []
-    for start in range(0, q.shape[2], rows):
-        block = q[:, :, start : start + rows]
-        scores = _scores(block, k, scaling, call, start)
-        values = v[:, :, : scores.shape[-1]]
+    for start in range(0, q.shape[1], rows):
+        block = q[:, start : start + rows]
+        scores = _scores(block, keys, scaling, visible[start : start + rows])
         outs.append((scores.softmax(-1).to(q.dtype) @ values).reshape(block.shape))
-    return torch.cat(outs, dim=2)
+    return torch.cat(outs, dim=1).transpose(0, 1)
 
 
-def masked_lse(q: Tensor, k: Tensor, scaling: float, call: AttentionCall) -> Tensor:
-    """The log-sum-exp [1, Hq, T] that belongs to a tree's ``masked_attention``.
-
-    Apart, because only the one layer needs it that retrieval watches.
-    """
-    return _scores(q, k, scaling, call, 0).logsumexp(-1).reshape(q.shape[:3])
-
-
-def _scores(q: Tensor, k: Tensor, scaling: float, call: AttentionCall, start: int) -> Tensor:
-    """[1, Hkv, G·T, S] in float32 or wider, −inf where T new tokens, from the one numbered
-    ``start`` on, do not see one of the first S rows."""
-    rows = torch.arange(start, start + q.shape[2], device=q.device)
-    visible = _tree_mask(call)[rows] if call.phase == "tree" else _causal_mask(call, rows)
-    visible = visible.repeat(q.shape[1] // k.shape[1], 1)
-    keys = k[:, :, : visible.shape[1]]
-    scores = pack(q, k.shape[1]) @ keys.transpose(-1, -2) * scaling
+def _scores(q: Tensor, keys: Tensor, scaling: float, visible: Tensor) -> Tensor:
+    """Return scores [Hkv, G·T, S] in float32 or wider, −inf where a row is not visible."""
+    packed = q.reshape(len(keys), -1, q.shape[2])
+    scores = packed @ keys.transpose(-1, -2) * scaling
     wide = torch.promote_types(q.dtype, torch.float32)
-    return scores.to(wide).masked_fill(~visible, -torch.inf)
-
-
-def _tree_mask(call: AttentionCall) -> Tensor:
-    assert call.prefix is not None
-    seen = call.mask_over_storage
-    if seen.device.type == "cpu":  # where a look at the length costs nothing
-        return seen[:, : int(call.prefix) + call.mask.shape[1]]
-    return seen
-
-
-def _causal_mask(call: AttentionCall, rows: Tensor) -> Tensor:
-    """bool [rows, past + T] for some of the T new tokens.
-
-    Of a prompt that is read in pieces, what comes behind a piece is not computed, while reading it
-    at once would compute and mask it: kinder to the baseline, too.
-    """
-    assert call.rows is not None
-    column = torch.arange(call.past + len(call.rows.places), device=rows.device)
-    row = call.past + rows[:, None]
-    return (column <= row) & (column > row - (call.window or len(column)))
+    group = len(q) // len(keys)
+    return scores.to(wide).masked_fill(~visible.repeat(group, 1), -torch.inf)

@@ -56,20 +56,20 @@ def hide(kind: PromptKind, tokenizer: Any, case: Case, depth: float) -> Needle:
 
 
 def random_number(seed: str) -> str:
-    """``DIGITS`` random digits."""
+    """Draw ``DIGITS`` random digits."""
     return "".join(random.Random(seed).choices("0123456789", k=DIGITS))
 
 
 def insert(document: Document, paragraph: Paragraph, depth: float) -> tuple[Document, int]:
-    """The document with one paragraph more, and its place (from 0)."""
+    """Return the document with one paragraph more, and its place (from 0)."""
     old = document.paragraphs
     place = round(depth * len(old))
     return replace(document, paragraphs=(*old[:place], paragraph, *old[place:])), place
 
 
 def _opening(kind: PromptKind, prompt: Prompt, paragraph: int) -> tuple[int, ...]:
-    """What a quote of a paragraph begins with: in a digest its marker, which opens it in the
-    prompt; otherwise nothing."""
+    """Return the beginning of a quote of a paragraph: in a digest its marker, which opens it in
+    the prompt; otherwise nothing."""
     if not isinstance(kind, Digest):
         return ()
     before = sum(unit.tokens for unit in prompt.units if unit.paragraph < paragraph)

@@ -8,34 +8,37 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings
-from specx.bench.idle import idle_share
 from specx.bench.lengths import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.workbench import with_output, without_fallback
 from specx.documents.generated import generate_report
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.engine.stopwatch import Stopwatch
-from specx.profile import Profile, TreeSettings, load_profile
+from specx.profile import DigestPrompt, Profile, TreeSettings, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
 from specx.reports.environment import environment
 
 SETTLED = 30  # steps at the end of a run that count: the first ones are recorded, not replayed
 TRAINED = 24576  # tokens that the embedded pair was trained for
+SKIPPED = 10  # steps before those that are profiled
+WATCHED = 15
 METHODS: tuple[Method, ...] = ("plain", "specextend")
 
 
-@dataclass
-class Run:
-    """One method at one length; times in ms."""
+@dataclass(kw_only=True)
+class TimedRun:
+    """One method at one length; times of ``parts`` in ms."""
 
     method: Method
     tokens: int
@@ -50,18 +53,20 @@ class Run:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-def prompt_of(pair: Pair, tokens: int, sentences: int) -> list[int]:
-    """A digest prompt of about ``tokens`` tokens; longer than the window, it repeats itself."""
+def prompt_of(pair: Pair, profile: Profile, tokens: int) -> list[int]:
+    """Make a digest prompt of about so many tokens; longer than the window, it repeats itself."""
+    assert isinstance(profile.prompt, DigestPrompt)
     window = min(tokens, 24000)
     report = generate_report(6 * window, seed=3)
-    ids = list(Digest(pair.target.tokenizer, sentences).prompts(report, window)[0].token_ids)
+    digest = Digest(pair.target.tokenizer, profile.prompt.sentences)
+    ids = list(digest.prompts(report, window)[0].token_ids)
     body, request = ids[:-2], ids[-2:]
     while len(body) + 2 < tokens and window < tokens:
         body += body[: tokens - 2 - len(body)]
     return body + request
 
 
-def run_once(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Run:
+def run_once(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> TimedRun:
     watch, tally = Stopwatch(pair.target.device), Tally()
     output: list[int] = []
     started = time.perf_counter()
@@ -81,19 +86,23 @@ def run_once(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]
     }
     parts["target_prefill"] = 1e3 * timings.target_prefill
     parts["draft_prefill"] = 1e3 * timings.draft_prefill
-    return Run(
-        method, len(output) - 1, tally.acceptance_length, seconds, first - started, parts, output
+    return TimedRun(
+        method=method,
+        tokens=len(output) - 1,
+        acceptance_length=tally.acceptance_length,
+        seconds=seconds,
+        first_token_s=first - started,
+        parts=parts,
+        output=output,
     )
 
 
-def median_run(runs: list[Run]) -> Run:
-    """The run with the median speed, with the medians of all parts."""
-    by_speed = sorted(runs, key=lambda run: run.tokens_per_second)
-    middle = by_speed[len(runs) // 2]
-    names = middle.parts
+def median_run(runs: list[TimedRun]) -> TimedRun:
+    """Return the run with the median speed, with the medians of all parts."""
+    middle = sorted(runs, key=lambda run: run.tokens_per_second)[len(runs) // 2]
     return replace(
         middle,
-        parts={name: statistics.median(run.parts[name] for run in runs) for name in names},
+        parts={name: statistics.median(run.parts[name] for run in runs) for name in middle.parts},
         first_token_s=statistics.median(run.first_token_s for run in runs),
     )
 
@@ -102,9 +111,9 @@ def measure(
     pair: Pair, profile: Profile, length: int, ceilings: Ceilings, repeats: int
 ) -> dict[str, Any]:
     """Plain and speculative decoding in turn, after one run of each that does not count."""
-    prompt = prompt_of(pair, length, sentences=profile.prompt.sentences)  # type: ignore[union-attr]
+    prompt = prompt_of(pair, profile, length)
     torch.cuda.reset_peak_memory_stats()
-    runs: dict[str, list[Run]] = {method: [] for method in METHODS}
+    runs: dict[str, list[TimedRun]] = {method: [] for method in METHODS}
     for turn in range(repeats + 1):
         for method in METHODS:
             run = run_once(pair, profile, method, prompt)
@@ -138,8 +147,48 @@ def measure(
     }
 
 
+def idle_share(
+    pair: Pair, settings: Profile, method: Method, prompt: Sequence[int]
+) -> float | None:
+    """Return the share of time without a kernel or a copy, over steps that are settled; None when
+    the text is too short for a look."""
+    steps = 0
+    profiler = torch.profiler.profile(activities=[ProfilerActivity.CUDA])
+    for event in decode(pair, settings, method, prompt):
+        steps += isinstance(event, Step)
+        if steps == SKIPPED and isinstance(event, Step):
+            profiler.start()
+        if steps == SKIPPED + WATCHED:
+            torch.cuda.synchronize()
+            profiler.stop()
+            break
+    else:
+        if steps >= SKIPPED:
+            profiler.stop()
+        return None
+    return gaps(
+        (event.time_range.start, event.time_range.end)
+        for event in profiler.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    )
+
+
+def gaps(busy: Iterable[tuple[float, float]]) -> float:
+    """Return the share of the time between the first beginning and the last end that no interval
+    covers.
+    ``busy``: beginnings and ends in any unit, which may overlap.
+    """
+    spans = sorted(busy)
+    reached = first = spans[0][0]
+    idle = 0.0
+    for begin, end in spans:
+        idle += max(0.0, begin - reached)
+        reached = max(reached, end)
+    return idle / (reached - first)
+
+
 def table(found: dict[str, Any]) -> str:
-    """One length as Markdown."""
+    """Write one length as Markdown."""
     floor, spec, plain = found["floor_ms"], found["specextend"], found["plain"]
     lines = ["| part | ms | floor | ratio |", "|---|---|---|---|"]
     for name in ("verification", "drafting", "retrieval", "keep", "target_prefill"):
@@ -164,6 +213,30 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    arguments = _arguments()
+    device = torch.device("cuda")
+    lengths = [parse_length(length) for length in arguments.lengths.split(",")]
+    pair, profile = _prepare(arguments, lengths, device)
+    ceilings = measure_ceilings(device)
+    print(
+        f"{arguments.target} + {arguments.draft} (scaled mini), "
+        f"{ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.matmul / 1e12:.0f} TFLOP/s"
+    )
+    results: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(arguments).items()}}
+    results |= {"environment": environment(), "device": torch.cuda.get_device_name(device)}
+    results |= {"ceilings": asdict(ceilings), "lengths": {}}
+    for length in lengths:
+        found = measure(pair, profile, length, ceilings, arguments.repeats)
+        if arguments.idle:
+            prompt = prompt_of(pair, profile, length)
+            found["idle"] = {m: idle_share(pair, profile, m, prompt) for m in METHODS}
+        results["lengths"][str(length)] = found
+        print(f"\n{found['prompt']} tokens\n\n{table(found)}", flush=True)
+        if arguments.out:
+            arguments.out.write_text(json.dumps(results, indent=1, default=str))
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="llama-3.1-8b")
     parser.add_argument("--draft", default="68m")
@@ -176,39 +249,21 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=None, help="nodes of a level that go on")
     parser.add_argument("--idle", action="store_true", help="profile how long the GPU waits")
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    device = torch.device("cuda")
+    return parser.parse_args()
+
+
+def _prepare(
+    arguments: argparse.Namespace, lengths: Sequence[int], device: torch.device
+) -> tuple[Pair, Profile]:
     pair = scaled_pair(arguments.target, arguments.draft, device)
-    lengths = [parse_length(length) for length in arguments.lengths.split(",")]
     # The scaled models have no window of their own: beyond the embedded one they run, and forget.
     target = replace(pair.target, window=max(*lengths, TRAINED) + 4096)
     if min(lengths) > TRAINED:  # what they write there means nothing, nor that it ends
         target = replace(target, eos_token_ids=frozenset())
-    pair = replace(pair, target=target)
-    profile = scaled_profile(load_profile("mini").on("cuda"), arguments.target)
+    profile = without_fallback(with_output(load_profile("mini").on("cuda"), arguments.tokens))
     tree = TreeSettings(nodes=arguments.nodes, depth=10, threshold=0.0, width=arguments.width)
-    generation = profile.generation.model_copy(update={"max_new_tokens": arguments.tokens})
-    fallback = profile.fallback.model_copy(update={"below": None})
-    profile = profile.model_copy(
-        update={"tree": tree, "generation": generation, "fallback": fallback}
-    )
-    ceilings = measure_ceilings(device)
-    print(
-        f"{arguments.target} + {arguments.draft} (scaled mini), "
-        f"{ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.matmul / 1e12:.0f} TFLOP/s"
-    )
-    results: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(arguments).items()}}
-    results |= {"environment": environment(), "device": torch.cuda.get_device_name(device)}
-    results |= {"ceilings": asdict(ceilings), "lengths": {}}
-    for length in lengths:
-        found = measure(pair, profile, length, ceilings, arguments.repeats)
-        if arguments.idle:
-            prompt = prompt_of(pair, length, profile.prompt.sentences)  # type: ignore[union-attr]
-            found["idle"] = {m: idle_share(pair, profile, m, prompt) for m in METHODS}
-        results["lengths"][str(length)] = found
-        print(f"\n{found['prompt']} tokens\n\n{table(found)}", flush=True)
-        if arguments.out:
-            arguments.out.write_text(json.dumps(results, indent=1, default=str))
+    profile = scaled_profile(profile, arguments.target).changed(tree=tree)
+    return replace(pair, target=target), profile
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a retrieval costs on caches of a given shape, without the models that would fill them."""
+"""The cost of a retrieval on caches of a given shape, without the models that would fill them."""
 
 import statistics
 from collections.abc import Callable
@@ -9,12 +9,11 @@ from torch import Tensor
 
 from specx.bench.shapes import Shape
 from specx.engine.draft_cache import DraftCache
-from specx.engine.graphs import runner
 from specx.engine.kv_cache import CacheShape
-from specx.engine.memory import best_chunks
+from specx.engine.runner import runner_for
 from specx.engine.stopwatch import Stopwatch
 from specx.kernels.chunks import Grid
-from specx.kernels.torch.scores import chunk_scores
+from specx.kernels.ops import ops_for
 from specx.profile import DraftCacheSettings
 
 WARM_UP = 5
@@ -56,14 +55,19 @@ def retrieval_cost(
     tokens = torch.tensor([length], device=place.device)
     scaling = target.head_dim**-0.5
 
-    grid = Grid(settings.chunk)
+    grid, ops = Grid(settings.chunk), ops_for(place.device)
 
     def choose() -> Tensor:
-        scores = chunk_scores(query, lse, keys, tokens, scaling, settings.chunk)
-        return best_chunks(scores, tokens, grid, settings.top_k)
+        scores = ops.chunk_scores(query, lse, keys, tokens, scaling, grid)
+        return ops.best_chunks(scores, tokens, grid, settings.top_k)
 
     shape = CacheShape(
-        draft.num_layers, draft.num_kv_heads, draft.head_dim, place.dtype, place.device
+        layers=draft.num_layers,
+        kv_heads=draft.num_kv_heads,
+        head_dim=draft.head_dim,
+        dtype=place.dtype,
+        device=place.device,
+        ops=ops,
     )
     halves = torch.arange(draft.head_dim // 2, device=place.device)
     cache = DraftCache(
@@ -79,11 +83,21 @@ def retrieval_cost(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """Work that runs as a stage of a step."""
+
+    function: Callable[[], object]
+
+    def work(self) -> object:
+        return self.function()
+
+
 def median_ms(work: Callable[[], object], device: torch.device) -> float:
-    """Median milliseconds of work that is run as the parts of a step are."""
-    watch, run = Stopwatch(device), runner(device, fused_layers=False)
+    """Return the median milliseconds of work that is run as the parts of a step are."""
+    watch, runner, stage = Stopwatch(device), runner_for(device, fused_layers=False), Timed(work)
     for _ in range(WARM_UP + REPEATS):
         with watch.part("retrieval"):
-            run("retrieval", work)
+            runner.run(stage)
     watch.finish()
     return 1e3 * statistics.median(watch.samples["retrieval"][WARM_UP:])

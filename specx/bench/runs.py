@@ -1,25 +1,29 @@
 """One method on one case, once: what was written and what it cost."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from specx.bench.cases import Case
+from specx.bench.masked import MaskedTreeCall
+from specx.bench.prefill import restore
 from specx.engine.decode import decode_with
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair
 from specx.engine.stopwatch import Stopwatch
+from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.models.load import LoadedModel
 from specx.profile import Profile
 from specx.records import Finished, Step, Tally
 
 PREFILLS = ("target_prefill", "draft_prefill")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A raw measurement, as it is in the JSON of a report.
 
@@ -48,6 +52,20 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
     prefilled: int = 1
 
+    @classmethod
+    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
+        """Return a run of a method on a case; without ``fields`` nothing was timed."""
+        given = {"repeat": 0, "decode_s": 0.0} | fields
+        return cls(
+            method=method,
+            case=case.name,
+            length=case.length,
+            task=case.task,
+            prompt_tokens=len(case.ids),
+            output=tuple(output),
+            **given,
+        )
+
     @property
     def tokens_per_second(self) -> float:
         """Of decoding, without the tokens that prefill decides; 0 when there is no other."""
@@ -55,7 +73,7 @@ class Run:
 
 
 def run_from_raw(raw: Mapping[str, Any]) -> Run:
-    """A run as it is in JSON. Raises UsageError for one whose output was left out."""
+    """Read a run as it is in JSON. Raises UsageError for one whose output was left out."""
     if "output" not in raw:
         raise UsageError("a run is without its output, so nothing can be concluded from it again")
     names = [field.name for field in fields(Run)]
@@ -72,6 +90,33 @@ class Setting:
     repeat: int = 0
     read: Tensor | None = None
 
+    def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
+        """Make the target of a document; it has read what methods share."""
+        target = Target(model, capacity, retrieval_layer)
+        if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
+            target.cache.storage.zero_()
+        if self.read is not None:
+            restore(target, self.read)
+        return target
+
+
+class BenchMethod(Protocol):
+    """One way to write the target's output."""
+
+    @property
+    def name(self) -> str:
+        """As it is written after ``--methods``."""
+
+    @property
+    def about(self) -> str:
+        """One line for tables and for ``--help``."""
+
+    def check(self, profile: Profile) -> None:
+        """Raise UsageError when the profile cannot run this method."""
+
+    def run(self, setting: Setting, case: Case) -> Run:
+        """Write the output of ``case``."""
+
 
 def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
     """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
@@ -80,7 +125,14 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
     decoding = 0.0
-    events = decode_with(setting.pair, setting.profile, make, case.ids, watch, setting.read)
+    events = decode_with(
+        setting.pair,
+        setting.profile,
+        make,
+        case.ids,
+        make_target=setting.target,
+        stopwatch=watch,
+    )
     for event in events:
         if isinstance(event, Step):
             output += event.tokens
@@ -93,14 +145,11 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         for part, samples in watch.samples.items()
         if part not in PREFILLS
     }
-    return Run(
-        method=name,
-        case=case.name,
-        length=case.length,
-        task=case.task,
+    return Run.of(
+        name,
+        case,
+        output,
         repeat=setting.repeat,
-        prompt_tokens=len(case.ids),
-        output=tuple(output),
         # The draft reads the prompt after the first token; that is no decoding.
         decode_s=max(0.0, decoding - prefill.get("draft_prefill", 0.0)),
         prefill_s=prefill,

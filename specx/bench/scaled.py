@@ -38,8 +38,8 @@ def scaled_pair(
     dtype: torch.dtype = torch.bfloat16,
     seed: int = 0,
 ) -> Pair:
-    """The embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``, on ``device``.
-
+    """Return the embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``, on
+    ``device``.
     The draft gets the target's vocabulary. Tokenizer, window, RoPE and end of text are those of
     the embedded models.
 
@@ -63,8 +63,8 @@ def scaled_pair(
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:
-    """A profile of the embedded pair, already on its device, for the scaled target of that name.
-
+    """Return a profile of the embedded pair, already on its device, for the scaled target of that
+    name.
     Its retrieval layer becomes the same layer in its new place.
     """
     layer = profile.draft_cache.layer
@@ -77,7 +77,8 @@ def scaled_profile(profile: Profile, target: str) -> Profile:
 
 
 def scaled_layer(layer: int, small_layers: int, shape: Shape) -> int:
-    """Where layer ``layer`` of a model with ``small_layers`` layers lies in its large form.
+    """Return the place of layer ``layer`` of a model with ``small_layers`` layers in its large
+    form.
 
     Layers that do nothing come first, so that the final layer stays the final one.
     """
@@ -94,7 +95,7 @@ def scale(
     device: str | torch.device,
     seed: int = 0,
 ) -> LlamaForCausalLM:
-    """A Llama of ``shape`` with the logits of ``small``, built on ``device`` from the start.
+    """Return a Llama of ``shape`` with the logits of ``small``, built on ``device`` from the start.
 
     ``vocab_size``: rows of its embedding, by default the shape's. Rows that ``small`` lacks are
     the mean of its rows, so their logit is the mean logit and never the largest; still, mask them.
@@ -129,8 +130,8 @@ def scale(
 
 
 @dataclass(frozen=True)
-class _Heads:
-    """Where heads go in the large model.
+class _HeadPlaces:
+    """The places of heads in the large model.
 
     ``sources`` [Hkv of the large model]: the KV head of the small model that each one copies.
     ``queries``: rows of the large q_proj, columns of its o_proj, one for each of the small
@@ -144,8 +145,8 @@ class _Heads:
     stretch: int
 
 
-def _place_heads(config: LlamaConfig, shape: Shape) -> _Heads:
-    """Every small query head goes where it meets a copy of its own KV head.
+def _place_heads(config: LlamaConfig, shape: Shape) -> _HeadPlaces:
+    """Place every small query head where it meets a copy of its own KV head.
 
     The copies of a KV head are neighbours, and so are the large query heads that read them.
     """
@@ -163,11 +164,11 @@ def _place_heads(config: LlamaConfig, shape: Shape) -> _Heads:
     def rows(heads: Tensor) -> Tensor:
         return (heads[:, None] * shape.head_dim + elements).flatten()
 
-    return _Heads(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
+    return _HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
 
 
-def _write_attention(small: Any, large: Any, heads: _Heads) -> None:
-    """Queries, keys, values and output of one layer.
+def _write_attention(small: Any, large: Any, heads: _HeadPlaces) -> None:
+    """Write queries, keys, values and output of one layer.
 
     What has no counterpart in the small model has zero queries: unused elements add nothing to a
     score, and unused heads attend uniformly, so that a mean over heads keeps its order.
@@ -194,14 +195,16 @@ def _write_feed_forward(small: Any, large: Any) -> None:
 
 
 def _write_norm(small: Any, large: Any) -> None:
-    """The large norm divides by the root of a mean over D elements, of which d are not zero."""
+    """Write a norm; the large one divides by the root of a mean over D elements, of which d are
+    not zero."""
     width = len(small.weight)
     ratio = width / len(large.weight)
     large.weight[:width] = _exact(small, large.weight) * ratio**0.5
 
 
 def _write_vocabulary(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
-    """The embedding writes to the first d elements only; the head may read the zeros beyond."""
+    """Write embedding and head. The embedding writes to the first d elements only; the head may
+    read the zeros beyond."""
     embedding, head = large.model.embed_tokens.weight, large.lm_head.weight
     _write_rows(_exact(small.lm_head, head), head)
     _write_rows(_exact(small.model.embed_tokens, embedding), embedding)
@@ -215,7 +218,8 @@ def _write_rows(small: Tensor, large: Tensor) -> None:
 
 
 def _exact(module: Any, like: Tensor) -> Tensor:
-    """The weight of a small module where ``like`` is, in float64: factors are rounded once."""
+    """Return the weight of a small module where ``like`` is, in float64: factors are rounded
+    once."""
     weight: Tensor = module.weight
     return weight.to(like.device, torch.float64)
 
@@ -223,7 +227,7 @@ def _exact(module: Any, like: Tensor) -> Tensor:
 def _random_model(
     config: LlamaConfig, dtype: torch.dtype, device: str | torch.device, seed: int
 ) -> LlamaForCausalLM:
-    """A model of normal weights, made on its device: the host never holds it."""
+    """Return a model of normal weights, made on its device: the host never holds it."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model = model.to_empty(device=device)
@@ -282,7 +286,7 @@ def _problems(config: LlamaConfig, shape: Shape, rows: int) -> Iterator[str]:
 
 
 def _check_frequencies(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
-    """Some kinds of RoPE (yarn) reckon with the size of the head itself."""
+    """Refuse kinds of RoPE (yarn) that reckon with the size of the head itself."""
     ours, theirs = (model.model.rotary_emb.inv_freq.cpu() for model in (small, large))
     if not torch.allclose(ours.float(), theirs[:: len(theirs) // len(ours)], rtol=1e-6, atol=0):
         raise ModelError("A model cannot be scaled: its RoPE frequencies depend on its head size.")
@@ -306,8 +310,9 @@ def _scaled(
     device: torch.device,
     seed: int,
 ) -> LoadedModel:
-    """A small model in its large form, ready for the engine."""
+    """Return a small model in its large form, ready for the engine."""
     model = scale(small.model, shape, rows, dtype=dtype, device=device, seed=seed)
     dispatch.use_in(model)
-    fuse_layers(model)
-    return in_memory(model, small.tokenizer, f"scaled mini {shape.name}")
+    loaded = in_memory(model, small.tokenizer, f"scaled mini {shape.name}")
+    fuse_layers(model, loaded.ops)
+    return loaded

@@ -2,60 +2,31 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
-from specx.bench.larger import with_draft
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.bench_report import BenchReport, Section
+from specx.bench.report.report import BenchReport, Section
+from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.bench.workbench import Listener, Workbench, with_output, without_fallback
-from specx.documents.document import Document
+from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
 from specx.jobs.pair import choose_device, load_pair
+from specx.models.compat import check_pair
+from specx.models.load import ModelSpec, load_model
 from specx.profile import DigestPrompt, Profile
 from specx.records import Timings
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
-
-    target: str
-    draft: str
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be measured. ``documents``: none means reports made up from ``seed``; ``tokens``:
-    most tokens of an output, None as the profile says. ``larger_draft``: a second draft, to compare
-    with (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds
-    that reading the documents took."""
-
-    profile: Profile
-    documents: tuple[Document, ...]
-    lengths: tuple[int, ...]
-    methods: str
-    tasks: tuple[str, ...]
-    repeats: int
-    most: int
-    tokens: int | None
-    seed: int
-    device: str
-    scale: Scale | None = None
-    larger_draft: str | None = None
-    read_s: float = 0.0
-
-
-def prepare(request: Request, listener: Listener) -> Workbench:
+def prepare(request: Request, listener: BenchListener) -> Workbench:
     """Load the models, and see that everything asked for can be measured.
 
     Raises UsageError for what cannot, before anything is measured.
@@ -73,14 +44,14 @@ def prepare(request: Request, listener: Listener) -> Workbench:
     profile, pair = _models(request, profile, device, longest)
     loaded = time.perf_counter() - started
     bench = Workbench(
-        pair,
-        profile,
-        documents,
-        request.lengths,
-        tuple(find_methods(request.methods, profile)),
-        request.tasks,
-        request.repeats,
-        request.most,
+        pair=pair,
+        profile=profile,
+        documents=documents,
+        lengths=request.lengths,
+        methods=tuple(find_methods(request.methods, profile)),
+        tasks=request.tasks,
+        repeats=request.repeats,
+        most=request.most,
         larger=_larger(request, pair),
         before=Timings(read=request.read_s, load=loaded),
         listener=listener,
@@ -107,12 +78,24 @@ def _models(
 
 
 def _larger(request: Request, pair: Pair) -> Pair | None:
-    """The pair with the larger draft, if there is one."""
+    """Return the pair with the larger draft, if there is one."""
     model = request.larger_draft
     if model is None and request.scale is None and request.profile.draft is not None:
         ours = request.profile.draft.model == "embedded:draft"
         model = "embedded:draft-large" if ours else None
     return None if model is None else with_draft(pair, model)
+
+
+def with_draft(pair: Pair, model: str) -> Pair:
+    """Return the target of ``pair`` with the draft ``model`` (a folder or hub id), in the same
+    dtype.
+    Raises ModelError when it cannot be loaded or does not share the target's vocabulary.
+    """
+    target = pair.target
+    dtype = str(target.dtype).removeprefix("torch.")
+    draft = load_model(ModelSpec(model, dtype=dtype), target.device, "draft")
+    facts = check_pair(target, draft)
+    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 
 def _check_tasks(request: Request) -> None:
@@ -168,7 +151,7 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """The same report, everything in it concluded from its raw runs once more.
+    """Return the same report, everything in it concluded from its raw runs once more.
 
     Raises UsageError for an experiment that there is not, and for runs whose output was left out.
     """
@@ -180,7 +163,7 @@ def concluded_again(report: BenchReport) -> BenchReport:
 
 
 def warnings(bench: Workbench) -> list[str]:
-    """What a reader of the tables has to know."""
+    """Return the sentences that a reader of the tables has to know."""
     found = []
     if bench.pair.target.source.startswith("scaled"):
         found.append(

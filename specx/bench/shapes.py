@@ -1,6 +1,6 @@
 """Shapes of public models, for pairs that cost what those cost (``scaled.py``)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Shape:
     tied: bool = False
 
     def parameters(self, vocab_size: int | None = None) -> int:
-        """Number of weights, with a vocabulary of another size if one is given."""
+        """Return the number of weights, with a vocabulary of another size if one is given."""
         hidden, heads = self.hidden_size, self.num_heads + self.num_kv_heads
         attention = 2 * hidden * heads * self.head_dim  # q and o; k and v
         feed_forward = 3 * hidden * self.intermediate_size
@@ -31,7 +31,7 @@ class Shape:
         return matrices * rows * hidden + self.num_layers * layer + hidden
 
     def config(self) -> dict[str, int]:
-        """Its sizes under the names of transformers' configs."""
+        """Return its sizes under the names of transformers' configs."""
         return {
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
@@ -43,72 +43,47 @@ class Shape:
         }
 
 
-def _by_name(*shapes: Shape) -> dict[str, Shape]:
-    return {shape.name: shape for shape in shapes}
-
-
-TARGETS = _by_name(
-    Shape(
-        name="llama-3.1-8b",
-        hidden_size=4096,
-        num_layers=32,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        intermediate_size=14336,
-        vocab_size=128256,
-    ),
-    Shape(
-        name="vicuna-7b",
-        hidden_size=4096,
-        num_layers=32,
-        num_heads=32,
-        num_kv_heads=32,
-        head_dim=128,
-        intermediate_size=11008,
-        vocab_size=32000,
-    ),
-    Shape(
-        name="llama-3.1-70b",
-        hidden_size=8192,
-        num_layers=80,
-        num_heads=64,
-        num_kv_heads=8,
-        head_dim=128,
-        intermediate_size=28672,
-        vocab_size=128256,
-    ),
+LLAMA_8B = Shape(
+    name="llama-3.1-8b",
+    hidden_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=14336,
+    vocab_size=128256,
 )
-DRAFTS = _by_name(
-    Shape(  # llama-68m and vicuna-68m have two layers; the embedded draft needs three
-        name="68m",
-        hidden_size=768,
-        num_layers=3,
-        num_heads=12,
-        num_kv_heads=12,
-        head_dim=64,
-        intermediate_size=3072,
-        vocab_size=32000,
-    ),
-    Shape(
-        name="160m",
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        num_kv_heads=12,
-        head_dim=64,
-        intermediate_size=3072,
-        vocab_size=32000,
-    ),
-    Shape(  # Llama 3.2 1B
-        name="1b",
-        hidden_size=2048,
-        num_layers=16,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=64,
-        intermediate_size=8192,
-        vocab_size=128256,
-        tied=True,
-    ),
+VICUNA_7B = replace(
+    LLAMA_8B, name="vicuna-7b", num_kv_heads=32, intermediate_size=11008, vocab_size=32000
 )
+LLAMA_70B = replace(
+    LLAMA_8B,
+    name="llama-3.1-70b",
+    hidden_size=8192,
+    num_layers=80,
+    num_heads=64,
+    intermediate_size=28672,
+)
+SMALL = Shape(  # llama-68m and vicuna-68m have two layers; the embedded draft needs three
+    name="68m",
+    hidden_size=768,
+    num_layers=3,
+    num_heads=12,
+    num_kv_heads=12,
+    head_dim=64,
+    intermediate_size=3072,
+    vocab_size=32000,
+)
+LLAMA_1B = replace(
+    LLAMA_8B,
+    name="1b",
+    hidden_size=2048,
+    num_layers=16,
+    head_dim=64,
+    intermediate_size=8192,
+    tied=True,
+)
+TARGETS = {shape.name: shape for shape in (LLAMA_8B, VICUNA_7B, LLAMA_70B)}
+DRAFTS = {
+    shape.name: shape for shape in (SMALL, replace(SMALL, name="160m", num_layers=12), LLAMA_1B)
+}

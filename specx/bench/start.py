@@ -1,4 +1,4 @@
-"""How long a user with one document waits: from the start of the process to the first token and to
+"""The wait of a user with one document: from the start of the process to the first token and to
 the last, with and without CUDA graphs, on cold and warm caches.
 
 ``python -m specx.bench.start --target llama-3.1-8b --length 16k --out start.json``
@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 def _in_process(
     arguments: argparse.Namespace, settings: dict[str, Any], folder: str
 ) -> dict[str, Any]:
-    """One document in a new process whose compiled kernels are kept in ``folder``."""
+    """Summarize one document in a new process whose compiled kernels are kept in ``folder``."""
     command = [sys.executable, "-m", "specx.bench.start", "--target", arguments.target]
     command += ["--draft", arguments.draft, "--length", arguments.length]
     command += ["--tokens", str(arguments.tokens), "--settings", json.dumps(settings)]
@@ -69,8 +69,8 @@ def _in_process(
 
 
 def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, float]:
-    """Seconds since the process was started: until the models are there, the first token, the
-    last. Building the scaled weights stands for loading them."""
+    """Return the seconds since the process was started: until the models are there, the first
+    token, the last. Building the scaled weights stands for loading them."""
     import torch
 
     from specx.bench.cases import beginning, generated_documents
@@ -83,7 +83,7 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
 
     profile = without_fallback(load_profile("mini").on("cuda"))
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
-    profile = profile.model_copy(update={"graphs": settings["graphs"]})
+    profile = profile.changed(graphs=settings["graphs"])
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
     torch.cuda.synchronize()
     ready = time.time()

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod
+from specx.bench.prefill import read_beginning
+from specx.bench.request import BenchListener
 from specx.bench.runs import Run, Setting
 from specx.documents.document import Document
-from specx.engine.decode import read_beginning
 from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.prompt import PromptKind
@@ -20,33 +20,7 @@ from specx.records import Timings
 WARM_UP_TOKENS = {"cpu": 16, "cuda": 64}
 
 
-class Listener(Protocol):
-    """Whoever shows how far a benchmark is."""
-
-    def section(self, title: str) -> None:
-        """Another experiment begins."""
-
-    def phase(self, text: str) -> None:
-        """What is being done now."""
-
-    def ran(self, run: Run) -> None:
-        """One more measurement."""
-
-
-class Silent:
-    """Nobody looks."""
-
-    def section(self, title: str) -> None:
-        pass
-
-    def phase(self, text: str) -> None:
-        pass
-
-    def ran(self, run: Run) -> None:
-        pass
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Workbench:
     """Models, documents and extent of a benchmark.
 
@@ -69,28 +43,29 @@ class Workbench:
     shared: bool = True
     larger: Pair | None = None
     before: Timings = field(default_factory=Timings)
-    listener: Listener = field(default_factory=Silent)
+    listener: BenchListener = field(default_factory=BenchListener)
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
     def kind(self, task: str) -> PromptKind:
-        """How the target is asked to do ``task``."""
+        """Return the kind of prompt that asks the target for ``task``."""
         return prompt_kind(self.profile, self.pair.target.tokenizer, task)
 
     def cases(self, length: int, task: str) -> list[Case]:
-        """The same every time. Raises UsageError where no document is long enough."""
+        """Return the cases of a task at a length, the same every time. Raises UsageError where no
+        document is long enough."""
         if (length, task) not in self._made:
             made = make_cases(self.kind(task), task, self.documents, length, self.most)
             self._made[length, task] = made
         return self._made[length, task]
 
     def used(self) -> list[Document]:
-        """The documents that something is measured on."""
+        """Return the documents that something is measured on."""
         names = {case.name for case in self.all_cases()}
         return [document for document in self.documents if document.name in names]
 
     def all_cases(self) -> list[Case]:
-        """Every task at every length, the short ones first. Raises UsageError where no document
-        is long enough, so ask before anything is measured."""
+        """Return the cases of every task at every length, the short ones first. Raises UsageError
+        where no document is long enough, so ask before anything is measured."""
         return [
             case
             for length in self.lengths
@@ -100,15 +75,23 @@ class Workbench:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the target works on one."""
+        """True if the target works on one."""
         return self.pair.target.device.type == "cuda"
 
     def setting(self, case: Case) -> Setting:
-        """The target has read the prompt, where it does so once for all methods."""
+        """Return a setting whose target has read the prompt, if it does so once for all methods."""
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
-        return Setting(self.pair, self.profile, read=read_beginning(self.pair, case.ids))
+        return self.setting_behind(case.ids)
+
+    def setting_behind(self, prompt: Sequence[int]) -> Setting:
+        """Return a setting whose target has read the prompt."""
+        return Setting(self.pair, self.profile, read=read_beginning(self.pair, prompt))
+
+    def announce(self, what: str, case: Case) -> None:
+        """Tell the listener what is done with a case."""
+        self.listener.phase(f"{what}: {case.name}, {label(case.length)} tokens")
 
     def alternate(
         self,
@@ -129,7 +112,7 @@ class Workbench:
                 warm.add(case.length)
             for repeat in range(self.repeats):
                 for method in methods:
-                    self.listener.phase(f"{method.name}: {case.name}, {label(case.length)} tokens")
+                    self.announce(method.name, case)
                     run = method.run(replace(setting, repeat=repeat), case)
                     self.listener.ran(run)
                     yield run
@@ -143,12 +126,11 @@ class Workbench:
 
 
 def with_output(profile: Profile, tokens: int) -> Profile:
-    """The profile with at most ``tokens`` tokens of output."""
-    generation = profile.generation.model_copy(update={"max_new_tokens": tokens})
-    return profile.model_copy(update={"generation": generation})
+    """Return the profile with at most ``tokens`` tokens of output."""
+    return profile.changed(generation={"max_new_tokens": tokens})
 
 
 def without_fallback(profile: Profile) -> Profile:
-    """The profile that drafts to the end: what is measured is the method, not our caution."""
-    fallback = profile.fallback.model_copy(update={"below": None})
-    return profile.model_copy(update={"fallback": fallback})
+    """Return the profile that drafts to the end: what is measured is the method, not our
+    caution."""
+    return profile.changed(fallback={"below": None})

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specx.bench.report.bench_files import load_bench, write_bench
-from specx.bench.report.bench_live import LiveTable
-from specx.bench.report.bench_markdown import to_tables
-from specx.bench.report.bench_report import BenchReport, DocumentFacts, Section
+from specx.bench.lengths import label, parse_lengths
+from specx.bench.report.files import load_bench, write_bench
+from specx.bench.report.live import LiveTable
+from specx.bench.report.markdown import to_tables
+from specx.bench.report.report import BenchReport, DocumentFacts, Section
+from specx.bench.request import BenchListener, Request, Scale
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document
@@ -24,6 +26,7 @@ from specx.reports.json_lines import to_json
 
 if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
     from specx.bench import session
+    from specx.bench.experiments.experiment import Experiment
     from specx.bench.runs import Run
 
 DEFAULT_FOLDER = Path("specx-bench")
@@ -99,7 +102,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
-    output = _Output(out, json)
+    output = _Destination(out, json)
     if list_:
         _print_names()
     elif again is not None:
@@ -107,44 +110,32 @@ def bench(
     else:
         output.check()
         settings = load_profile(profile)
-        asked = _Asked(
-            experiment,
-            documents or [],
-            length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS),
-            methods or _methods_of(settings),
-            repeat or (1 if quick else 3),
-            count or (1 if quick else 2),
-            tokens or (QUICK_TOKENS if quick else None),
-            _tasks(settings, task),
-            seed,
-            device,
-            (scale, scale_draft) if scale else None,
-            larger_draft,
+        tasks = _tasks(settings, task)
+        experiments = _find_experiments(experiment)
+        lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
+        began = time.perf_counter()
+        read = tuple(_read(documents or []))
+        request = Request(
+            profile=settings,
+            documents=read,
+            lengths=lengths,
+            methods=methods or _methods_of(settings),
+            tasks=tasks,
+            repeats=repeat or (1 if quick else 3),
+            most=count or (1 if quick else 2),
+            tokens=tokens or (QUICK_TOKENS if quick else None),
+            seed=seed,
+            device=device,
+            scale=Scale(target=scale, draft=scale_draft) if scale else None,
+            larger_draft=larger_draft,
+            read_s=time.perf_counter() - began if read else 0.0,
         )
-        _measure(asked, settings, output, quiet=quiet)
+        _measure(request, experiments, output, quiet=quiet)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the options ask for. ``scale``: names of the shapes of target and draft."""
-
-    experiments: str
-    documents: list[str]
-    lengths: str
-    methods: str
-    repeats: int
-    most: int
-    tokens: int | None
-    tasks: tuple[str, ...]
-    seed: int
-    device: str
-    scale: tuple[str, str] | None
-    larger_draft: str | None
-
-
-@dataclass(frozen=True)
-class _Output:
-    """Where a report goes."""
+class _Destination:
+    """The places that a report is written to."""
 
     folder: Path | None
     json: bool
@@ -166,34 +157,22 @@ class _Output:
             sys.stdout.write(to_tables(report))
 
 
-def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -> None:
+def _find_experiments(names: str) -> "list[Experiment]":
+    from specx.bench.experiments.registry import find_experiments
+
+    return find_experiments(names)
+
+
+def _measure(
+    request: Request, experiments: "list[Experiment]", output: _Destination, *, quiet: bool
+) -> None:
     """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
     from specx.bench import session
-    from specx.bench.experiments.registry import find_experiments
-    from specx.bench.lengths import parse_lengths
 
-    experiments = find_experiments(asked.experiments)
-    began = time.perf_counter()
-    documents = _read(asked.documents)
-    request = session.Request(
-        profile,
-        tuple(documents),
-        parse_lengths(asked.lengths),
-        asked.methods,
-        asked.tasks,
-        asked.repeats,
-        asked.most,
-        asked.tokens,
-        asked.seed,
-        asked.device,
-        session.Scale(*asked.scale) if asked.scale else None,
-        asked.larger_draft,
-        time.perf_counter() - began if documents else 0.0,
-    )
     sections: list[Section] = []
     started = datetime.datetime.now(datetime.UTC)
     with LiveTable(make_console(quiet=quiet)) as live:
-        workbench = session.prepare(request, _Listener(live))
+        workbench = session.prepare(request, _LiveListener(live))
         try:
             warnings = session.carry_out(workbench, experiments, sections)
         except KeyboardInterrupt:
@@ -202,7 +181,7 @@ def _measure(asked: _Asked, profile: Profile, output: _Output, *, quiet: bool) -
     output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
 
 
-class _Listener:
+class _LiveListener(BenchListener):
     """Shows measurements in the live table."""
 
     def __init__(self, live: LiveTable) -> None:
@@ -215,8 +194,6 @@ class _Listener:
         self._live.section(title)
 
     def ran(self, run: "Run") -> None:
-        from specx.bench.lengths import label
-
         speed, acceptance = run.tokens_per_second, run.acceptance_length
         self._live.measured(run.method, label(run.length), run.task, speed, acceptance)
 
@@ -247,7 +224,7 @@ def _report(
 
 
 def _read(names: list[str]) -> list[Document]:
-    """All documents that ``names`` mean. Raises DocumentError for the first that is none."""
+    """Return all documents that ``names`` mean. Raises DocumentError for the first that is none."""
     found: list[Document] = []
     for source in discover(names) if names else ():
         for document in read_documents(source.path):
@@ -258,7 +235,7 @@ def _read(names: list[str]) -> list[Document]:
 
 
 def _methods_of(profile: Profile) -> str:
-    """What is compared unless it is said: without a draft, what needs none."""
+    """Return the methods that are compared unless others are named."""
     return DEFAULT_METHODS if profile.draft is not None else "plain,prompt-lookup"
 
 
@@ -274,7 +251,7 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
 
 
 def _concluded_again(path: Path) -> BenchReport:
-    """The report of a bench.json, its tables and figures made anew from the raw runs."""
+    """Return the report of a bench.json, its tables and figures made anew from the raw runs."""
     from specx.bench import session
 
     return session.concluded_again(load_bench(path))

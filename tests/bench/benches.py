@@ -18,7 +18,7 @@ from specx.profile import Profile, load_profile
 @cache
 def embedded() -> tuple[Pair, Profile]:
     """The embedded pair, and its profile with short outputs."""
-    profile = with_output(without_fallback(load_profile("mini").on("cpu")), 24)
+    profile = with_output(without_fallback(load_profile("mini").on("cpu")), 12)
     return load_pair(profile, "specextend", torch.device("cpu")), profile
 
 
@@ -27,7 +27,12 @@ def workbench(lengths: Sequence[int], methods: str, **changes: Any) -> Workbench
     documents = tuple(generated_documents(2, max(lengths), seed=5))
     settings: dict[str, Any] = {"repeats": 1, "most": 1} | changes
     return Workbench(
-        pair, profile, documents, tuple(lengths), tuple(find_methods(methods, profile)), **settings
+        pair=pair,
+        profile=profile,
+        documents=documents,
+        lengths=tuple(lengths),
+        methods=tuple(find_methods(methods, profile)),
+        **settings,
     )
 
 

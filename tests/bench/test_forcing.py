@@ -7,8 +7,8 @@ import torch
 
 from specx.bench.forcing import force, model_drafting
 from specx.bench.methods import METHODS
+from specx.bench.prefill import read_beginning
 from specx.bench.runs import Setting
-from specx.engine.decode import read_beginning
 from specx.engine.drafter import Drafter
 from specx.engine.target import Target
 from specx.errors import UsageError

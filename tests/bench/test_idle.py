@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.bench.idle import gaps
+from specx.bench.parts import gaps
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Masked attention against the reference in float64, and its cost in memory."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from specx.bench import masked
-from specx.bench.masked import masked_attention, masked_lse
-from specx.models.call import AttentionCall, Rows
+from specx.bench.masked import MaskedPrefillCall, MaskedTreeCall
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.torch.backend import TorchOps
+from specx.models.call import RetrievalLayer, SlotMapping
 from tests.kernels.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
@@ -14,8 +18,7 @@ from tests.kernels.examples import (
     Inputs,
     assert_close,
     make_inputs,
-    oracle,
-    tree_call,
+    sets_of,
     visible_of,
 )
 
@@ -23,33 +26,57 @@ UNWRITTEN = 9  # rows of storage behind the written ones
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
-def with_storage(inputs: Inputs, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values with unwritten rows behind them, and ``call`` told where they are."""
+def oracle(inputs: Inputs, visible: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out in float64: out [T, Hq, D], lse [Hq, T]."""
+    q, k, v = (x[0].double() for x in (inputs.q, inputs.k, inputs.v))
+    group = len(q) // len(k)
+    keys, values = (x.repeat_interleave(group, 0) for x in (k, v))
+    scores = (q @ keys.transpose(1, 2) * inputs.scaling).masked_fill(~visible, -torch.inf)
+    return (scores.softmax(-1) @ values).transpose(0, 1), scores.logsumexp(-1)
+
+
+def stored(inputs: Inputs) -> dict[str, Any]:
+    """What every call has: one layer's keys and values, with unwritten rows behind them."""
     noise = torch.full((*inputs.k.shape[:2], UNWRITTEN, inputs.k.shape[3]), torch.nan)
     keys, values = (torch.cat([x, noise.to(x.dtype)], dim=2) for x in (inputs.k, inputs.v))
     written, rows = inputs.k.shape[2], inputs.q.shape[2]
+    slots = torch.arange(written - rows, written)
     storage = torch.stack([keys, values], dim=1)
-    call.rows = Rows(storage, torch.arange(written - rows, written))
-    return keys, values
+    retrieval = RetrievalLayer(0, inputs.q[0].clone(), torch.zeros(inputs.q.shape[1:3]).double())
+    return {"ops": TorchOps(), "mapping": SlotMapping(storage, slots), "retrieval": retrieval}
 
 
-def check(inputs: Inputs, call: AttentionCall, dtype: torch.dtype = torch.float64) -> None:
-    keys, values = with_storage(inputs, call)
-    out = masked_attention(inputs.q, keys, values, inputs.scaling, call)
-    expected, expected_lse = oracle(inputs, call)
+def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch.float64) -> None:
+    """``visible`` bool [T, R]: what is seen of the rows behind the prefix."""
+    prefix = inputs.k.shape[2] - visible.shape[1]
+    mask = AncestorMask(sets_of(visible), visible.shape[1])
+    call = MaskedTreeCall(prefix=torch.tensor([prefix]), mask=mask, **stored(inputs))
+    out = call.attend_stored(0, inputs.q[0], inputs.scaling)
+    everything = torch.cat([torch.ones(len(visible), prefix, dtype=torch.bool), visible], dim=1)
+    expected, expected_lse = oracle(inputs, everything)
     assert out.dtype == dtype
     assert_close(out, expected, TOLERANCE[dtype])
-    if call.phase == "tree":
-        lse = masked_lse(inputs.q, keys, inputs.scaling, call)
-        # Unlike our own paths, products in half precision round the scores.
-        assert_close(lse, expected_lse, max(LSE_TOLERANCE[dtype], TOLERANCE[dtype]))
+    # Unlike our own paths, products in half precision round the scores.
+    assert_close(call.retrieval.lse, expected_lse, max(LSE_TOLERANCE[dtype], TOLERANCE[dtype]))
+
+
+def check_prefill(
+    inputs: Inputs, window: int | None = None, dtype: torch.dtype = torch.float64
+) -> None:
+    rows, written = inputs.q.shape[2], inputs.k.shape[2]
+    call = MaskedPrefillCall(past=written - rows, window=window, **stored(inputs))
+    out = call.attend_stored(0, inputs.q[0], inputs.scaling)
+    row, column = torch.arange(written - rows, written)[:, None], torch.arange(written)
+    visible = (column <= row) & (column > row - (window or written))
+    assert out.dtype == dtype
+    assert_close(out, oracle(inputs, visible)[0], TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 33, 1000])
 @pytest.mark.parametrize("tree", TREES)
 def test_tree_of_every_shape_behind_every_prefix(tree, prefix):
     parents = TREES[tree]
-    check(make_inputs(len(parents), prefix + len(parents)), tree_call(prefix, visible_of(parents)))
+    check_tree(make_inputs(len(parents), prefix + len(parents)), visible_of(parents))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -57,8 +84,8 @@ def test_tree_of_every_shape_behind_every_prefix(tree, prefix):
 def test_tree_and_prefill_in_every_number_format(ratio, dtype):
     parents = TREES["random"]
     inputs = make_inputs(len(parents), 130 + len(parents), ratio=ratio, dtype=dtype)
-    check(inputs, tree_call(130, visible_of(parents)), dtype)
-    check(inputs, AttentionCall("prefill", past=130), dtype)
+    check_tree(inputs, visible_of(parents), dtype)
+    check_prefill(inputs, dtype=dtype)
 
 
 @pytest.mark.parametrize("window", [None, 1, 7, 64])
@@ -68,21 +95,22 @@ def test_prefill_with_and_without_a_window_in_blocks_of_every_size(
     past, window, block, monkeypatch
 ):
     inputs = make_inputs(50, past + 50)
-    monkeypatch.setattr(masked, "DENSE_SCORES", block * 4 * (past + 50 + UNWRITTEN))
-    check(inputs, AttentionCall("prefill", past=past, window=window))
+    monkeypatch.setattr(masked, "DENSE_SCORES", block * 4 * (past + 50))
+    check_prefill(inputs, window)
 
 
 def test_rows_of_earlier_calls_are_seen_as_the_mask_says():
     generator = torch.Generator().manual_seed(3)
     visible = torch.rand(4, 12, generator=generator) < 0.5
     visible[:, 8:] = torch.eye(4, dtype=torch.bool)
-    check(make_inputs(4, 37 + 12), tree_call(37, visible))
+    check_tree(make_inputs(4, 37 + 12), visible)
 
 
 def test_a_long_prefill_holds_a_bounded_number_of_scores(monkeypatch):
     monkeypatch.setattr(masked, "DENSE_SCORES", 2**16)
-    inputs, call = make_inputs(600, 600, dtype=torch.float32), AttentionCall("prefill", past=0)
-    keys, values = with_storage(inputs, call)
-    with Allocations(inputs.q, keys, values) as made:
-        masked_attention(inputs.q, keys, values, inputs.scaling, call)
+    inputs = make_inputs(600, 600, dtype=torch.float32)
+    call = MaskedPrefillCall(past=0, **stored(inputs))
+    assert call.visible.shape == (600, 600)
+    with Allocations(inputs.q, call.mapping.storage, call.visible) as made:
+        call.attend_stored(0, inputs.q[0], inputs.scaling)
     assert made.largest == inputs.q.numel() > 2**16  # the output; all scores are 20 times as many

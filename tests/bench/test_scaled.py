@@ -16,8 +16,9 @@ from specx.engine.methods import Pair, with_layer
 from specx.engine.target import Target
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.jobs.pair import load_pair
-from specx.kernels.chunks import Grid, best_chunks
-from specx.models.call import AttentionCall
+from specx.kernels.chunks import Grid
+from specx.kernels.torch.scores import best_chunks
+from specx.models.call import PrefillCall
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.models.seam import check_rotation, check_seam
 from specx.profile import Profile, load_profile
@@ -254,9 +255,7 @@ def name_modest_shapes(patch: pytest.MonkeyPatch) -> None:
 @cache
 def mini() -> Profile:
     profile = load_profile("mini").on("cpu")
-    fallback = profile.fallback.model_copy(update={"below": None})
-    generation = profile.generation.model_copy(update={"max_new_tokens": 40})
-    return profile.model_copy(update={"fallback": fallback, "generation": generation})
+    return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 20})
 
 
 @cache
@@ -317,7 +316,8 @@ def test_logits_after_a_cached_text(role: str) -> None:
         cache = PreallocatedCache(cache_shape(model), len(ids))
         logits = []
         for first, last in ((0, 50), (50, 79), (79, 80)):
-            call = AttentionCall("prefill", past=first)
+            mapping = cache.mapping(last - first)
+            call = PrefillCall(ops=model.ops, mapping=mapping, past=first)
             positions = torch.arange(first, last)
             logits.append(forward(model, ids[first:last], positions, cache, call))
             cache.commit(last - first)
@@ -333,11 +333,11 @@ def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
     places = layer, scaled_layer(layer, small_pair().target.num_layers, shape)
     rows, best = [], []
     for pair, place in zip((small_pair(), modest_pair()), places, strict=True):
-        target = Target(pair.target, len(ids), watch=place)
+        target = Target(pair.target, len(ids), place)
         list(target.prefill(ids))
         length = target.cache.length
-        rows.append(target.chunk_scores(1, length))
-        best.append(best_chunks(target.chunk_scores(32, length), length, Grid(32), 8))
+        rows.append(target.chunk_scores(Grid(1), length))
+        best.append(best_chunks(target.chunk_scores(Grid(32), length), length, Grid(32), 8))
     used = small_pair().target.num_heads / shape.num_heads
     # The heads that the small model lacks attend uniformly.
     diluted = used * rows[0] + (1 - used) / len(ids)
@@ -351,8 +351,7 @@ def test_layers_keep_their_distance_to_the_last() -> None:
     layers = small_pair().target.num_layers
     mapped = scaled_profile(with_layer(mini(), 5), "vicuna-7b")
     assert mapped == with_layer(mini(), 32 - layers + 5)
-    cache = mini().draft_cache.model_copy(update={"layer": "last"})
-    last = mini().model_copy(update={"draft_cache": cache})
+    last = mini().changed(draft_cache={"layer": "last"})
     assert scaled_profile(last, "vicuna-7b") == last
 
 

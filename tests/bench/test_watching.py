@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specx.bench.watching import Watcher, chunk_means
-from specx.engine.decode import read_beginning
+from specx.bench.prefill import read_beginning
+from specx.bench.watching import chunk_means, looks
 from tests.engine.pairs import loaded, make_prompt, pair_of
 from tests.tiny import make_model
 
@@ -15,16 +15,15 @@ CHUNK = 16
 @pytest.mark.parametrize("layer", [0, 1])
 def test_all_heads_of_all_tokens(layer: int) -> None:
     pair = pair_of(loaded())
-    watcher = Watcher(pair.target, read_beginning(pair, PROMPT), [PROMPT[-1], *OUTPUT])
-    list(watcher.looks(1 - layer, CHUNK))  # a layer is watched anew after another
-    looks = list(watcher.looks(layer, CHUNK))
+    read = read_beginning(pair, PROMPT)
+    seen = list(looks(pair.target, read, [PROMPT[-1], *OUTPUT], layer, CHUNK))
     model = make_model()
     model.set_attn_implementation("eager")
     with torch.no_grad():
         text = torch.tensor([[*PROMPT, *OUTPUT]])
         attended = model(text, output_attentions=True).attentions[layer][0]
-    assert [look.place for look in looks] == list(range(len(OUTPUT)))
-    for look in looks:
+    assert [look.place for look in seen] == list(range(len(OUTPUT)))
+    for look in seen:
         row = len(PROMPT) + look.place
         chunks = attended[:, row, : row + 1].split(CHUNK, dim=1)
         expected = torch.stack([chunk.mean(1) for chunk in chunks], dim=1)

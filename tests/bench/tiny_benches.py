@@ -19,13 +19,13 @@ def tiny_bench(methods: str = "plain,specextend", *, output: int = 24, **fields:
     documents = tuple(generated_documents(1, LENGTH, seed=0))
     asked = tuple(find_methods(methods, profile))
     given = {"lengths": (LENGTH,), "tasks": ("instruct",), "most": 1, **fields}
-    return Workbench(pair, profile, documents, methods=asked, **given)
+    return Workbench(pair=pair, profile=profile, documents=documents, methods=asked, **given)
 
 
 def made_up(method: str = "plain", **fields: Any) -> Run:
     """A run of 101 tokens that took a second."""
     given = {"case": "a", "length": 1024, "task": "digest", "repeat": 0, "prompt_tokens": 1000}
-    return Run(method, **{**given, "output": tuple(range(101)), "decode_s": 1.0, **fields})
+    return Run(method=method, **{**given, "output": tuple(range(101)), "decode_s": 1.0, **fields})
 
 
 def columns_of(table: Any, *names: str) -> list[tuple[Any, ...]]:

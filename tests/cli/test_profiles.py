@@ -41,7 +41,7 @@ class _Terminal(io.StringIO):
 
 def test_ls_in_a_pipe_has_one_line_with_tabs_for_each() -> None:
     rows = [line.split("\t") for line in specx("ls").splitlines()]
-    assert [len(row) for row in rows] == [5] * 5
+    assert [len(row) for row in rows] == [5] * 8
     assert rows[2][:4] == ["mini", "shipped", "embedded:target", "embedded:draft"]
 
 
@@ -52,7 +52,7 @@ def test_ls_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     profiles.list_all()
     heading, *rows = terminal.getvalue().splitlines()
     assert heading.split() == list(profiles.COLUMNS)
-    assert len(rows) == 5
+    assert len(rows) == 8
     assert "\t" not in terminal.getvalue()
 
 
@@ -111,7 +111,7 @@ def test_copy(
     assert printed.resolve() == tmp_path / expected
     copied, original = load_profile(str(tmp_path / expected)), load_profile("vicuna-7b-68m")
     assert copied.name == name
-    assert copied.model_copy(update={"name": original.name}) == original
+    assert copied.changed(name=original.name) == original
     assert "# the paper's" in printed.read_text()
 
 

@@ -4,12 +4,21 @@ import torch
 from torch import Tensor
 
 from specx.engine.kv_cache import CacheShape
+from specx.kernels.ops import Ops
+from specx.kernels.torch.backend import TorchOps
 
 INV_FREQ = 10_000.0 ** -(torch.arange(0, 16, 2, dtype=torch.float64) / 16)  # head dim 16
 
 
-def shape_of(layers: int = 2, kv_heads: int = 2, head_dim: int = 16) -> CacheShape:
-    return CacheShape(layers, kv_heads, head_dim, torch.float64, torch.device("cpu"))
+def shape_of(ops: Ops | None = None, layers: int = 2) -> CacheShape:
+    return CacheShape(
+        layers=layers,
+        kv_heads=2,
+        head_dim=16,
+        dtype=torch.float64,
+        device=torch.device("cpu"),
+        ops=ops or TorchOps(),
+    )
 
 
 def normal(*sizes: int, seed: int = 0) -> Tensor:

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from specx.kernels import fused
+from specx.kernels.ops import HAS_TRITON, Ops
+from specx.kernels.torch.backend import TorchOps
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -18,13 +19,15 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(
     params=[
         "torch",
-        pytest.param(
-            "triton", marks=pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
-        ),
+        pytest.param("triton", marks=pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")),
     ],
 )
-def _backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What moves rows: torch, or the kernels in Triton's interpreter."""
-    if request.param == "triton" and torch.cuda.is_available():
+def ops(request: pytest.FixtureRequest) -> Ops:
+    """The backend that moves rows: torch, or the kernels in Triton's interpreter."""
+    if request.param == "torch":
+        return TorchOps()
+    if torch.cuda.is_available():
         pytest.skip("kernels are not interpreted here: tests/gpu compares them on the device")
-    monkeypatch.setattr(fused, "serves", lambda _: request.param == "triton")
+    from specx.kernels.triton.backend import TritonOps
+
+    return TritonOps()

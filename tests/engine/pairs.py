@@ -1,7 +1,7 @@
 """Tiny random pairs, profiles for them, and one whole run of the loop."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
+from specx.kernels.ops import ops_for
 from specx.models import attention as dispatch
 from specx.models.facts import model_facts
 from specx.models.load import LoadedModel
@@ -59,6 +60,7 @@ def loaded(
         dtype=model.dtype,
         device=torch.device("cpu"),
         weight_bytes=0,
+        ops=ops_for(torch.device("cpu")),
     )
 
 
@@ -67,6 +69,14 @@ def pair_of(target: LoadedModel, draft: LoadedModel | None = None) -> Pair:
     if draft is None:
         return Pair(target, allowed(target))
     return Pair(target, allowed(target), draft, allowed(draft))
+
+
+def on_triton(pair: Pair) -> Pair:
+    """The pair on the Triton backend: its kernels in the interpreter."""
+    from specx.kernels.triton.backend import TritonOps
+
+    draft = pair.draft and replace(pair.draft, ops=TritonOps())
+    return replace(pair, target=replace(pair.target, ops=TritonOps()), draft=draft)
 
 
 def allowed(model: LoadedModel, ids: Sequence[int] = range(VOCAB)) -> torch.Tensor:

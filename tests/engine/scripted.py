@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from specx.engine import decode as loop
-from specx.engine.accept import Path
-from specx.engine.drafter import Drafter
+from specx.engine.drafter import Drafter, StepPlan
 from specx.engine.target import Target
-from specx.kernels.trees import TokenTree
+from specx.kernels.trees import Path, TokenTree
 from specx.records import PrefillProgress
 
 Guess = Callable[[int], int]  # place in the output -> the token that is proposed there
@@ -40,8 +39,8 @@ class Scripted(Drafter):
     def commit(self, path: Path) -> None:
         self.committed.append(path.tokens[: int(path.count)].tolist())
 
-    def retrieval_due(self, steps: int) -> bool:
-        return steps % 2 == 0
+    def plan(self, steps: int) -> StepPlan:
+        return StepPlan(retrieve=steps % 2 == 0)
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
         self.retrieved_after.append(len(self.committed) - 1)

@@ -6,13 +6,14 @@ from functools import partial
 import pytest
 
 from specx.engine import decode as loop
-from specx.engine.choice import first_plan
-from specx.engine.cost import Costs, Curve, Shape, TreePlan
-from specx.engine.fallback import DRAFTING_STEPS, PLAIN_STEPS
-from specx.engine.measure import DRAFTED_ROWS, VERIFIED_ROWS, known_costs, measure_costs
+from specx.engine import measured_costs
+from specx.engine.cost import Costs, Curve, TreePlan, TreeShape
+from specx.engine.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
+from specx.engine.measured_costs import DRAFTED_ROWS, VERIFIED_ROWS, known_costs, measure_costs
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
 from specx.engine.step import DecodingState
+from specx.engine.tree_choice import TreeChoice, first_plan
 from specx.profile import AutoTree
 from specx.records import Finished
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -39,7 +40,7 @@ class Clocked(Pipeline):
         step, settled = super().next()
         seconds = self.costs.plain
         if step.drafted:
-            seconds = self.costs.step(Shape(step.drafted, step.levels, 1), 1, step.levels)
+            seconds = self.costs.step(TreeShape(step.drafted, step.levels, 1), 1, step.levels)
         return replace(step, seconds=seconds), settled
 
 
@@ -48,7 +49,7 @@ def clock(request, monkeypatch):
     def with_costs(costs: Costs) -> None:
         pipeline = partial(Clocked, ahead=request.param, costs=costs)
         monkeypatch.setattr(loop, "Pipeline", pipeline)
-        monkeypatch.setattr(loop, "measure_costs", lambda *_: costs)
+        monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: costs)
 
     return with_costs
 
@@ -74,7 +75,7 @@ def plans(monkeypatch) -> list[TreePlan]:
 
 def auto(**settings):
     profile = make_profile(cache=SMALL_CACHE, **{"max_new_tokens": 200, "below": 1.0, **settings})
-    return profile.model_copy(update={"tree": AutoTree()})
+    return profile.changed(tree=AutoTree())
 
 
 def same_text(draft, method="specextend", **settings):
@@ -162,7 +163,7 @@ def test_costs_are_measured_once_for_each_length_class(monkeypatch):
         measured.append(state.target.cache.committed)
         return COSTS
 
-    monkeypatch.setattr(loop, "measure_costs", measure)
+    monkeypatch.setattr(measured_costs, "measure_costs", measure)
     pair = pair_of(loaded(**SURE), SOMETIMES)
     for length in (100, 110, 64, 61, 30):  # and 4 tokens before the draft begins
         run(pair, auto(max_new_tokens=10), "specextend", make_prompt(length))
@@ -202,9 +203,11 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     assert (found.retrieval > 0) == (method != "tree")
 
 
-def test_known_costs_are_scaled_to_the_plain_step_of_the_text():
-    known: dict[int, Costs] = {}
-    first = known_costs(known, 100, 1.0, lambda: COSTS)
-    assert first == COSTS
-    again = known_costs(known, 127, 1.5, pytest.fail)
+def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
+    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
+    monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
+    assert known_costs(choice, None, None, tokens=100) == COSTS
+    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
+    monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
+    again = known_costs(choice, None, None, tokens=127)
     assert (again.plain, again.verify(1), again.draft(1)) == (1.5, 1.5, 0.2)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specx.engine.branches import chain_tree, with_branch
-from specx.kernels import fused
-from specx.kernels import trees as tree
-from specx.kernels.trees import Level, best_continuations
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.torch.trees import best_children, best_tree
+from specx.kernels.trees import Level
 from tests.kernels.test_trees import assert_is_tree, paths_of
 
 ROOT = torch.tensor([7])
@@ -23,7 +23,7 @@ def grown(width: int, depth: int, vocabulary: int, seed: int, peak: float = 2.0)
     weights, levels = torch.zeros(1), []
     for _ in range(depth):
         logits = peak * torch.randn(len(weights), vocabulary, generator=generator)
-        levels.append(best_continuations(logits.log_softmax(-1), weights, width))
+        levels.append(best_children(logits.log_softmax(-1), weights, width))
         weights = levels[-1].weights
     return levels
 
@@ -98,14 +98,14 @@ def test_the_best_of_both_is_a_tree(**case):
     levels, tokens, weights = draw_branch(**case)
     joined = with_branch(levels, tokens, weights)
     nodes = case["width"] + 1
-    best = tree.best_tree(ROOT, joined)
+    best = best_tree(ROOT, joined)
     assert_is_tree(best, nodes, len(joined))
     known = all_paths(joined)
     kept = sorted((known[path] for path in paths_of(best)), reverse=True)
     assert kept == sorted(known.values(), reverse=True)[:nodes]
 
 
-@pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @settings(deadline=None, max_examples=25)
 @given(**cases)
 def test_the_kernel_picks_the_same_tree(**case):
@@ -115,7 +115,7 @@ def test_the_kernel_picks_the_same_tree(**case):
     levels, tokens, weights = draw_branch(**case)
     levels = [Level(*(part.to(device) for part in vars(level).values())) for level in levels]
     joined = with_branch(levels, tokens.to(device), weights.to(device))
-    expected = tree.best_tree(ROOT.to(device), joined)
+    expected = best_tree(ROOT.to(device), joined)
     actual = triton_select.best_tree(ROOT.to(device), joined)
     for name in ("tokens", "parents", "depths", "valid"):
         assert torch.equal(getattr(actual, name), getattr(expected, name)), name

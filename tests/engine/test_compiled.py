@@ -6,14 +6,16 @@ from torch._dynamo.utils import counters
 
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.methods import Pair
-from specx.kernels import fused
-from specx.models import fused_layers
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.triton.backend import TritonOps
+from specx.models import opaque
 from specx.models.compiled import compile_layers
+from specx.models.fused_layers import fuse_layers
 from tests.engine.pairs import loaded as loaded_once
-from tests.engine.pairs import make_profile, make_prompt, pair_of, run
+from tests.engine.pairs import make_profile, make_prompt, on_triton, pair_of, run
 
 pytestmark = [
-    pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton"),
+    pytest.mark.skipif(not HAS_TRITON, reason="needs Triton"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu compiles for the device"),
 ]
 
@@ -28,14 +30,16 @@ def fresh_pair() -> Pair:
 
 
 def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
-    monkeypatch.setattr(fused, "serves", lambda _: True)  # in Triton's interpreter
+    monkeypatch.setattr(opaque, "ops_for", lambda _: TritonOps())  # in Triton's interpreter
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     profile = make_profile(cache=CACHE, tree=TREE, max_new_tokens=3)
     prompts = make_prompt(30), make_prompt(47)
-    expected = [run(fresh_pair(), profile, "specextend", prompt).tokens for prompt in prompts]
+    expected = [
+        run(on_triton(fresh_pair()), profile, "specextend", prompt).tokens for prompt in prompts
+    ]
     models = fresh_pair()
     target, draft = (compile_layers(m, "aot_eager") for m in (models.target, models.draft))
-    pair = pair_of(target, draft)
+    pair = on_triton(pair_of(target, draft))
     torch._dynamo.reset()
     counters.clear()
     assert [run(pair, profile, "specextend", prompt).tokens for prompt in prompts] == expected
@@ -45,8 +49,7 @@ def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):
 
 
 def test_fused_layers_are_not_compiled(monkeypatch):
-    monkeypatch.setattr(fused, "serves", lambda _: True)
-    monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+    monkeypatch.setattr(TritonOps, "fuses", lambda *_: True)
     target = fresh_pair().target
-    fused_layers.fuse_layers(target.model)
+    fuse_layers(target.model, TritonOps())
     assert compile_layers(target, "aot_eager") is target

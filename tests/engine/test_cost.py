@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.engine.cost import Costs, Curve, Shape
+from specx.engine.cost import Costs, Curve, TreeShape
 from specx.profile import TreeSettings
 
 COSTS = Costs(
@@ -28,7 +28,7 @@ def test_more_rows_are_never_measured_to_be_cheaper():
     assert Curve({1: 5.0, 9: 4.0})(17) == 5.0
 
 
-TREE = Shape(nodes=8, depth=4, width=3)
+TREE = TreeShape(nodes=8, depth=4, width=3)
 
 
 def test_a_step_is_the_sum_of_its_parts():
@@ -44,12 +44,12 @@ def test_levels_may_be_a_mean():
 
 
 def test_all_nodes_are_continued_unless_the_tree_says_otherwise():
-    assert Shape.of(TreeSettings(nodes=5, depth=2)) == (5, 2, 5)
-    assert Shape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
+    assert TreeShape.of(TreeSettings(nodes=5, depth=2)) == (5, 2, 5)
+    assert TreeShape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
 
 
 def test_the_largest_shape_inside_two():
-    assert Shape(8, 2, 3).within(Shape(6, 4, 3)) == Shape(6, 2, 3)
+    assert TreeShape(8, 2, 3).within(TreeShape(6, 4, 3)) == TreeShape(6, 2, 3)
 
 
 def test_speedup_is_plain_seconds_over_seconds_a_token():

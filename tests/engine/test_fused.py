@@ -3,24 +3,24 @@
 import pytest
 import torch
 
-from specx.kernels import fused
-from specx.models import fused_layers
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.triton.backend import TritonOps
+from specx.models.fused_layers import FusedLayer, fuse_layers
+from tests.engine.pairs import loaded, make_profile, make_prompt, on_triton, pair_of, run
 
 pytestmark = [
-    pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton"),
+    pytest.mark.skipif(not HAS_TRITON, reason="needs Triton"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the real kernels"),
 ]
 
 
 @pytest.mark.parametrize("method", ["plain", "specextend"])
-def test_the_kernels_serve_every_method(method, monkeypatch):
+def test_the_kernels_serve_every_method(method):
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
     profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 2}, max_new_tokens=7)
     pair = pair_of(loaded(), loaded(seed=5))
     expected = run(pair, profile, method, make_prompt(40))
-    monkeypatch.setattr(fused, "serves", lambda _: True)
-    actual = run(pair, profile, method, make_prompt(40))
+    actual = run(on_triton(pair), profile, method, make_prompt(40))
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted
 
@@ -32,15 +32,13 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
     pair = pair_of(*models)
     expected = run(pair, profile, "specextend", make_prompt(40))
-    monkeypatch.setattr(fused, "serves", lambda _: True)
-    monkeypatch.setattr(fused_layers, "HALF", {torch.float32})
+    pair = on_triton(pair)
+    monkeypatch.setattr(TritonOps, "fuses", lambda *_: True)  # float32, too
     passes = []
-    attend = fused_layers.FusedLayer._attend
-    monkeypatch.setattr(
-        fused_layers.FusedLayer, "_attend", lambda *a: (passes.append(a[1].shape[1]), attend(*a))[1]
-    )
+    layer = FusedLayer.run
+    monkeypatch.setattr(FusedLayer, "run", lambda *a: (passes.append(len(a[1])), layer(*a))[1])
     for each in models:
-        fused_layers.fuse_layers(each.model)
+        fuse_layers(each.model, pair.target.ops)
     actual = run(pair, profile, "specextend", make_prompt(40))
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted

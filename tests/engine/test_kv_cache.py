@@ -1,53 +1,54 @@
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 
-from specx.engine.kv_cache import CacheShape, PreallocatedCache
+from specx.engine.kv_cache import PreallocatedCache
+from specx.kernels.ops import Ops
 from tests.engine.cache_examples import normal, shape_of
-
-pytestmark = pytest.mark.usefixtures("_backend")
 
 
 def put(cache: PreallocatedCache, rows: int, seed: int = 0) -> torch.Tensor:
     """Write random rows into every layer as one forward does: [layers, 2, Hkv, rows, D]."""
     layers, _, heads, _, dim = cache.storage.shape
     new = normal(layers, 2, heads, rows, dim, seed=seed)
-    to = cache.next_rows(rows)
-    to.storage.index_copy_(3, to.places, new)
-    cache.wrote(rows)
+    to = cache.mapping(rows)
+    to.storage.index_copy_(3, to.slots, new)
     return new
 
 
-def filled(text: int, scratch: int, capacity: int = 20) -> tuple[PreallocatedCache, torch.Tensor]:
-    """A cache with committed and scratch rows, and all of these rows."""
-    cache = PreallocatedCache(shape_of(), capacity)
+def filled(
+    text: int, behind: int, capacity: int = 20, ops: Ops | None = None
+) -> tuple[PreallocatedCache, torch.Tensor]:
+    """A cache with a text and rows behind it, and all of these rows."""
+    cache = PreallocatedCache(shape_of(ops), capacity)
     first = put(cache, text, seed=1)
     cache.commit(text)
-    return cache, torch.cat([first, put(cache, scratch, seed=2)], dim=3)
+    return cache, torch.cat([first, put(cache, behind, seed=2)], dim=3)
 
 
-def test_the_next_rows_are_behind_the_others():
-    cache, _ = filled(text=4, scratch=3)
-    rows = cache.next_rows(2)
-    assert rows.places.tolist() == [7, 8]
-    assert rows.storage is cache.storage
+def test_new_tokens_are_mapped_behind_the_others():
+    cache, _ = filled(text=4, behind=3)
+    mapping = cache.mapping(2, after=3)
+    assert mapping.slots.tolist() == [7, 8]
+    assert mapping.storage is cache.storage
 
 
 def test_transformers_gets_the_new_rows_back():
     """The attention function stores them, and knows where all the others are."""
-    cache, before = filled(text=4, scratch=0)
+    cache, before = filled(text=4, behind=0)
     new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
     assert cache.update(*new, 1) == new
     assert cache.layers[1].update(*new) == new
     assert torch.equal(cache.storage[:, :, :, :4], before)
 
 
-def test_commit_drops_the_scratch_rows_it_does_not_take():
-    cache, rows = filled(text=4, scratch=5)
+def test_commit_drops_the_rows_it_does_not_take():
+    cache, rows = filled(text=4, behind=5)
     cache.commit(2)
-    assert (cache.committed, cache.scratch) == (6, 0)
+    assert cache.committed == 6
     new = put(cache, 1, seed=9)
     assert torch.equal(cache.storage[:, :, :, :6], rows[:, :, :, :6])
     assert torch.equal(cache.storage[:, :, :, 6:7], new)
@@ -64,8 +65,8 @@ def test_commit_drops_the_scratch_rows_it_does_not_take():
         [0, 3, 4, 5, 6, 7],  # every destination is a source, too
     ],
 )
-def test_keep_moves_the_path_behind_the_text_in_all_layers(path):
-    cache, rows = filled(text=4, scratch=8)
+def test_keep_moves_the_path_behind_the_text_in_all_layers(path, ops):
+    cache, rows = filled(text=4, behind=8, ops=ops)
     cache.keep(torch.tensor(path))
     cache.commit(len(path))
     assert cache.committed == 4 + len(path)
@@ -73,29 +74,29 @@ def test_keep_moves_the_path_behind_the_text_in_all_layers(path):
     assert torch.equal(cache.storage[:, :, :, : cache.committed], expected)
 
 
-def test_keep_then_commit_fewer_takes_the_beginning_of_the_path():
-    cache, rows = filled(text=4, scratch=8)
+def test_keep_then_commit_fewer_takes_the_beginning_of_the_path(ops):
+    cache, rows = filled(text=4, behind=8, ops=ops)
     cache.keep(torch.tensor([0, 2, 6, 6, 6]))
     cache.commit(3)
     assert torch.equal(cache.storage[:, :, :, 4:7], rows[:, :, :, [4, 6, 10]])
 
 
-def test_refill_makes_the_first_rows_the_text_and_drops_scratch():
-    cache, rows = filled(text=6, scratch=3)
+def test_refill_makes_the_first_rows_the_text():
+    cache, rows = filled(text=6, behind=3)
     cache.refill(torch.tensor(2))
-    assert (cache.committed, cache.scratch) == (2, 0)
+    assert cache.committed == 2
     assert torch.equal(cache.keys_of(1)[:, :2], rows[1, 0, :, :2])
 
 
 def test_keys_of_a_layer_begin_with_those_of_the_text():
-    cache, rows = filled(text=5, scratch=4)
+    cache, rows = filled(text=5, behind=4)
     for layer in range(2):
         assert torch.equal(cache.keys_of(layer)[:, :5], rows[layer, 0, :, :5])
 
 
-def test_lengths_stay_where_they_are():
+def test_lengths_stay_where_they_are(ops):
     """A CUDA graph reads and writes the same memory each time."""
-    cache, _ = filled(text=5, scratch=4)
+    cache, _ = filled(text=5, behind=4, ops=ops)
     place = cache.length.data_ptr()
     cache.keep(torch.tensor([0, 2]))
     cache.commit(torch.tensor(2))
@@ -105,14 +106,14 @@ def test_lengths_stay_where_they_are():
 
 
 def test_the_last_row_fits_and_one_more_does_not():
-    cache, _ = filled(text=4, scratch=3, capacity=8)
-    cache.next_rows(1)
+    cache, _ = filled(text=4, behind=3, capacity=8)
+    cache.mapping(1, after=3)
     with pytest.raises(AssertionError, match="cache of 8 rows cannot hold 9"):
-        cache.next_rows(2)
+        cache.mapping(2, after=3)
 
 
 def test_bytes_per_token_are_those_of_the_storage():
-    shape = CacheShape(3, 2, 64, torch.bfloat16, torch.device("cpu"))
+    shape = replace(shape_of(), layers=3, head_dim=64, dtype=torch.bfloat16)
     assert PreallocatedCache(shape, 10).storage.nbytes == 10 * shape.bytes_per_token()
 
 
@@ -128,9 +129,9 @@ def test_memory_is_free_as_soon_as_the_document_is_done():
         gc.enable()
 
 
-def test_transformers_learns_sizes_with_scratch_counted():
-    cache, _ = filled(text=4, scratch=3, capacity=9)
-    assert cache.get_seq_length() == 7
-    assert cache.layers[0].get_mask_sizes(2) == (9, 0)
+def test_transformers_learns_sizes():
+    cache, _ = filled(text=4, behind=3, capacity=9)
+    assert cache.get_seq_length() == 4
+    assert cache.layers[0].get_mask_sizes(2) == (6, 0)
     assert cache.layers[0].get_max_length() == 9
     assert len(cache) == 2

@@ -9,17 +9,18 @@ import pytest
 import torch
 
 from specx.engine import decode as loop
-from specx.engine.accept import Path
-from specx.engine.joined_drafter import JoinedDrafter, Mode
+from specx.engine.drafter import DraftMode
+from specx.engine.joined_drafter import JoinedDrafter
 from specx.engine.methods import Pair, make_drafter
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
+from specx.engine.selector import DrafterSelector
 from specx.engine.target import Target
-from specx.engine.turns import Turns
 from specx.errors import UsageError
-from specx.kernels import fused
-from specx.kernels.trees import best_tree
-from tests.engine.pairs import Run, loaded, make_profile, make_prompt, pair_of, run
+from specx.kernels.ops import HAS_TRITON
+from specx.kernels.torch.trees import best_tree
+from specx.kernels.trees import Path
+from tests.engine.pairs import Run, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.engine.trigrams import random_table, trigram_model
 from tests.kernels.test_trees import paths_of
 
@@ -39,7 +40,7 @@ def alternate(monkeypatch) -> Alternation:
 
     def use(pattern: str) -> None:
         turns = cycle(pattern)
-        monkeypatch.setattr(Turns, "model_drafts", lambda _: next(turns) == "m")
+        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turns) == "m")
 
     return use
 
@@ -217,8 +218,9 @@ def test_what_the_model_missed_it_reads_before_it_drafts(skipped, alternate):
     generator = torch.Generator().manual_seed(skipped)
     modes, behind = [], []
     for number in range(skipped + 1):
-        modes.append(joined.mode())
-        behind.append(joined.is_behind())
+        plan = joined.plan(number)
+        modes.append(plan.mode)
+        behind.append(plan.catch_up)
         if behind[-1]:
             joined.catch_up()
         levels = []
@@ -240,22 +242,21 @@ def test_what_the_model_missed_it_reads_before_it_drafts(skipped, alternate):
         assert torch.equal(level.tokens[:2], kept.tokens[:2])
         torch.testing.assert_close(level.weights[:2], kept.weights[:2], atol=1e-4, rtol=1e-4)
     assert paths_of(best_tree(root, levels))
-    assert modes == [Mode.LOOKUP] * skipped + [Mode.MODEL]
+    assert modes == [DraftMode.LOOKUP] * skipped + [DraftMode.MODEL]
     assert behind[-1] == (skipped > 0)
     assert any(behind[:-1]) == (skipped > 51)  # 5 tokens a step at most
 
 
-@pytest.mark.skipif(not fused.IS_AVAILABLE, reason="needs Triton")
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the real kernels")
-def test_the_kernels_serve_it(monkeypatch, alternate):
+def test_the_kernels_serve_it(alternate):
     cache = {"chunk": 4, "top_k": 2, "every": 2, "layer": 1}
     profile = make_profile(cache=cache, tree={"nodes": 4, "depth": 2}, max_new_tokens=5)
     pair = pair_of(loaded(), loaded(seed=5))
     prompt = make_prompt(4) * 3
     alternate("ml")
     expected = run(pair, profile, "specextend+lookup", prompt)
-    monkeypatch.setattr(fused, "serves", lambda _: True)
     alternate("ml")
-    actual = run(pair, profile, "specextend+lookup", prompt)
+    actual = run(on_triton(pair), profile, "specextend+lookup", prompt)
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted

@@ -25,7 +25,7 @@ def test_specextend_is_what_the_profile_says():
 
 
 @pytest.mark.parametrize(
-    ("method", "layer", "watched"),
+    ("method", "layer", "layer_asked"),
     [
         ("specextend", "last", 2),
         ("specextend", 0, 0),
@@ -34,10 +34,10 @@ def test_specextend_is_what_the_profile_says():
         ("tree", 1, None),
     ],
 )
-def test_only_cross_model_retrieval_watches_a_layer(method, layer, watched):
+def test_only_cross_model_retrieval_asks_a_layer(method, layer, layer_asked):
     profile = make_profile(cache={**CACHE, "layer": layer})
-    memory = draft_plan(method, profile, loaded(num_hidden_layers=3)).memory
-    assert (memory.watch if memory else None) == watched
+    policy = draft_plan(method, profile, loaded(num_hidden_layers=3)).policy
+    assert (policy.retrieval_layer if policy else None) == layer_asked
 
 
 def test_a_layer_that_the_target_lacks_is_the_users_error():
@@ -48,7 +48,7 @@ def test_a_layer_that_the_target_lacks_is_the_users_error():
 
 def test_a_fixed_layer_replaces_the_profiles():
     profile = with_layer(make_profile(cache={**CACHE, "layer": "auto"}), 1)
-    assert draft_plan("specextend", profile, loaded()).memory.watch == 1
+    assert draft_plan("specextend", profile, loaded()).policy.retrieval_layer == 1
 
 
 def test_without_a_draft_only_plain_decoding_runs():

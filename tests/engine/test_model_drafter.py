@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from specx.engine import grower, model_drafter
-from specx.engine.accept import Path
 from specx.engine.cost import TreePlan
 from specx.engine.forward import PREFILL_CHUNK
-from specx.engine.memory import CrossModel, Streaming
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.target import Target
-from specx.kernels.trees import TokenTree
+from specx.kernels.trees import Path, TokenTree
+from specx.models.call import TreeCall
 from specx.profile.schema import DraftCacheSettings, TreeSettings
 from tests.engine.pairs import allowed, loaded, make_prompt, pair_of, run
 from tests.engine.pairs import make_profile as profile_of
@@ -23,20 +23,20 @@ ROOT = 50  # the token behind the prompt
 FULL = {"policy": "full", "window": None}
 
 
-def make_drafter(model, tree, cache, watch=None, ids=range(VOCAB)) -> ModelDrafter:
+def make_drafter(model, tree, cache, layer=None, ids=range(VOCAB)) -> ModelDrafter:
     settings = DraftCacheSettings(**cache)
-    memories = {
+    policies = {
         "full": lambda: None,
         "streaming": lambda: Streaming(settings),
-        "cross-model": lambda: CrossModel(settings, watch),
+        "cross-model": lambda: CrossModelRetrieval(settings, layer),
     }
-    plan = DraftPlan(TreeSettings(**tree), settings, memories[settings.policy]())
+    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, policy=policies[settings.policy]())
     return ModelDrafter(model, allowed(model, ids), plan, max_tokens=200)
 
 
 def prefilled(drafter: ModelDrafter, prompt, target_model=None) -> Target:
     model = target_model or drafter.model
-    target = Target(model, 300, drafter.watch)
+    target = Target(model, 300, drafter.retrieval_layer)
     list(target.prefill(torch.tensor(prompt)))
     list(drafter.prefill(torch.tensor(prompt), target))
     drafter.commit(Path.of(torch.tensor([ROOT])))
@@ -191,7 +191,7 @@ def gain_at(depth: int, text: list[int]) -> float:
 def test_retrieval_takes_the_chunks_that_the_target_attends_to(layer, chunk, top_k):
     prompt, draft = make_prompt(70), loaded(seed=5)
     cache = {"chunk": chunk, "top_k": top_k, "window": None}
-    drafter = make_drafter(draft, {"nodes": 4, "depth": 2}, cache, watch=layer)
+    drafter = make_drafter(draft, {"nodes": 4, "depth": 2}, cache, layer=layer)
     prefilled(drafter, prompt, loaded())
 
     eager = make_model()
@@ -215,7 +215,7 @@ def test_retrieval_of_everything_leaves_the_drafts_unchanged():
     tree = {"nodes": 10, "depth": 3, "threshold": 0.0}
     full = make_drafter(loaded(seed=5), tree, FULL)
     chosen = make_drafter(
-        loaded(seed=5), tree, {"chunk": 8, "top_k": 20, "every": 1, "window": None}, watch=0
+        loaded(seed=5), tree, {"chunk": 8, "top_k": 20, "every": 1, "window": None}, layer=0
     )
     target = prefilled(full, make_prompt(60))
     prefilled(chosen, make_prompt(60), loaded())
@@ -224,7 +224,7 @@ def test_retrieval_of_everything_leaves_the_drafts_unchanged():
         assert paths_of(trees[0]) == paths_of(trees[1])
         for drafter in (full, chosen):
             emit(drafter, [token + 1])
-    assert target.watch is None
+    assert target.retrieval is None
 
 
 def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
@@ -233,7 +233,7 @@ def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
     forward = model_drafter.forward
 
     def watched(model, tokens, positions, cache, call, **settings):
-        if call.phase == "tree":
+        if isinstance(call, TreeCall):
             seen.append((int(call.prefix), int(positions.max())))
         return forward(model, tokens, positions, cache, call, **settings)
 

@@ -12,10 +12,11 @@ import pytest
 from specx.engine import decode as loop
 from specx.engine import pipeline, stopwatch
 from specx.engine.decode import decode
-from specx.engine.graphs import Eagerly
+from specx.engine.pending import PendingEvents
 from specx.engine.pipeline import Pipeline
-from specx.engine.step import decoding_step
-from specx.engine.underway import Underway
+from specx.engine.runner import EagerRunner
+from specx.engine.stages import Verify
+from specx.engine.step import launch_step
 from specx.records import Finished, Step
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -29,8 +30,8 @@ METHODS = ["plain", "tree", "streaming", "specextend"]
 def launch_ahead(request, monkeypatch):
     def switch_on() -> None:
         monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
-        monkeypatch.setattr(Underway, "happened", lambda _: iter(()))
-        monkeypatch.setattr(Eagerly, "records", True)
+        monkeypatch.setattr(PendingEvents, "happened", lambda _: iter(()))
+        monkeypatch.setattr(EagerRunner, "records", True)
 
     return switch_on
 
@@ -124,7 +125,7 @@ def test_what_runs_as_it_is_gains_nothing_from_being_launched_early(monkeypatch)
 
     def looking(steps):
         yield from launch(steps)
-        launched.append(len(steps._flying))
+        launched.append(len(steps._in_flight))
 
     monkeypatch.setattr(Pipeline, "launch", looking)
     run(PAIR, make_profile(max_new_tokens=30), "specextend", PROMPT)
@@ -134,23 +135,23 @@ def test_what_runs_as_it_is_gains_nothing_from_being_launched_early(monkeypatch)
 
 def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, monkeypatch):
     """Here all that was launched has happened when the first part has run."""
-    happened = Underway.happened
+    happened = PendingEvents.happened
     launch_ahead()
-    parts: list[str] = []
+    parts: list[object] = []
 
-    def seen(underway):
-        return happened(underway) if parts else iter(())
+    def seen(pending):
+        return happened(pending) if parts else iter(())
 
-    def run_part(_, name, work):
-        parts.append(name)
-        return work()
+    def run_stage(_, stage, *inputs):
+        parts.append(stage)
+        return stage.work(*inputs)
 
-    monkeypatch.setattr(Underway, "happened", seen)
-    monkeypatch.setattr(Eagerly, "__call__", run_part)
+    monkeypatch.setattr(PendingEvents, "happened", seen)
+    monkeypatch.setattr(EagerRunner, "run", run_stage)
     for event in decode(PAIR, make_profile(max_new_tokens=30, below=None), "plain", PROMPT):
         if isinstance(event, Step):
             break
-    assert parts == ["verification "]
+    assert [type(part) for part in parts] == [Verify]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -159,11 +160,11 @@ def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, m
     clock = [0.0]
     monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
 
-    def step(state, row):
+    def step(state, laps):
         clock[0] += 1
-        return (yield from decoding_step(state, row))
+        return (yield from launch_step(state, laps))
 
-    monkeypatch.setattr(pipeline, "decoding_step", step)
+    monkeypatch.setattr(pipeline, "launch_step", step)
     profile = make_profile(max_new_tokens=30, below=None)
     launch_ahead()
     *_, finished = decode(PAIR, profile, method, PROMPT)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from specx.engine.schedule import Adaptive, Regular, Schedule, make_schedule
+from specx.engine.schedule import Adaptive, Regular, RetrievalSchedule, make_schedule
 from specx.profile.schema import DraftCacheSettings
 from specx.records import Step
 
 
-def due(schedule: Schedule, accepted: list[int]) -> list[int]:
+def due(schedule: RetrievalSchedule, accepted: list[int]) -> list[int]:
     """Steps before which it wants to retrieve, where steps accept so many drafts."""
     found = []
     for steps, drafts in enumerate(accepted):

@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from specx.engine.accept import accept
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.target import Target
+from specx.kernels.chunks import Grid
+from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import TokenTree
 from specx.records import PrefillProgress
 from tests.engine.pairs import loaded, make_prompt
@@ -62,17 +63,17 @@ def close(actual, expected, tolerance=2e-4):
 def test_logits_after_the_prompt(family, length, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 8)
     model = loaded(family)
-    target, prompt = Target(model, 64, watch=None), make_prompt(length)
+    target, prompt = Target(model, 64, retrieval_layer=None), make_prompt(length)
     close(read(target, prompt), logits_of(make_model(family), prompt)[-1:])
     assert target.cache.committed == length
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_row_of_a_tree_is_scored_as_the_end_of_its_own_path(family):
+def test_every_row_of_a_tree_is_verified_as_the_end_of_its_own_path(family):
     model, plain = loaded(family), make_model(family)
-    target, prompt = Target(model, 64, watch=None), make_prompt(20)
+    target, prompt = Target(model, 64, retrieval_layer=None), make_prompt(20)
     read(target, prompt)
-    scores = target.score(make_tree())
+    scores = target.verify(make_tree())
     for row in range(len(TOKENS)):
         text = [*prompt, *(TOKENS[i] for i in path_to(row))]
         close(scores[row], logits_of(plain, text)[-1])
@@ -82,17 +83,17 @@ def test_every_row_of_a_tree_is_scored_as_the_end_of_its_own_path(family):
 def test_after_keep_the_cache_holds_the_accepted_path(leaf):
     """The next tree is scored as if the text had been read in one piece."""
     model, plain = loaded("qwen3"), make_model("qwen3")
-    target, prompt = Target(model, 80, watch=None), make_prompt(20)
+    target, prompt = Target(model, 80, retrieval_layer=None), make_prompt(20)
     read(target, prompt)
     rows = path_to(leaf)
-    target.score(make_tree())
-    path = accept(make_tree(), choices_along(rows))
+    target.verify(make_tree())
+    path = TorchOps().accept(make_tree(), choices_along(rows))
     count = len(rows)
     assert path.rows[:count].tolist() == rows
     target.keep(path)
-    assert (target.cache.committed, target.cache.scratch) == (20 + count, 0)
+    assert target.cache.committed == 20 + count
     text = [*prompt, *(TOKENS[row] for row in rows)]
-    scores = target.score(make_tree(root=40))
+    scores = target.verify(make_tree(root=40))
     for row in (0, 5, 6):
         end = [40, *(TOKENS[i] for i in path_to(row)[1:])]
         close(scores[row], logits_of(plain, [*text, *end])[-1])
@@ -114,18 +115,18 @@ def test_attention_is_that_of_the_last_token(family, layer, monkeypatch):
     overrides = {"num_hidden_layers": 3}
     model, eager = loaded(family, **overrides), make_model(family, **overrides)
     eager.set_attn_implementation("eager")
-    target, text = Target(model, 80, watch=layer), make_prompt(21)
+    target, text = Target(model, 80, retrieval_layer=layer), make_prompt(21)
     read(target, text)
     check_scores(target, attention_of(eager, text, layer))
     for rows in ([0, 1, 3, 5], [0], [0, 2]):
-        target.score(make_tree())
-        target.keep(accept(make_tree(), choices_along(rows)))
+        target.verify(make_tree())
+        target.keep(TorchOps().accept(make_tree(), choices_along(rows)))
         text = [*text, *(TOKENS[row] for row in rows)]
         check_scores(target, attention_of(eager, text, layer))
 
 
 def check_scores(target: Target, row: torch.Tensor) -> None:
     """Chunks of one token are the row itself, and nothing is behind the text."""
-    scores = target.chunk_scores(1, target.cache.length)
+    scores = target.chunk_scores(Grid(1), target.cache.length)
     close(scores[: len(row)], row, 1e-5)
     assert (scores[len(row) :] == -torch.inf).all()

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from specx.engine.kv_cache import PreallocatedCache
-from specx.models.call import AttentionCall
+from specx.kernels.torch.backend import TorchOps
+from specx.models.call import PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.models.rope import RopeFacts
 
@@ -31,24 +32,24 @@ class Trigrams:
         past_key_values: PreallocatedCache,
         use_cache: bool,  # noqa: ARG002
         logits_to_keep: Tensor | int,
-        specx_call: AttentionCall,
+        specx_call: PrefillCall | TreeCall,
     ) -> SimpleNamespace:
         ids = input_ids[0]
         rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
         assert past_key_values.update(rows, rows, 0) == (rows, rows)
-        values = specx_call.rows.storage[0, 1]
-        values.index_copy_(1, specx_call.rows.places, rows[0])
+        values = specx_call.mapping.storage[0, 1]
+        values.index_copy_(1, specx_call.mapping.slots, rows[0])
         text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
         before = text[self._previous(specx_call, len(ids))]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.table[before, ids][kept][None])
 
     @staticmethod
-    def _previous(call: AttentionCall, rows: int) -> Tensor:
+    def _previous(call: PrefillCall | TreeCall, rows: int) -> Tensor:
         """For each new row, the row of the text that it sees right before itself."""
-        if call.phase == "prefill":
+        if isinstance(call, PrefillCall):
             return (torch.arange(call.past, call.past + rows) - 1).clamp(min=0)
-        others = call.mask.clone()
+        others = call.mask.dense.clone()
         own = torch.arange(rows)
         others[own, others.shape[1] - rows + own] = False
         last = (others * (torch.arange(others.shape[1]) + 1)).max(dim=1).values
@@ -72,6 +73,7 @@ def trigram_model(table: Tensor) -> LoadedModel:
         dtype=torch.float32,
         device=torch.device("cpu"),
         weight_bytes=0,
+        ops=TorchOps(),
     )
 
 

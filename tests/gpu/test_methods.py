@@ -5,7 +5,6 @@ import torch
 
 from specx.bench.cases import Case
 from specx.bench.methods import find_methods
-from specx.bench.methods.catalog import VARIANTS
 from specx.bench.runs import Setting
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
@@ -22,10 +21,9 @@ pytestmark = [
 ]
 
 NAMES = [
-    *VARIANTS,
+    *("chain", "tree", "streaming", "specextend", "window", "random", "lexical"),
     *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
-    *("tree-hta-flash", "specextend-hta", "specextend:at-prefill=off", "chain+cmr"),
-    "own-attention:at-prefill=off",  # whose first choice is of another kind than the later ones
+    *("tree-hta-flash", "specextend-hta", "specextend-cmr", "chain:depth=5"),
 ]
 
 

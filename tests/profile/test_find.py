@@ -16,7 +16,16 @@ from specx.profile import (
 from tests.profile.examples import MINIMAL
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ["llama-3.1-8b", "longchat-7b-68m", "mini", "qwen3-8b", "vicuna-7b-68m"]
+SHIPPED = [
+    "llama-3.1-8b",
+    "longchat-7b-68m",
+    "mini",
+    "qwen2.5-3b",
+    "qwen3-14b",
+    "qwen3-32b",
+    "qwen3-8b",
+    "vicuna-7b-68m",
+]
 
 
 @pytest.fixture(autouse=True)

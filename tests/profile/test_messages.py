@@ -90,6 +90,11 @@ draft_cache:
             "prompt: {kind: digest, instruction: x}",
             "unknown key 'instruction' in `prompt`; known are kind, sentences",
         ),
+        (
+            "prompt: {kind: digest, task: control}",
+            "`prompt.task` is gone: remove it; the control task is measured with "
+            "`specx bench --task control`",
+        ),
         ("prompt: {kind: instruct, instruction: ''}", "`prompt.instruction` is empty"),
         ("long_documents: cut", "`long_documents` is 'cut'; it must be one of parts, refuse"),
         ("drafts: 1", "unknown key 'drafts'; did you mean 'draft'?"),
@@ -151,7 +156,7 @@ def test_one_problem_of_the_models(models: str, expected: str) -> None:
         ("a: &x 1\nb: *x\n", "line 2, column 4: not valid YAML: aliases are not allowed here"),
         ("a: 1\nb: \x07\n", "line 2: not valid YAML: character U+0007"),
         ("a: 1\n---\nb: 1\n", "line 2, column 1: not valid YAML: expected a single document"),
-        ("[" * 5000, "line 1: nested too deeply"),
+        ("[" * 1000, "line 1: nested too deeply"),
     ],
 )
 def test_not_yaml(text: str, expected: str) -> None:

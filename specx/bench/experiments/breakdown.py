@@ -1,4 +1,4 @@
-"""Where the time goes, and what retrieval adds to it (the paper's Figure 4b and Table 8)."""
+"""The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8)."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,8 +8,8 @@ from statistics import mean, median
 import torch
 
 from specx.bench.cases import Case, first_paragraphs
-from specx.bench.experiments.experiment import Experiment
-from specx.bench.grouping import by
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, by_task, table
+from specx.bench.grouping import Group, groups_of
 from specx.bench.lengths import label
 from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.retrieval_cost import Place, retrieval_cost
@@ -20,6 +20,7 @@ from specx.bench.workbench import Workbench
 BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")
 DECODING = ("drafting", "verification", "keep", "retrieval", "host")
+ALL = (*BEFORE, *PREFILL, *DECODING)
 SHAPES = "shapes"  # the task of runs that time retrieval alone, on random caches
 DRAFT = "68m"
 LONGEST_ON_CPU = 4096  # tokens of the caches that are filled with random numbers
@@ -28,6 +29,8 @@ DEFINED = (
     "what allocating the caches took. Read and tokenize are seconds for one document, load is for "
     "the pair, once, however many documents follow; a dash where nobody took the time."
 )
+
+Parts = Callable[[Run], dict[str, float]]
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
@@ -42,7 +45,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def _before(bench: Workbench, case: Case) -> dict[str, float]:
-    """Seconds of each part before decoding, as far as they are known."""
+    """Return the seconds of each part before decoding, as far as they are known."""
     kind = bench.kind(case.task)
     document = first_paragraphs(case.document, case.prompt.units[-1].paragraph + 1)
     started = time.perf_counter()
@@ -64,44 +67,23 @@ def _measure_shapes(bench: Workbench) -> Iterator[Run]:
             settings = bench.profile.draft_cache
             with torch.inference_mode():
                 cost = retrieval_cost(shape, DRAFTS[DRAFT], settings, length, place)
-            run = Run("retrieval", shape.name, length, SHAPES, 0, length, (), 0.0)
             heads = f"{shape.num_heads} / {shape.num_kv_heads} of {shape.head_dim}"
-            yield replace(run, facts={"heads": heads, **asdict(cost)})
-
-
-def conclude(runs: Sequence[Run]) -> Findings:
-    decoded = [run for run in runs if run.total_s and run.task != SHAPES]
-    tables: list[Table] = []
-    figures: list[Figure] = []
-    sentences = [DEFINED]
-    for task, of_task in by(decoded, "task").items():
-        groups = _groups(of_task)
-        tables += [_per_token(task, groups), _per_document(task, groups)]
-        figures += [
-            _stacked("token", task, "ms per emitted token", groups, ms_per_token),
-            _stacked("document", task, "seconds per document", groups, s_per_document),
-        ]
-        retrieving = [own for own in groups if any("retrieval" in run.parts_ms for run in own)]
-        if retrieving:
-            tables.append(_overhead(task, retrieving))
-            sentences += [_overhead_sentence(task, own) for own in retrieving]
-    shapes = [run for run in runs if run.task == SHAPES]
-    if shapes:
-        tables.append(_shapes(shapes))
-    return Findings(tuple(tables), tuple(figures), tuple(sentences))
-
-
-def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs of each method at each length, by length."""
-    return [
-        own
-        for _, group in sorted(by(runs, "length").items())
-        for own in by(group, "method").values()
-    ]
+            yield Run(
+                method="retrieval",
+                case=shape.name,
+                length=length,
+                task=SHAPES,
+                repeat=0,
+                prompt_tokens=length,
+                output=(),
+                decode_s=0.0,
+                facts={"heads": heads, **asdict(cost)},
+            )
 
 
 def ms_per_token(run: Run) -> dict[str, float]:
-    """Milliseconds of each part of decoding per token; they add up to decoding's own time."""
+    """Return the milliseconds of each part of decoding per token; they add up to decoding's own
+    time."""
     tokens = max(1, len(run.output) - 1)  # prefill decides the first
     parts = {part: run.total_s[part] for part in DECODING if part != "host"}
     parts["host"] = max(0.0, run.decode_s - sum(parts.values()))
@@ -109,118 +91,121 @@ def ms_per_token(run: Run) -> dict[str, float]:
 
 
 def s_per_document(run: Run) -> dict[str, float]:
-    """Seconds of each part of a document's way."""
+    """Return the seconds of each part of a document's way."""
     before = {part: run.facts[part] for part in BEFORE if part in run.facts}
     return {**before, **{part: run.total_s[part] for part in (*PREFILL, *DECODING)}}
 
 
-def mean_parts(
-    runs: Sequence[Run], parts_of: Callable[[Run], dict[str, float]]
-) -> dict[str, float]:
-    """The mean of each part over the runs."""
-    each = [parts_of(run) for run in runs]
+def _mean_parts(group: Group, parts_of: Parts) -> dict[str, float]:
+    """Return the mean of each part over the runs."""
+    each = [parts_of(run) for run in group.runs]
     return {part: mean(parts[part] for parts in each) for part in each[0]}
 
 
-def _per_token(task: str, groups: Sequence[Sequence[Run]]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for own in groups:
-        parts = mean_parts(own, ms_per_token)
-        rows.append((own[0].method, label(own[0].length), *parts.values(), sum(parts.values())))
-    columns = ("method", "input", *DECODING, "sum")
-    note = "Milliseconds per emitted token, means over documents and repetitions."
-    return Table(f"Latency of decoding, {task}", columns, tuple(rows), note=note)
+def _columns(parts: Sequence[str], parts_of: Parts) -> Columns:
+    """Make a column for each part, and their sum."""
+
+    def cell(part: str) -> Callable[[Group], Cell]:
+        return lambda group: _mean_parts(group, parts_of).get(part)
+
+    return {
+        **METHOD,
+        **INPUT,
+        **{part.replace("_", " "): cell(part) for part in parts},
+        "sum": lambda group: sum(_mean_parts(group, parts_of).values()),
+    }
 
 
-def _per_document(task: str, groups: Sequence[Sequence[Run]]) -> Table:
-    names = (*BEFORE, *PREFILL, *DECODING)
-    rows: list[tuple[Cell, ...]] = []
-    for own in groups:
-        parts = mean_parts(own, s_per_document)
-        cells = [parts.get(name) for name in names]
-        rows.append((own[0].method, label(own[0].length), *cells, sum(parts.values())))
-    columns = ("method", "input", *(name.replace("_", " ") for name in names), "sum")
-    note = "Seconds per document, means over documents and repetitions."
-    return Table(f"Latency of a document, {task}", columns, tuple(rows), note=note)
+def _median_ms(group: Group, part: str) -> float:
+    return median(run.parts_ms[part] for run in group.runs if part in run.parts_ms)
 
 
-def _stacked(
-    name: str,
-    task: str,
-    unit: str,
-    groups: Sequence[Sequence[Run]],
-    parts_of: Callable[[Run], dict[str, float]],
-) -> Figure:
-    bars = tuple(f"{own[0].method} {label(own[0].length)}" for own in groups)
-    parts = [mean_parts(own, parts_of) for own in groups]
-    known = [part for part in (*BEFORE, *PREFILL, *DECODING) if any(part in each for each in parts)]
+def _retrieval_share(group: Group) -> float:
+    """Return its share of the time of decoding."""
+    retrieval = sum(run.total_s["retrieval"] for run in group.runs)
+    return retrieval / sum(run.decode_s for run in group.runs)
+
+
+OVERHEAD: Columns = {
+    **METHOD,
+    **INPUT,
+    "one retrieval, ms": lambda group: _median_ms(group, "retrieval"),
+    "share of decoding": _retrieval_share,
+    "of one verification": (
+        lambda group: _median_ms(group, "retrieval") / _median_ms(group, "verification")
+    ),
+}
+
+
+def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: Parts) -> Figure:
+    bars = tuple(f"{group.method} {group.input}" for group in groups)
+    means = [_mean_parts(group, parts_of) for group in groups]
     series = tuple(
-        Series(part.replace("_", " "), bars, tuple(each.get(part, 0.0) for each in parts))
-        for part in known
+        Series(part.replace("_", " "), bars, tuple(each.get(part, 0.0) for each in means))
+        for part in ALL
+        if any(part in each for each in means)
     )
     title = f"Latency breakdown per {name}, {task}"
     return Figure(f"breakdown-{name}-{task}", title, "", unit, series, kind="stacked")
 
 
-def _overhead(task: str, groups: Sequence[Sequence[Run]]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            own[0].method,
-            label(own[0].length),
-            _median_ms(own, "retrieval"),
-            retrieval_share(own),
-            _median_ms(own, "retrieval") / _median_ms(own, "verification"),
-        )
-        for own in groups
-    ]
-    columns = ("method", "input", "one retrieval, ms", "share of decoding", "of one verification")
-    return Table(f"Retrieval overhead against length, {task}", columns, tuple(rows))
-
-
-def retrieval_share(runs: Sequence[Run]) -> float:
-    """Of the time of decoding."""
-    return sum(run.total_s["retrieval"] for run in runs) / sum(run.decode_s for run in runs)
-
-
-def _median_ms(runs: Sequence[Run], part: str) -> float:
-    return median(run.parts_ms[part] for run in runs if part in run.parts_ms)
-
-
-def _overhead_sentence(task: str, runs: Sequence[Run]) -> str:
-    method, length = runs[0].method, label(runs[0].length)
-    return (
-        f"{task.capitalize()} at {length} tokens: a retrieval of {method} takes "
-        f"{_median_ms(runs, 'retrieval'):.2f} ms, and all of them "
-        f"{retrieval_share(runs):.1%} of the time of decoding."
+def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    if task == SHAPES:
+        return
+    groups = groups_of(run for run in runs if run.total_s)
+    if not groups:
+        return
+    note = "{} per {}, means over documents and repetitions."
+    yield table(
+        f"Latency of decoding, {task}",
+        groups,
+        _columns(DECODING, ms_per_token),
+        note=note.format("Milliseconds", "emitted token"),
     )
+    yield table(
+        f"Latency of a document, {task}",
+        groups,
+        _columns(ALL, s_per_document),
+        note=note.format("Seconds", "document"),
+    )
+    yield _figure("token", task, "ms per emitted token", groups, ms_per_token)
+    yield _figure("document", task, "seconds per document", groups, s_per_document)
+    retrieving = [g for g in groups if any("retrieval" in run.parts_ms for run in g.runs)]
+    if retrieving:
+        yield table(f"Retrieval overhead against length, {task}", retrieving, OVERHEAD)
 
 
-def _shapes(runs: Sequence[Run]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            run.case,
-            run.facts["heads"],
-            label(run.length),
-            run.facts["scores_ms"],
-            run.facts["cache_ms"],
-            run.facts["scores_ms"] + run.facts["cache_ms"],
-        )
-        for run in runs
-    ]
-    columns = ("target", "query / KV heads", "cache", "scores, ms", "working cache, ms", "sum, ms")
+def conclude(runs: Sequence[Run]) -> Findings:
+    findings = by_task(describe, DEFINED)(runs)
+    shapes = [_shape_row(run) for run in runs if run.task == SHAPES]
+    if not shapes:
+        return findings
     note = (
         f"On random caches, the draft's of the shape {DRAFT}; with the profile's chunk and top_k. "
         "Scores read the keys of one layer, so the number of layers does not matter."
     )
-    return Table(
-        "Retrieval overhead against the shape of the target", columns, tuple(rows), note=note
-    )
+    title = "Retrieval overhead against the shape of the target"
+    rows = tuple(tuple(row.values()) for row in shapes)
+    overhead = Table(title, tuple(shapes[0]), rows, note=note)
+    return replace(findings, tables=(*findings.tables, overhead))
+
+
+def _shape_row(run: Run) -> dict[str, Cell]:
+    facts = run.facts
+    return {
+        "target": run.case,
+        "query / KV heads": facts["heads"],
+        "cache": label(run.length),
+        "scores, ms": facts["scores_ms"],
+        "working cache, ms": facts["cache_ms"],
+        "sum, ms": facts["scores_ms"] + facts["cache_ms"],
+    }
 
 
 EXPERIMENT = Experiment(
-    "breakdown",
-    "Latency breakdown",
-    "where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
-    measure,
-    conclude,
+    name="breakdown",
+    title="Latency breakdown",
+    about="where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
+    measure=measure,
+    conclude=conclude,
 )

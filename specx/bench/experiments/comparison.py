@@ -1,20 +1,26 @@
 """All methods at the lengths (the paper's Table 3)."""
 
 from collections.abc import Iterator, Sequence
-from statistics import mean, median
+from dataclasses import replace
 
-from specx.bench.experiments.experiment import Experiment
-from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
-from specx.bench.lengths import label
-from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
+from specx.bench.experiments.experiment import (
+    INPUT,
+    METHOD,
+    Columns,
+    Experiment,
+    bars,
+    by_task,
+    in_turn,
+    table,
+)
+from specx.bench.grouping import BASELINE, acceptance, groups_of, tokens_per_second
+from specx.bench.headline import headline
+from specx.bench.methods import find_runnable
+from specx.bench.report.findings import Figure, Findings, Table
 from specx.bench.runs import Run
-from specx.bench.variants import find_runnable
-from specx.bench.verdicts import fastest, ours_against_others
-from specx.bench.wording import listing
 from specx.bench.workbench import Workbench
 
 TRANSFORMERS = "hf-generate"
-EVICTION = ("window", "random", "own-attention", "lexical")
 COMPARED = (
     BASELINE,
     TRANSFORMERS,
@@ -25,19 +31,21 @@ COMPARED = (
     "streaming",
     "magicdec",
     "triforce",
-    *EVICTION,
+    "window",
+    "random",
+    "lexical",
     "specextend",
     "specextend+lookup",
 )
-COLUMNS = (
-    "method",
-    "input",
-    "tokens/s",
-    f"speedup over {BASELINE}",
-    f"speedup over {TRANSFORMERS}",
-    "acceptance length",
-    "same output",
-)
+COLUMNS: Columns = {
+    **METHOD,
+    **INPUT,
+    "tokens/s": lambda group: group.median(tokens_per_second),
+    f"speedup over {BASELINE}": lambda group: group.ratio(),
+    f"speedup over {TRANSFORMERS}": lambda group: group.ratio(TRANSFORMERS),
+    "acceptance length": lambda group: group.mean(acceptance),
+    "same output": lambda group: group.same_output(),
+}
 NOTE = (
     "Medians over documents of medians over repetitions; decoding alone, no prefill. Acceptance "
     "length: emitted tokens per verification pass."
@@ -45,75 +53,33 @@ NOTE = (
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
-    methods = find_runnable(COMPARED, bench.profile)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            yield from bench.alternate(bench.cases(length, task), methods)
+    yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
-    tables, figures, sentences = [], [], []
-    for task, of_task in by(runs, "task").items():
-        groups = by_length(of_task)
-        rows = [
-            _row(method, length, group)
-            for length, group in groups
-            for method in by(group, "method")
-        ]
-        baseline = f"{BASELINE} and {TRANSFORMERS}"
-        tables.append(Table(f"All methods, {task}", COLUMNS, tuple(rows), baseline, NOTE))
-        figures.append(_figure(task, of_task))
-        sentences += [
-            f"{task.capitalize()}: {sentence}"
-            for sentence in (fastest(groups, BASELINE), *ours_against_others(groups))
-            if sentence
-        ]
-    missing = [name for name in COMPARED if runs and name not in by(runs, "method")]
-    if missing:
-        sentences.append(f"Not run here: {listing(missing)}.")
-    return Findings(tuple(tables), tuple(figures), tuple(sentences))
+    """Conclude each task, and lead with the headline of all."""
+    return replace(by_task(describe)(runs), headline=headline(runs))
 
 
-def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
-    own = by(runs, "method")[method]
-    return (
-        method,
-        label(length),
-        speed(own),
-        _speedup(runs, method, BASELINE),
-        _speedup(runs, method, TRANSFORMERS),
-        mean(run.acceptance_length for run in own),
-        same_output(runs, method),
-    )
-
-
-def _speedup(runs: Sequence[Run], method: str, baseline: str) -> float | None:
-    found = speedups(runs, method, baseline)
-    return median(found) if found else None
-
-
-def _figure(task: str, runs: Sequence[Run]) -> Figure:
-    bars = []
-    for length, group in by_length(runs):
-        found = {name: _speedup(group, name, BASELINE) for name in by(group, "method")}
-        known = {name: ratio for name, ratio in found.items() if ratio is not None}
-        if known:
-            bars.append(Series(label(length), tuple(known), tuple(known.values())))
-    return Figure(
+def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    groups, baseline = groups_of(runs), f"{BASELINE} and {TRANSFORMERS}"
+    yield table(f"All methods, {task}", groups, COLUMNS, baseline=baseline, note=NOTE)
+    yield Figure(
         f"comparison-{task}",
         f"Speedup over {BASELINE}, {task}",
         "method",
         "speedup",
-        tuple(bars),
+        bars(groups, lambda group: group.ratio()),
         kind="bars",
         level=1.0,
     )
 
 
 EXPERIMENT = Experiment(
-    "comparison",
-    "All methods",
-    "transformers' own, ours, TriForce, MagicDec and eviction baselines at every length (Table 3)",
-    measure,
-    conclude,
+    name="comparison",
+    title="All methods",
+    about="transformers' own, ours, TriForce, MagicDec and eviction baselines at every length "
+    "(Table 3)",
+    measure=measure,
+    conclude=conclude,
 )

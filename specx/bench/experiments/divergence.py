@@ -1,4 +1,4 @@
-"""Where speculative output leaves plain decoding's, and how near the two tokens were.
+"""The place where speculative output leaves plain decoding's, and how near the two tokens were.
 
 In exact arithmetic the two are the same. In floating point a pass over 64 rows and one over a
 single row round differently, so a tie can flip; then the gap between the logits of the two tokens
@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specx.bench.baselines.chain import chain_tree
 from specx.bench.cases import Case
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
@@ -19,11 +20,15 @@ from specx.bench.methods import find_methods
 from specx.bench.report.findings import Cell, Findings, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.engine.target import Target
-from specx.kernels.trees import MAX_ROWS, TokenTree, root_only
+from specx.kernels.trees import MAX_ROWS, root_only
 
 METHODS = ("plain", "specextend")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other
+DEFINED = (
+    f"Outputs are compared with those of {METHODS[0]} decoding, token for token. They part at a "
+    f"tie where the logits of the two tokens are at most {ALLOWED:g} times as far apart as the "
+    "logits of a pass over one row and one over 64 rows differ at that place."
+)
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
@@ -42,9 +47,9 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def compare(setting: Setting, case: Case, plain: Run, other: Run) -> dict[str, float | int | None]:
-    """``at``: the first output token that differs, or None; the ``gap`` between the logits of the
-    two tokens there, and the largest ``difference`` between logits of a pass over one row and one
-    over 64 rows at that place."""
+    """Return ``at``: the first output token that differs, or None; the ``gap`` between the logits
+    of the two tokens there, and the largest ``difference`` between logits of a pass over one row
+    and one over 64 rows at that place."""
     at = first_difference(plain.output, other.output)
     if at is None:
         return {"at": None}
@@ -61,7 +66,7 @@ def compare(setting: Setting, case: Case, plain: Run, other: Run) -> dict[str, f
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first place at which two outputs are not the same; None where they are equal."""
+    """Return the first place at which two outputs are not the same; None where they are equal."""
     for place, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return place
@@ -70,31 +75,17 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 
 @torch.inference_mode()
 def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a pass over
-    its last token alone, and from one over a tree of 64 rows."""
+    """Return float32 logits [V] behind ``text``, −inf for ids that may not be produced: from a
+    pass over its last token alone, and from one over a tree of 64 rows."""
     pair, forbidden = setting.pair, ~setting.pair.target_allowed
-    target = Target(pair.target, len(text) + 2 * MAX_ROWS, watch=None)
-    if setting.read is not None:
-        target.restore(setting.read)
+    target = setting.target(pair.target, len(text) + 2 * MAX_ROWS, None)
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids[:-1]):
         pass
-    alone = target.score(root_only(ids[-1:]))[0].float()
-    target.cache.drop_scratch()
-    among_many = target.score(_chain(ids[-1:]))[0].float()
+    alone = target.verify(root_only(ids[-1:]))[0].float()
+    # What follows the first row does not matter to it.
+    among_many = target.verify(chain_tree(ids[-1:].repeat(MAX_ROWS)))[0].float()
     return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
-
-
-def _chain(root: Tensor) -> TokenTree:
-    """A chain of 64 rows that begins with ``root``; what follows it does not matter to it."""
-    rows = torch.arange(MAX_ROWS, device=root.device)
-    return TokenTree(
-        root.expand(MAX_ROWS).contiguous(),
-        (rows - 1).clamp(min=0),
-        rows,
-        torch.ones_like(rows, dtype=torch.bool),
-        levels=MAX_ROWS - 1,
-    )
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
@@ -106,8 +97,13 @@ def conclude(runs: Sequence[Run]) -> Findings:
     if not pairs:
         return Findings()
     apart = [run for _, run in pairs if run.facts.get("at") is not None]
-    explained = [run for run in apart if _is_tie(run)]
-    rows: list[tuple[Cell, ...]] = [
+    counted: dict[str, Cell] = {
+        "outputs": len(pairs),
+        "the same": len(pairs) - len(apart),
+        "parted at a tie": sum(map(_is_tie, apart)),
+        "parted elsewhere": sum(not _is_tie(run) for run in apart),
+    }
+    rows = tuple(
         (
             run.case,
             label(run.length),
@@ -117,15 +113,10 @@ def conclude(runs: Sequence[Run]) -> Findings:
             "yes" if _is_tie(run) else "no",
         )
         for run in apart
-    ]
-    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
-    sentences = (
-        f"{len(pairs) - len(apart)} of {len(pairs)} outputs of {METHODS[1]} are those of plain "
-        f"decoding, token for token. Of the {len(apart)} others, {len(explained)} part at a tie: "
-        f"the logits of the two tokens are at most {ALLOWED:g} times as far apart as the logits "
-        "of a pass over one row and one over 64 rows differ at that place.",
     )
-    return Findings((Table("Where outputs part", columns, tuple(rows)),), (), sentences)
+    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
+    count = Table(f"Outputs of {METHODS[1]}", tuple(counted), (tuple(counted.values()),))
+    return Findings((Table("Where outputs part", columns, rows), count), (), (DEFINED,))
 
 
 def _is_tie(run: Run) -> bool:
@@ -134,9 +125,9 @@ def _is_tie(run: Run) -> bool:
 
 
 EXPERIMENT = Experiment(
-    "divergence",
-    "Where speculative output leaves plain decoding's",
-    "the first token that differs, and the gap between the two logits there",
-    measure,
-    conclude,
+    name="divergence",
+    title="Where speculative output leaves plain decoding's",
+    about="the first token that differs, and the gap between the two logits there",
+    measure=measure,
+    conclude=conclude,
 )

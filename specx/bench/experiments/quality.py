@@ -1,21 +1,21 @@
-"""Whether what is written fast is as good: ROUGE against references, identity with plain."""
+"""Quality of what is written fast: ROUGE against references, identity with plain decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import mean
+from typing import Any
 
 from specx.bench.cases import Case
-from specx.bench.experiments.experiment import Experiment
-from specx.bench.grouping import BASELINE, by, same_output
-from specx.bench.lengths import label
-from specx.bench.report.findings import Findings, Table
-from specx.bench.rouge import KINDS, Rouge, first_words
+from specx.bench.experiments.experiment import INPUT, Columns, Experiment, by_task, in_turn, table
+from specx.bench.grouping import BASELINE, Group, by, groups_of
+from specx.bench.report.findings import Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 from specx.prompts.prompt import Output
 
+KINDS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 LEAD = "lead"
-COLUMNS = ("text", "input", "documents", "ROUGE-1", "ROUGE-2", "ROUGE-L", "same output as plain")
 DEFINED = (
     "ROUGE is the F-measure of rouge-score with stemming, against the summary that came with a "
     "document. The reference sums up the whole document, the prompt is its beginning. Lead is the "
@@ -24,14 +24,26 @@ DEFINED = (
 )
 
 
+class Rouge:
+    """F-measures of single words, pairs of words and the longest common subsequence, with stemmed
+    words, as the library ``rouge-score`` counts them (Lin 2004)."""
+
+    def __init__(self) -> None:
+        from rouge_score.rouge_scorer import RougeScorer  # takes a second to import
+
+        self._scorer: Any = RougeScorer(list(KINDS), use_stemmer=True)
+
+    def score(self, text: str, reference: str) -> dict[str, float]:
+        """Return the score of each kind, from 0 to 1."""
+        scores = self._scorer.score(reference, text)
+        return {kind: scores[kind].fmeasure for kind in KINDS}
+
+
 def measure(bench: Workbench) -> Iterator[Run]:
     rouge = Rouge()
-    for task in bench.tasks:
-        for length in bench.lengths:
-            cases = bench.cases(length, task)
-            case_of = {case.name: case for case in cases}
-            for run in bench.alternate(cases):
-                yield _with_quality(bench, case_of[run.case], run, rouge)
+    case_of = {(case.name, case.length, case.task): case for case in bench.all_cases()}
+    for run in in_turn(bench):
+        yield _with_quality(bench, case_of[run.case, run.length, run.task], run, rouge)
 
 
 def _with_quality(bench: Workbench, case: Case, run: Run, rouge: Rouge) -> Run:
@@ -49,80 +61,45 @@ def _with_quality(bench: Workbench, case: Case, run: Run, rouge: Rouge) -> Run:
 
 
 def words_of(output: Output) -> str:
-    """The sentences without their citations."""
+    """Return the sentences without their citations."""
     return " ".join(quote.sentence for quote in output.quotes) or output.text
 
 
-def conclude(runs: Sequence[Run]) -> Findings:
-    tables, sentences = [], [DEFINED]
-    for task, of_task in by(runs, "task").items():
-        rows = [row for _, group in sorted(by(of_task, "length").items()) for row in _rows(group)]
-        tables.append(Table(f"Quality, {task}", COLUMNS, tuple(rows), BASELINE))
-        sentences += _sentences(task, of_task)
-    return Findings(tuple(tables), sentences=tuple(sentences))
+def first_words(text: str, count: int) -> str:
+    return " ".join(text.split()[:count])
 
 
-def _rows(runs: Sequence[Run]) -> Iterator[tuple[str | float | None, ...]]:
-    """All methods at one length, and lead."""
-    for method, own in by(runs, "method").items():
-        yield _row(method, own, "rouge", same_output(runs, method))
-    if _scored(runs):
-        first = next(iter(by(runs, "method").values()))
-        yield _row(LEAD, first, LEAD, None)
+def score(group: Group, kind: str) -> float | None:
+    """Return the mean over the runs that have a reference, of the output or of lead; None where
+    none has."""
+    fact = LEAD if group.method == LEAD else "rouge"
+    found = [run.facts[fact][kind] for run in group.runs if fact in run.facts]
+    return mean(found) if found else None
 
 
-def _row(
-    name: str, runs: Sequence[Run], fact: str, same: str | None
-) -> tuple[str | float | None, ...]:
-    documents = len(by(runs, "case"))
-    return (name, label(runs[0].length), documents, *scores(runs, fact).values(), same)
+COLUMNS: Columns = {
+    "text": lambda group: group.method,
+    **INPUT,
+    "documents": lambda group: len(by(group.runs, "case")),
+    **{name: partial(score, kind=kind) for kind, name in KINDS.items()},
+    f"same output as {BASELINE}": lambda group: group.same_output(),
+}
 
 
-def scores(runs: Sequence[Run], fact: str) -> dict[str, float | None]:
-    """Mean of each kind of ROUGE over the runs that have a reference; None where none has."""
-    scored = _scored(runs)
-    return {
-        kind: mean(run.facts[fact][kind] for run in scored) if scored else None for kind in KINDS
-    }
-
-
-def _scored(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if "rouge" in run.facts]
-
-
-def _sentences(task: str, runs: Sequence[Run]) -> Iterator[str]:
-    without = {run.case for run in runs} - {run.case for run in _scored(runs)}
-    if without:
-        yield f"Without a reference, so with identity alone: {', '.join(sorted(without))}."
-    for length, group in sorted(by(_scored(runs), "length").items()):
-        where = f"{task.capitalize()} at {label(length)} tokens"
-        lead = scores(next(iter(by(group, "method").values())), LEAD)["rouge1"]
-        found = {m: scores(own, "rouge")["rouge1"] for m, own in by(group, "method").items()}
-        said = ", ".join(f"{value:.3f} with {method}" for method, value in found.items())
-        yield f"{where}: ROUGE-1 is {said}, and {lead:.3f} of lead."
-    changed = [method for method in by(runs, "method") if _changes(runs, method)]
-    if len(by(runs, "method")) > 1 and BASELINE in by(runs, "method"):
-        yield (
-            f"{task.capitalize()}: the output is not always that of {BASELINE} with "
-            f"{', '.join(changed)}."
-            if changed
-            else f"{task.capitalize()}: every method wrote what {BASELINE} wrote, token for token."
-        )
-
-
-def _changes(runs: Sequence[Run], method: str) -> bool:
-    """Whether a method ever wrote something else than the baseline."""
-    same = same_output(runs, method)
-    if same is None:
-        return False
-    alike, asked = same.split(" of ")
-    return alike != asked
+def describe(task: str, runs: list[Run]) -> Iterator[Table]:
+    rows = []
+    for _, peers in sorted(by(runs, "length").items()):
+        groups = groups_of(peers)
+        rows += groups
+        if any(LEAD in run.facts for run in peers):
+            rows.append(replace(groups[0], method=LEAD))
+    yield table(f"Quality, {task}", rows, COLUMNS, baseline=BASELINE)
 
 
 EXPERIMENT = Experiment(
-    "quality",
-    "Quality of the output",
-    "ROUGE against reference summaries, beside lead, and identity with plain decoding",
-    measure,
-    conclude,
+    name="quality",
+    title="Quality of the output",
+    about="ROUGE against reference summaries, beside lead, and identity with plain decoding",
+    measure=measure,
+    conclude=by_task(describe, DEFINED),
 )

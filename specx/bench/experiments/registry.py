@@ -3,7 +3,6 @@
 from specx.bench.experiments import (
     ablation,
     breakdown,
-    chunks,
     comparison,
     divergence,
     hybrid,
@@ -33,7 +32,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         layers,
         prediction,
         quality,
-        chunks,
         larger_draft,
         working_cache,
         hybrid,
@@ -44,8 +42,8 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """``sweep,hybrid`` -> the experiments, in that order; ``all``: every one. Raises UsageError
-    for other names."""
+    """Find experiments: ``sweep,hybrid`` -> both, in that order; ``all``: every one. Raises
+    UsageError for other names."""
     if names.strip() == "all":
         return list(EXPERIMENTS.values())
     found = []

@@ -1,104 +1,88 @@
 """Speedup and acceptance length against input length (the paper's Table 2 and Figure 5)."""
 
-from collections.abc import Iterator, Sequence
-from statistics import mean, median
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median
 
-from specx.bench.acceptance import acceptance_figure
-from specx.bench.experiments.experiment import Experiment
-from specx.bench.grouping import BASELINE, by, by_length, same_output, speed, speedups
-from specx.bench.lengths import label
-from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
-from specx.bench.runs import Run
-from specx.bench.verdicts import fastest, ours_against_others
-from specx.bench.workbench import Workbench
-
-COLUMNS = (
-    "method",
-    "input",
-    "tokens/s",
-    "speedup",
-    "lowest",
-    "highest",
-    "acceptance length",
-    "accepted drafts per step",
-    "same output",
+from specx.bench.experiments.experiment import (
+    INPUT,
+    METHOD,
+    Columns,
+    Experiment,
+    acceptance_figure,
+    by_task,
+    in_turn,
+    table,
 )
+from specx.bench.grouping import (
+    BASELINE,
+    Group,
+    acceptance,
+    by,
+    groups_of,
+    speedups,
+    tokens_per_second,
+)
+from specx.bench.headline import headline
+from specx.bench.report.findings import Figure, Findings, Series, Table
+from specx.bench.runs import Run
 
-
-def measure(bench: Workbench) -> Iterator[Run]:
-    for task in bench.tasks:
-        for length in bench.lengths:
-            yield from bench.alternate(bench.cases(length, task))
+COLUMNS: Columns = {
+    **METHOD,
+    **INPUT,
+    "tokens/s": lambda group: group.median(tokens_per_second),
+    "speedup": lambda group: group.ratio(),
+    "lowest": lambda group: min(speedups(group.peers, group.method), default=None),
+    "highest": lambda group: max(speedups(group.peers, group.method), default=None),
+    "acceptance length": lambda group: group.mean(acceptance),
+    "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),
+    "same output": lambda group: group.same_output(),
+}
+NOTE = "Medians over documents of medians over repetitions; decoding alone, no prefill."
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
-    tables, figures = [], []
-    sentences: list[str] = []
-    for task, of_task in by(runs, "task").items():
-        rows = [
-            _row(method, length, at_length)
-            for method in by(of_task, "method")
-            for length, at_length in sorted(by(of_task, "length").items())
-            if method in by(at_length, "method")
-        ]
-        note = "Medians over documents of medians over repetitions; decoding alone, no prefill."
-        tables.append(Table(f"Speed, {task}", COLUMNS, tuple(rows), BASELINE, note))
-        figures += [
-            _speedup_figure(task, of_task),
-            acceptance_figure(f"acceptance-{task}", f"Acceptance length, {task}", of_task),
-        ]
-        groups = by_length(of_task)
-        said = [fastest(groups, BASELINE), *ours_against_others(groups)]
-        sentences += [f"{task.capitalize()}: {sentence}" for sentence in said if sentence]
-    return Findings(tuple(tables), tuple(figures), tuple(sentences))
+    """Conclude each task, and lead with the headline of all."""
+    return replace(by_task(describe)(runs), headline=headline(runs))
 
 
-def _row(method: str, length: int, runs: Sequence[Run]) -> tuple[Cell, ...]:
-    own = by(runs, "method")[method]
-    ratios = speedups(runs, method)
-    return (
-        method,
-        label(length),
-        speed(own),
-        median(ratios) if ratios else None,
-        min(ratios, default=None),
-        max(ratios, default=None),
-        mean(run.acceptance_length for run in own),
-        mean(run.accepted_per_step for run in own),
-        same_output(runs, method),
-    )
-
-
-def _speedup_figure(task: str, runs: Sequence[Run]) -> Figure:
-    lines = []
-    for method in by(runs, "method"):
-        points = [(length, speedups(group, method)) for length, group in by_length(runs)]
-        points = [(length, ratios) for length, ratios in points if ratios]
-        if points and method != BASELINE:
-            lines.append(
-                Series(
-                    method,
-                    tuple(length for length, _ in points),
-                    tuple(median(ratios) for _, ratios in points),
-                    tuple(min(ratios) for _, ratios in points),
-                    tuple(max(ratios) for _, ratios in points),
-                )
-            )
-    return Figure(
+def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    methods = list(by(runs, "method"))
+    groups = sorted(groups_of(runs), key=lambda group: methods.index(group.method))
+    yield table(f"Speed, {task}", groups, COLUMNS, baseline=BASELINE, note=NOTE)
+    yield Figure(
         f"speedup-{task}",
         f"Speedup over {BASELINE}, {task}",
         "input, tokens",
         "speedup",
-        tuple(lines),
+        tuple(_lines(groups)),
         log_x=True,
         level=1.0,
     )
+    yield acceptance_figure(f"acceptance-{task}", f"Acceptance length, {task}", runs)
+
+
+def _lines(groups: Iterable[Group]) -> Iterator[Series]:
+    """Yield the median, lowest and highest speedup of each method along the lengths."""
+    points: dict[str, list[tuple[int, list[float]]]] = {}
+    for group in groups:
+        found = speedups(group.peers, group.method)
+        if found and group.method != BASELINE:
+            points.setdefault(group.method, []).append((group.length, found))
+    for method, line in points.items():
+        yield Series(
+            method,
+            tuple(length for length, _ in line),
+            tuple(median(ratios) for _, ratios in line),
+            tuple(min(ratios) for _, ratios in line),
+            tuple(max(ratios) for _, ratios in line),
+        )
 
 
 EXPERIMENT = Experiment(
-    "speedup",
-    "Speedup and acceptance length against input length",
-    "every method at every length (the paper's Table 2 and Figure 5)",
-    measure,
-    conclude,
+    name="speedup",
+    title="Speedup and acceptance length against input length",
+    about="every method at every length (the paper's Table 2 and Figure 5)",
+    measure=in_turn,
+    conclude=conclude,
 )

@@ -1,7 +1,14 @@
-"""The methods that can be compared, by name (``names.py`` has the grammar of the names)."""
+"""The methods that can be compared, by name (``table.py``)."""
 
-from specx.bench.methods.catalog import METHODS, find_methods
-from specx.bench.methods.engine import Engine
-from specx.bench.methods.method import BenchMethod
+from specx.bench.methods.engine import drafting
+from specx.bench.methods.table import METHODS, find_methods, find_runnable, with_settings
+from specx.bench.runs import BenchMethod
 
-__all__ = ["METHODS", "BenchMethod", "Engine", "find_methods"]
+__all__ = [
+    "METHODS",
+    "BenchMethod",
+    "drafting",
+    "find_methods",
+    "find_runnable",
+    "with_settings",
+]

@@ -1,39 +1,53 @@
-"""Methods of our own engine: a drafter, and the way the models attend."""
+"""Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from specx.bench.cases import Case
-from specx.bench.methods.layer import with_measured_layer
+import yaml
+
+from specx.bench.cases import Case, prompt_kind
+from specx.bench.masked import Phase, masked
 from specx.bench.runs import Run, Setting, run_drafter
+from specx.engine.decode import context_window
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, make_drafter
-from specx.errors import UsageError
-from specx.models.call import Phase
-from specx.profile import Profile
-from specx.records import WITHOUT_DRAFT, Method
+from specx.errors import ProfileError, UsageError
+from specx.jobs.calibration import resolve_layer
+from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
+from specx.profile.wording import did_you_mean
+
+Build = Callable[[Profile, Pair, int], Drafter]
+Changes = Mapping[str, Any]
+
+TREE = tuple(TreeSettings.model_fields)
+CACHE = tuple(DraftCacheSettings.model_fields)
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A method of our own engine.
+    """A method of specx's own engine.
 
-    ``change``: what it does to the profile; raises UsageError for a profile it cannot change.
-    ``build``: makes the drafter of one document, as ``make_drafter`` does. ``masked``: phases in
-    which the models attend under one mask instead (``attention/masked.py``): of a tree the target
-    alone, which verifies; of prefill both models.
+    ``build``: makes the drafter of one document, of the changed profile, the pair and the most
+    tokens that prompt and output can have. ``cache``, ``tree``: keys of ``draft_cache`` and
+    ``tree`` that the method changes. ``keys``: those that its name may change (``chunk=64``), none
+    where it has no settings. ``chain``: one draft a level. ``masked``: phases in which models
+    attend under one mask instead: of a tree the target alone, which verifies; of prefill both.
     """
 
     name: str
     about: str
-    method: Method
-    change: Callable[[Profile], Profile] = lambda profile: profile
-    build: Callable[[Method, Profile, Pair, int], Drafter] = make_drafter
+    build: Build
+    needs_draft: bool = True
+    cache: Changes = field(default_factory=dict)
+    tree: Changes = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    chain: bool = False
     masked: frozenset[Phase] = frozenset()
 
     def check(self, profile: Profile) -> None:
-        if self.method not in WITHOUT_DRAFT and profile.draft is None:
+        if self.needs_draft and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
         if "tree" in self.masked and profile.compile:
             raise UsageError(
@@ -42,19 +56,90 @@ class Engine:
             )
         self.change(profile)
 
+    def change(self, profile: Profile) -> Profile:
+        """Return the profile that drafts so.
+
+        Raises UsageError with the first problem in one sentence.
+        """
+        if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
+            raise UsageError(
+                f"{self.name}: the profile {profile.name} has tree: auto, which has no keys"
+            )
+        tree = dict(self.tree)
+        if self.chain:
+            tree |= {"nodes": tree.get("depth", profile.tree.depth), "width": 1}
+        try:
+            changed = profile.changed(draft_cache=self.cache)
+            return changed.changed(tree=tree) if tree else changed
+        except ProfileError as error:
+            problem, *_ = str(error).splitlines()
+            raise UsageError(f"{self.name}: {problem}") from error
+
     def run(self, setting: Setting, case: Case) -> Run:
         setting = self._attending(setting)
         return run_drafter(self.name, self.drafter(setting), setting, case)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """What makes its drafter, given the most tokens that prompt and output can have."""
+        """Return the maker of its drafter, which gets the most tokens of prompt and output."""
         profile = with_measured_layer(self.change(setting.profile), setting.pair)
-        return partial(self.build, self.method, profile, setting.pair)
+        return partial(self.build, profile, setting.pair)
+
+    def with_settings(self, name: str, settings: str) -> "Engine":
+        """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
+
+        Raises UsageError for what is no setting of it.
+        """
+        changes = dict(parse_setting(part.strip(), self.keys, name) for part in settings.split(","))
+        return replace(
+            self,
+            name=name,
+            about=f"{self.about}, {settings}",
+            tree={**self.tree, **_only(changes, TREE)},
+            cache={**self.cache, **_only(changes, CACHE)},
+        )
 
     def _attending(self, setting: Setting) -> Setting:
-        """The setting with models that attend as this method wants it."""
+        """Return the setting with models that attend as this method wants it."""
         pair = setting.pair
-        target = replace(pair.target, masked=self.masked)
-        draft = pair.draft and replace(pair.draft, masked=self.masked - {"tree"})
+        target = masked(pair.target, self.masked)
+        draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
         read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
         return replace(setting, pair=replace(pair, target=target, draft=draft), read=read)
+
+
+def drafting(name: str, about: str, *, cache: Changes) -> Engine:
+    """Drafting by the pair's draft model, as the changed profile says."""
+    return Engine(name, about, partial(make_drafter, "specextend"), cache=cache)
+
+
+def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
+    """Read a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
+
+    Raises UsageError, about the method ``name``, for what is none or a key not among ``keys``.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not value:
+        raise UsageError(f"{text!r} in {name} is no setting; write key=value")
+    if key not in keys:
+        hint = did_you_mean(key, keys) or f"; there are {', '.join(keys)}"
+        raise UsageError(f"{name} has no setting {key!r}{hint}")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{value!r} in {name} is no value") from error
+
+
+def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
+    return {key: value for key, value in changes.items() if key in keys}
+
+
+class _Nobody:
+    def phase(self, name: str) -> None:
+        """Tell nobody about a calibration: it belongs to no run."""
+
+
+def with_measured_layer(profile: Profile, pair: Pair) -> Profile:
+    """Resolve ``layer: auto`` as for a summary, before anything is timed: the profile with a
+    retrieval layer that is a number or ``last``."""
+    kind = prompt_kind(profile, pair.target.tokenizer, "digest")
+    return resolve_layer(profile, pair, kind, _Nobody(), context_window(pair, profile))

@@ -1,24 +1,45 @@
 """Decoding as transformers itself does it."""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StaticCache
 
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting
-from specx.bench.stock_model import stock
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
+from specx.models import attention as dispatch
+from specx.models.compiled import uncompiled
+from specx.models.fused_layers import unfused
+from specx.models.load import LoadedModel
+from specx.models.quiet import quiet_transformers
 from specx.profile import GenerationSettings, Profile
 
+ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
+
+
+@contextmanager
+def stock(loaded: LoadedModel) -> Iterator[Any]:
+    """The model with transformers' own attention, layers that are neither compiled nor fused, and
+    no settings of generation but transformers' defaults; behind the block all is as it was."""
+    model = loaded.model
+    settings = model.generation_config
+    model.generation_config = GenerationConfig()
+    model.set_attn_implementation(ATTENTION)
+    try:
+        with quiet_transformers(), uncompiled(loaded), unfused(model):
+            yield model
+    finally:
+        model.set_attn_implementation(dispatch.NAME)
+        model.generation_config = settings
 
 
 @dataclass(frozen=True)
@@ -61,14 +82,11 @@ class Stock:
         clock = self._generate(setting, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
-        return Run(
-            method=self.name,
-            case=case.name,
-            length=case.length,
-            task=case.task,
+        return Run.of(
+            self.name,
+            case,
+            [token for tokens in clock.tokens for token in tokens],
             repeat=setting.repeat,
-            prompt_tokens=len(case.ids),
-            output=tuple(token for tokens in clock.tokens for token in tokens),
             decode_s=clock.seconds[-1] - clock.seconds[0],
             prefill_s={"target_prefill": clock.seconds[0]},
             acceptance_length=decoded / steps if steps else 1.0,
@@ -138,7 +156,7 @@ class Clock:
         self._started: float | None = None
 
     def put(self, value: Tensor) -> None:
-        """The prompt at first, then the tokens of each step, which are on the host by then."""
+        """Note the prompt at first, then the tokens of each step, which are on the host by then."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now
@@ -147,22 +165,22 @@ class Clock:
             self.seconds.append(now - self._started)
 
     def end(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
-    """A cache of fixed size, for which transformers compiles the model on a GPU."""
+    """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
     return {"past_key_values": StaticCache(config=pair.target.model.config, max_cache_len=tokens)}
 
 
 def assistant(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Assisted generation by the pair's draft."""
+    """Ask for assisted generation by the pair's draft."""
     assert pair.draft is not None
     return {"assistant_model": pair.draft.model}
 
 
 def lookup(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Drafts copied from the prompt, behind the last tokens if they occur there."""
+    """Ask for drafts copied from the prompt, behind the last tokens if they occur there."""
     return {"prompt_lookup_num_tokens": 10}
 
 

@@ -1,83 +1,328 @@
-"""Figures drawn with matplotlib, as SVG whose text stays text, and as PNG. On white.
+"""Figures drawn with matplotlib, as SVG whose text stays text, and as PNG.
 
-The same figure gives the same bytes. matplotlib is imported when the first one is drawn.
+The same figure gives the same bytes. matplotlib is imported when the first one is drawn: it takes
+half a second, and figures come at the end of a benchmark.
 """
 
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specx.bench.report.figure_bars import draw_bars, draw_stacked
-from specx.bench.report.figure_lines import draw_lines
-from specx.bench.report.figure_style import FONT_SIZE, HEIGHT, LETTER, POINTS, WIDTH, figure_style
-from specx.bench.report.findings import Figure
-from specx.bench.report.palette import LIGHT, Look
+from specx.bench.report.findings import Figure, Series
+from specx.bench.report.numbers import show, tokens
+from specx.bench.report.palette import LIGHT, Palette, SeriesStyle
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-DRAW = {"lines": draw_lines, "bars": draw_bars, "stacked": draw_stacked}
+WIDTH, HEIGHT = 5.0, 2.9  # inches of lines without a legend: text stays readable on a phone
+BAR, AROUND = 0.18, 0.65  # inches: a bar; all that is no bar
+GAP = 0.5  # bars between two categories
+FONT_SIZE = 9.5  # points
+LETTER, LEGEND_KEY = 5.4, 38.0  # points on average; beside the text of an entry
 LEGEND_ROW = 0.2  # inches
-LEGEND_KEY = 38.0  # points beside the text of an entry
+POINTS = 72  # of an inch
+LABELS, LONGEST_LABEL = 12, 18  # series, letters: more have no room beside their lines
+LABEL_STEP = 0.07  # of the axis: a line of text
+DODGE = 0.025  # of the axis, between two series
+MOST_DODGE = 0.3  # of the distance between two lengths, for all series
+MOST_TICKS = 9
 PNG_DPI = 200
 TITLE_LETTERS = 62  # a line of a title
+DASHED = (0, (4, 3))
+KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
+
+Styles = Mapping[str, SeriesStyle]
 
 
 def is_empty(figure: Figure) -> bool:
-    """Whether there is nothing to draw: a benchmark was interrupted before it."""
+    """Return True without anything to draw: a benchmark was interrupted before it."""
     return not any(math.isfinite(y) for series in figure.series for y in series.y)
 
 
-def compose(figure: Figure, looks: Mapping[str, Look]) -> "Canvas":
-    """Axes, data and a legend below them, which so never covers data; no title."""
+def describe(figure: Figure) -> str:
+    """Say in words what a figure shows; its numbers are in the tables."""
+    labels = ", ".join(series.label for series in figure.series)
+    return f"{KINDS[figure.kind]}: {figure.y_label} by {figure.x_label}, for {labels}."
+
+
+def draw(figure: Figure, styles: Styles, palette: Palette = LIGHT, title: str = "") -> "Canvas":
+    """Draw the data, and a legend below it, which so never covers any. ``title``: for a figure
+    that stands alone. Raises KeyError for a kind that is not known."""
     from matplotlib.figure import Figure as Canvas
 
-    with figure_style():
-        labels = [series.label for series in figure.series]
-        columns = _legend_columns(labels)
-        rows = math.ceil(len(labels) / columns) if _needs_legend(figure) else 0
-        canvas = Canvas(figsize=(WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
-        axes = canvas.subplots()
-        DRAW[figure.kind](axes, figure, looks)
-        if figure.level is not None:
-            axes.axhline(figure.level, color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_xlabel(figure.x_label)
-        axes.set_ylabel(figure.y_label)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
+    plot = {"lines": _plot_lines, "bars": _plot_bars, "stacked": _plot_bars}[figure.kind]
+    if figure.kind == "lines" and len({x for series in figure.series for x in series.x}) == 1:
+        plot, figure = _plot_bars, _as_bars(figure)
+    with _settings(palette):
+        rows, columns = _legend(figure)
+        canvas = Canvas(figsize=(WIDTH, _height(figure) + LEGEND_ROW * rows), layout="constrained")
+        plot(canvas.subplots(), figure, styles, palette)
         if rows:
             canvas.legend(loc="outside lower center", ncols=columns)
+        if title:
+            canvas.suptitle(fill(title, TITLE_LETTERS), fontsize=FONT_SIZE + 1)
     return canvas
-
-
-def add_title(canvas: "Canvas", title: str) -> None:
-    """For a figure that stands alone."""
-    with figure_style():
-        canvas.suptitle(fill(title, TITLE_LETTERS), fontsize=FONT_SIZE + 1)
 
 
 def to_svg(canvas: "Canvas") -> str:
     file = io.StringIO()
-    with figure_style():
+    with _settings(LIGHT):
         canvas.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator")))
     return file.getvalue()
 
 
 def to_png(canvas: "Canvas") -> bytes:
     file = io.BytesIO()
-    with figure_style():
+    with _settings(LIGHT):
         canvas.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
     return file.getvalue()
 
 
-def _needs_legend(figure: Figure) -> bool:
-    """Bars of one series have their names below, and what they are at the axis."""
-    return len(figure.series) > 1 or figure.series[0].label not in ("", figure.y_label)
+# ---------------------------------------------------------------- lines
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
-    """As many as fit, then as few as need no more rows than that."""
-    entry = max(len(label) for label in labels) * LETTER + LEGEND_KEY
+def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
+    """Draw lines with markers, dodged a little, so that no marker hides another."""
+    positions = sorted({x for series in figure.series for x in series.x if not isinstance(x, str)})
+    log_x, last = figure.log_x and positions[0] > 0, positions[-1]
+    span = last / positions[0] if log_x else last - positions[0]
+    step = min(DODGE, MOST_DODGE / (len(positions) * len(figure.series)))
+    for number, series in enumerate(figure.series):
+        shift = step * (number - (len(figure.series) - 1) / 2)
+        x = [float(x) * span**shift if log_x else float(x) + span * shift for x in series.x]
+        _plot_line(axes, x, series, styles[series.label], palette)
+    if log_x:
+        ticks = positions[:: math.ceil(len(positions) / MOST_TICKS)]
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [tokens(tick) for tick in ticks])
+        axes.minorticks_off()
+    if figure.level is not None:
+        axes.axhline(figure.level, color=palette.muted, linewidth=1, linestyle=DASHED)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    axes.yaxis.set_major_formatter(_tick)
+    _from_zero(axes, figure)
+    if _labels_ends(figure):
+        _label_ends(axes, figure, styles, palette)
+
+
+def _plot_line(
+    axes: "Axes", x: Sequence[float], series: Series, style: SeriesStyle, palette: Palette
+) -> None:
+    colour = palette.series[style.colour]
+    axes.plot(
+        x,
+        series.y,
+        style.marker + style.dash,
+        color=colour,
+        markerfacecolor=palette.paper if style.hollow else colour,
+        label=series.label,
+    )
+    if series.low:
+        axes.vlines(x, series.low, series.high, color=colour, alpha=0.6, linewidth=1.0)
+
+
+def _from_zero(axes: "Axes", figure: Figure) -> None:
+    """Begin at zero, unless most of the axis would be empty then."""
+    values = [y for series in figure.series for y in (*series.y, *series.low) if math.isfinite(y)]
+    values += [] if figure.level is None else [figure.level]
+    if 0 <= min(values) < 0.5 * max(values):
+        axes.set_ylim(bottom=0)
+
+
+def _labels_ends(figure: Figure) -> bool:
+    """Return True if there is room for labels where the lines end."""
+    short = all(len(series.label) <= LONGEST_LABEL for series in figure.series)
+    return figure.kind == "lines" and short and 1 < len(figure.series) <= LABELS
+
+
+def _label_ends(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
+    """Write each label to the right of the last point of its line, a line of text apart."""
+    known = {s.label: [y for y in s.y if math.isfinite(y)] for s in figure.series}
+    low, high = axes.get_ylim()
+    height = -1.0
+    for y, label in sorted((y[-1], label) for label, y in known.items() if y):
+        height = max(height + LABEL_STEP, (y - low) / (high - low))
+        axes.annotate(
+            label,
+            (1, height),
+            xycoords="axes fraction",
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=palette.series[styles[label].colour],
+            fontweight="bold",
+            fontsize=FONT_SIZE - 1,
+        )
+
+
+# ---------------------------------------------------------------- bars
+
+
+def _plot_bars(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
+    """Draw bars with their numbers, in groups by category. Those of a category are beside each
+    other, or parts of one bar, whose number is their sum."""
+    ticks, positions = _positions(figure)
+    totals: dict[float, float] = {}
+    ends: dict[float, float] = {}  # of bars and of their spread
+    for series in figure.series:
+        at = [positions[x, series.label] for x in series.x]
+        left = [totals.get(position, 0.0) for position in at]
+        _plot_bar(axes, at, left, series, styles[series.label], palette)
+        for position, y, high in zip(at, series.y, series.high or series.y, strict=True):
+            if math.isfinite(y):
+                totals[position] = totals.get(position, 0.0) + y
+                ends[position] = max(totals[position], high)
+    for position, total in totals.items():
+        _write(axes, show(total), ends[position], position)
+    if figure.level is not None:
+        axes.axvline(figure.level, color=palette.ink, linewidth=1, linestyle=DASHED)
+    _name_bars(axes, figure, ticks)
+
+
+def _plot_bar(
+    axes: "Axes",
+    at: Sequence[float],
+    left: Sequence[float],
+    series: Series,
+    style: SeriesStyle,
+    palette: Palette,
+) -> None:
+    axes.barh(
+        at,
+        series.y,
+        height=0.9,
+        left=left,
+        color=palette.series[style.colour],
+        hatch=style.hatch,
+        edgecolor=palette.paper,
+        linewidth=0.5,
+        label=series.label,
+    )
+    if series.low:
+        axes.hlines(at, series.low, series.high, color=palette.ink, linewidth=0.9)
+
+
+def _positions(figure: Figure) -> tuple[list[float], dict[tuple[float | str, str], float]]:
+    """Return the middle of each category, and the position of each bar by category and label."""
+    positions: dict[tuple[float | str, str], float] = {}
+    ticks, free = [], 0.0
+    for category in _categories(figure):
+        labels = [series.label for series in figure.series if category in series.x]
+        step = 0 if figure.kind == "stacked" else 1
+        positions |= {(category, label): free + step * i for i, label in enumerate(labels)}
+        last = positions[category, labels[-1]]
+        ticks.append((free + last) / 2)
+        free = last + 1 + GAP
+    return ticks, positions
+
+
+def _write(axes: "Axes", text: str, x: float, y: float) -> None:
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=FONT_SIZE - 1.5,
+        bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.5},
+    )
+
+
+def _name_bars(axes: "Axes", figure: Figure, ticks: Sequence[float]) -> None:
+    categories = _categories(figure)
+    axes.set_yticks(ticks, [_name(figure, category) for category in categories])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(ticks[-1] + 0.7, -0.7)  # the first at the top
+    axes.margins(x=0.1)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+    named = any(isinstance(category, str) for category in categories)
+    axes.set(xlabel=figure.y_label, ylabel="" if named else figure.x_label)
+    axes.xaxis.set_major_formatter(_tick)
+
+
+def _as_bars(figure: Figure) -> Figure:
+    """Turn lines of one point each into a bar for each, under its name."""
+    known = [series for series in figure.series if series.x]
+    return replace(
+        figure,
+        kind="bars",
+        y_label=f"{figure.y_label} ({figure.x_label}: {_name(figure, known[0].x[0])})",
+        series=tuple(replace(series, x=(series.label,)) for series in known),
+    )
+
+
+def _categories(figure: Figure) -> list[float | str]:
+    return list(dict.fromkeys(x for series in figure.series for x in series.x))
+
+
+def _name(figure: Figure, x: float | str) -> str:
+    return tokens(x) if figure.log_x and not isinstance(x, str) else show(x)
+
+
+# ---------------------------------------------------------------- around the data
+
+
+def _height(figure: Figure) -> float:
+    """Inches without the legend. Bars are as wide in all figures."""
+    if figure.kind == "lines":
+        return HEIGHT
+    _, positions = _positions(figure)
+    return AROUND + BAR * (len(set(positions.values())) + GAP * len(_categories(figure)))
+
+
+def _legend(figure: Figure) -> tuple[int, int]:
+    """Choose rows and columns of the legend: as many columns as fit, then as few as need no more
+    rows. No row where labels stand beside the data, or say the same as the axis."""
+    labels = [series.label for series in figure.series]
+    named = all(series.x == (series.label,) for series in figure.series)
+    if named or _labels_ends(figure) or set(labels) <= {"", figure.y_label}:
+        return 0, 0
+    entry = max(map(len, labels)) * LETTER + LEGEND_KEY
     rows = math.ceil(len(labels) / max(1, int(POINTS * WIDTH / entry)))
-    return math.ceil(len(labels) / rows)
+    return rows, math.ceil(len(labels) / rows)
+
+
+def _tick(value: float, _: object) -> str:
+    return f"{value:,.10g}".replace("-", "−")
+
+
+def _settings(palette: Palette) -> AbstractContextManager[None]:
+    """Set everything that matplotlib is told, to draw and to write in."""
+    import matplotlib
+
+    ink = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+    muted = ("axes.edgecolor", "xtick.color", "ytick.color")
+    paper = ("figure.facecolor", "axes.facecolor", "hatch.color")
+    settings: dict[Any, Any] = {
+        **dict.fromkeys(ink, palette.ink),
+        **dict.fromkeys(muted, palette.muted),
+        **dict.fromkeys(paper, palette.paper),
+        "grid.color": palette.grid,
+        "svg.hashsalt": "specx",  # ids of shapes would be random
+        "svg.fonttype": "none",  # text stays text
+        "font.family": ["DejaVu Sans", "sans-serif"],  # the first comes with matplotlib
+        "font.size": FONT_SIZE,
+        "text.parse_math": False,  # a dollar is a dollar
+        "hatch.linewidth": 0.7,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 5.5,
+        "lines.markeredgewidth": 1.3,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.handlelength": 2.2,
+        "legend.columnspacing": 1.2,
+    }
+    return matplotlib.rc_context(settings)

@@ -1,8 +1,13 @@
-"""What an experiment found: tables, figures and sentences, ready to be written down. No torch."""
+"""The findings of an experiment: a headline, figures, tables and notes. No torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import nan
+from typing import Annotated
 
-Cell = str | float | int | None
+from pydantic import BeforeValidator
+
+Cell = str | bool | int | float | None
+Number = Annotated[float, BeforeValidator(lambda value: nan if value is None else value)]  # of JSON
 
 
 @dataclass(frozen=True)
@@ -24,16 +29,17 @@ class Series:
     """One line of a figure, or one set of bars. ``low``, ``high``: spread of each point."""
 
     label: str
-    x: tuple[float | str, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    x: tuple[int | float | str, ...]
+    y: tuple[Number, ...]
+    low: tuple[Number, ...] = ()
+    high: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """``name``: of its files. ``kind``: ``lines`` over numbers, ``bars`` over names, or ``stacked``
-    bars. ``log_x``: powers of two apart. ``level``: a horizontal line to compare with."""
+    """``name``: of its files. ``kind``: ``lines`` over numbers (drawn as bars where there is one
+    x only), ``bars`` over names, or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a
+    value to compare with, drawn as a dashed line."""
 
     name: str
     title: str
@@ -47,8 +53,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Findings:
-    """``sentences``: what the figures say and how they were defined, a paragraph each."""
+    """``headline``: the result in a few words, if the experiment has one. ``sentences``: notes on
+    what no figure shows, such as how its parts were defined; a paragraph each."""
 
-    tables: tuple[Table, ...] = field(default=())
-    figures: tuple[Figure, ...] = field(default=())
-    sentences: tuple[str, ...] = field(default=())
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    sentences: tuple[str, ...] = ()
+    headline: str = ""

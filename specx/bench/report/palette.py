@@ -1,10 +1,11 @@
-"""Colours of figures and pages: on white, on dark, and which series has which.
+"""Colours of figures and pages, on white and on dark, and the style of each series.
 
 The eight colours of series keep apart for eyes that lack one kind of cone, and stand out from
-what is behind them; ``tests/reports/test_palette.py`` computes both.
+the paper; ``tests/bench/report/test_palette.py`` computes both.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from specx.bench.report.findings import Figure
@@ -37,14 +38,8 @@ LIGHT = Palette(
     surface="#f5f7f9",
     link="#0a58b5",
     series=(
-        "#0f61bf",
-        "#ae4300",
-        "#038f5d",
-        "#ad54a3",
-        "#129bdf",
-        "#bb8900",
-        "#63214c",
-        "#697076",
+        *("#0f61bf", "#ae4300", "#038f5d", "#ad54a3"),
+        *("#129bdf", "#bb8900", "#63214c", "#697076"),
     ),
 )
 DARK = Palette(
@@ -55,60 +50,53 @@ DARK = Palette(
     surface="#1d2125",
     link="#7db4f5",
     series=(
-        "#6ea3ec",
-        "#ec782b",
-        "#31c48a",
-        "#fb8ec5",
-        "#92e1ff",
-        "#ffd258",
-        "#6f6cdb",
-        "#7c8383",
+        *("#6ea3ec", "#ec782b", "#31c48a", "#fb8ec5"),
+        *("#92e1ff", "#ffd258", "#6f6cdb", "#7c8383"),
     ),
 )
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a series is drawn. Two looks differ in more than the colour."""
+class SeriesStyle:
+    """How a series is drawn. Two styles differ in more than the colour. ``colour``: its place in
+    ``Palette.series``. ``hollow``: only the edge of its markers is coloured."""
 
-    colour: str
+    colour: int
     marker: str
+    hollow: bool
     dash: str
     hatch: str
 
 
 MARKERS = "osD^vPX<>hp"
-DASHES = ("-", "--", ":")
-HATCHES = ("", "////", "....")
-LOOKS = tuple(
-    Look(
-        LIGHT.series[i % len(LIGHT.series)],
+DASHES, HATCHES = ("-", "--", ":"), ("", "////", "....")
+COLOURS = len(LIGHT.series)
+STYLES = tuple(
+    SeriesStyle(
+        i % COLOURS,
         MARKERS[i % len(MARKERS)],
-        DASHES[i // len(LIGHT.series)],
-        HATCHES[i // len(LIGHT.series)],
+        i % 2 == 1,
+        DASHES[i // COLOURS],
+        HATCHES[i // COLOURS],
     )
-    for i in range(len(LIGHT.series) * len(DASHES))
+    for i in range(COLOURS * len(DASHES))
 )
 
 
-def looks_of(figures: Iterable[Figure]) -> dict[str, Look]:
-    """A look for each label: the same in all figures, and no other's in the same figure.
+def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
+    """Choose a style for each label: the same in all figures, and no other's in the same figure.
 
-    Labels that never meet may share one, so that a few colours last for many figures.
+    Labels that never meet may share one, so that a few colours last for many figures. A figure of
+    more labels than there are styles repeats them.
     """
     groups = [[series.label for series in figure.series] for figure in figures]
     chosen: dict[str, int] = {}
     for label in dict.fromkeys(label for group in groups for label in group):
         met = {other for group in groups if label in group for other in group}
-        chosen[label] = _least_used(chosen, met)
-    return {label: LOOKS[number] for label, number in chosen.items()}
-
-
-def _least_used(chosen: dict[str, int], met: Iterable[str]) -> int:
-    """The first of the looks that fewest labels have, without those of labels that are met. A
-    figure of more labels than there are looks repeats them."""
-    taken = {chosen[label] for label in met if label in chosen}
-    free: Sequence[int] = [number for number in range(len(LOOKS)) if number not in taken]
-    plain = [number for number in free if number < len(LIGHT.series)]
-    uses = list(chosen.values())
-    return min(plain or free or range(len(LOOKS)), key=lambda number: (uses.count(number), number))
+        taken = {chosen[other] for other in met & chosen.keys()}
+        free = [number for number in range(len(STYLES)) if number not in taken]
+        solid = [number for number in free if number < COLOURS]
+        uses = Counter(chosen.values())
+        best = min(solid or free or range(len(STYLES)), key=lambda n, uses=uses: (uses[n], n))
+        chosen[label] = best
+    return {label: STYLES[number] for label, number in chosen.items()}

@@ -1,6 +1,5 @@
 """Workbenches of tiny random pairs, and runs made by hand."""
 
-from dataclasses import replace
 from typing import Any
 
 from specx.bench.methods import find_methods
@@ -8,6 +7,7 @@ from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 from specx.documents.document import Document, Paragraph
 from specx.profile import Profile
+from tests.bench.tiny_benches import made_up
 from tests.engine.pairs import loaded, make_profile, pair_of
 
 
@@ -25,15 +25,15 @@ def tiny_profile(**changes: Any) -> Profile:
 def tiny_bench(*lengths: int, profile: Profile | None = None) -> Workbench:
     profile = profile or tiny_profile()
     return Workbench(
-        pair_of(loaded(peak=5.0), loaded(peak=5.0, noise=0.02)),
-        profile,
-        (short_paragraphs(),),
-        lengths,
-        tuple(find_methods("plain,specextend", profile)),
+        pair=pair_of(loaded(peak=5.0), loaded(peak=5.0, noise=0.02)),
+        profile=profile,
+        documents=(short_paragraphs(),),
+        lengths=lengths,
+        methods=tuple(find_methods("plain,specextend", profile)),
     )
 
 
 def made_run(method: str, length: int = 1024, **facts: Any) -> Run:
     """A run of 101 tokens in a second, on one document. ``facts``: what is different, by field."""
-    run = Run(method, "report", length, "digest", 0, length, tuple(range(101)), 1.0, steps=50)
-    return replace(run, **facts)
+    given = {"case": "report", "length": length, "prompt_tokens": length, "steps": 50}
+    return made_up(method, **{**given, **facts})

@@ -47,21 +47,6 @@ def test_end_to_end_and_decoding_alone() -> None:
     assert row(runs, "standard")["end-to-end speedup"] == 1.0
 
 
-def test_sentences_rank_the_components() -> None:
-    decode_s = {"specextend-hta-flash": 2.0, "tree-flash": 8.0, "specextend-cmr": 16.0}
-    sentences = EXPERIMENT.conclude(runs_of(decode_s, {})).sentences
-    assert sentences[2:] == (
-        "Digest, 1K: over standard tree decoding, in decoding alone, cmr alone gives 2 ×, "
-        "streaming alone gives 1 ×, flash alone gives 1 × and hta alone gives 0.5 ×.",
-        "Digest, 1K: in decoding alone, leaving out cmr costs most: 0.25 × the speed of all "
-        "components is left.",
-    )
-    decode_s = {"specextend": 16.0}
-    assert EXPERIMENT.conclude(runs_of(decode_s, {})).sentences[-1] == (
-        "Digest, 1K: in decoding alone, leaving out any one component costs nothing."
-    )
-
-
 def test_of_an_interrupted_benchmark() -> None:
     runs = runs_of({}, {})
     for count in range(len(runs)):

@@ -1,5 +1,4 @@
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +9,10 @@ from specx.bench.experiments.larger_draft import (
     LARGE_FULL,
     SMALL_FULL,
     SMALL_RETRIEVAL,
+    parameters,
 )
-from specx.bench.larger import parameters, with_draft
 from specx.bench.runs import Run
+from specx.bench.session import with_draft
 from specx.errors import ModelError, UsageError
 from tests.bench.experiments.benches import made_run, tiny_bench
 from tests.tiny import make_checkpoint
@@ -43,7 +43,9 @@ def test_a_larger_draft_from_a_folder(tmp_path: Path) -> None:
     small = parameters(bench.pair.draft)
     assert sizes == [None, small, small, parameters(larger.draft)]
     assert sizes[-1] > 1.4 * small
-    assert len(EXPERIMENT.conclude(runs).sentences) == 1
+    table = EXPERIMENT.conclude(runs).tables[0]
+    assert [row[0] for row in table.rows] == [run.method for run in runs]
+    assert [row[1] for row in table.rows] == sizes
 
 
 def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
@@ -62,21 +64,15 @@ def test_without_a_larger_draft() -> None:
         next(EXPERIMENT.measure(tiny_bench(200)))
 
 
-@pytest.mark.parametrize(
-    ("large_s", "words"),
-    [
-        ({1024: 2.0, 4096: 4.0}, "at no length, a draft 2.5 × as large .* 4K it .* at 0.25 × of"),
-        ({1024: 0.5, 4096: 4.0}, "at 1K, a draft 2.5 × as large .* 4K it .* at 0.25 × of its spee"),
-    ],
-)
-def test_sentence(large_s: dict[int, float], words: str) -> None:
-    (sentence,) = EXPERIMENT.conclude(runs_of(large_s)).sentences
-    assert re.search(words, sentence), sentence
+def test_lengths_of_a_draft_are_together() -> None:
+    table = EXPERIMENT.conclude(runs_of({1024: 2.0, 4096: 4.0})).tables[0]
+    rows = [(row[0], row[2], row[5]) for row in table.rows]
+    assert rows[:2] == [("plain", "1K", 1.0), ("plain", "4K", 1.0)]
+    assert rows[-2:] == [(LARGE_FULL, "1K", 2.0), (LARGE_FULL, "4K", 1.0)]
 
 
 def test_of_an_interrupted_benchmark() -> None:
     runs = runs_of({1024: 1.0})
     for count in range(len(runs)):
         findings = EXPERIMENT.conclude(runs[:count])
-        assert findings.sentences == ()
         assert sum(len(table.rows) for table in findings.tables) == count

@@ -17,14 +17,13 @@ from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 def test_the_embedded_pair() -> None:
     profile = load_profile("mini").on("cpu")
-    small = profile.draft_cache.model_copy(update={"top_k": 4})  # of 11 chunks
-    profile = profile.model_copy(update={"draft_cache": small})
+    profile = profile.changed(draft_cache={"top_k": 4})  # of 11 chunks
     bench = Workbench(
-        load_pair(profile, "specextend", torch.device("cpu")),
-        profile,
-        tuple(generated_documents(1, 700, seed=0)),
-        (700,),
-        tuple(find_methods("plain,streaming,specextend", profile)),
+        pair=load_pair(profile, "specextend", torch.device("cpu")),
+        profile=profile,
+        documents=tuple(generated_documents(1, 700, seed=0)),
+        lengths=(700,),
+        methods=tuple(find_methods("plain,streaming,specextend", profile)),
         most=1,
     )
     runs = list(EXPERIMENT.measure(bench))
@@ -56,7 +55,6 @@ def test_definitions() -> None:
         "accuracy where the target is right",
         "target's accuracy",
     ) == [(0.5, pytest.approx(4.0), 0.5, 0.5), (0.0, pytest.approx(4.0), 0.0, 0.5)]
-    assert "50% of the digits under specextend, and 0% under streaming" in findings.sentences[-1]
 
 
 def test_nothing_measured_yet() -> None:

@@ -37,8 +37,6 @@ def test_without_a_reference_there_is_identity_alone() -> None:
         ("plain", None, "1 of 1"),
         ("specextend", None, "1 of 1"),
     ]
-    assert "identity alone: generated-0" in " ".join(findings.sentences)
-    assert "every method wrote what plain wrote" in findings.sentences[-1]
 
 
 def test_means_and_what_changed() -> None:
@@ -55,10 +53,12 @@ def test_means_and_what_changed() -> None:
         ("tree", 2, pytest.approx(0.4), "1 of 2"),
         ("lead", 2, pytest.approx(0.3), None),
     ]
-    assert "not always that of plain with tree" in findings.sentences[-1]
 
 
 def test_citations_are_no_words_of_the_summary() -> None:
-    quotes = (Quote(0, None, "One.", True), Quote(4, 2, "Two.", True))
+    quotes = (
+        Quote(paragraph=0, page=None, sentence="One.", verbatim=True),
+        Quote(paragraph=4, page=2, sentence="Two.", verbatim=True),
+    )
     assert words_of(Output("One. [¶1]\n\nTwo. [¶5, p. 2]", quotes)) == "One. Two."
     assert words_of(Output("Free text.")) == "Free text."

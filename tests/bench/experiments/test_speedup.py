@@ -1,4 +1,4 @@
-from specx.bench.experiments.speedup import conclude, measure
+from specx.bench.experiments.speedup import EXPERIMENT, conclude
 from tests.bench.benches import made_up, workbench
 
 
@@ -22,7 +22,7 @@ def test_ratios_are_medians_over_documents():
 
 def test_one_table_a_task_and_two_figures():
     bench = workbench((300, 400), "plain,specextend", tasks=("digest", "control"))
-    findings = conclude(list(measure(bench)))
+    findings = conclude(list(EXPERIMENT.measure(bench)))
     assert [table.title for table in findings.tables] == ["Speed, digest", "Speed, control"]
     assert [figure.name for figure in findings.figures] == [
         "speedup-digest",
@@ -33,6 +33,8 @@ def test_one_table_a_task_and_two_figures():
     for figure in findings.figures:
         (line,) = figure.series
         assert (line.label, line.x) == ("specextend", (300, 400))
+    assert findings.headline.startswith("specextend ")
+    assert findings.headline.endswith(" × plain at 400, digest, same text")
     assert all(row[-1] == "1 of 1" for table in findings.tables for row in table.rows)
 
 

@@ -60,9 +60,8 @@ def test_positions_are_put_together_by_16() -> None:
     assert along([made_up(facts=FACTS), made_up(facts=FACTS)]) == {0: 0.5, 16: 1.0}
 
 
-def test_the_nearest_is_named_first() -> None:
+def test_a_row_for_each_method() -> None:
     near = {**FACTS, "variation": [0.25] * 20}
     runs = [made_up("streaming", facts=FACTS), made_up("tree", facts=near)]
-    findings = EXPERIMENT.conclude(runs)
-    assert "under tree, with a mean total variation of 0.25" in findings.sentences[-1]
-    assert "0.62 under streaming" in findings.sentences[-1]
+    table = EXPERIMENT.conclude(runs).tables[0]
+    assert columns_of(table, "method", "total variation") == [("streaming", 0.625), ("tree", 0.25)]

@@ -14,7 +14,7 @@ from specx.profile import load_profile
 
 NAMES = (
     "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,tree-hta-flash,specextend,"
-    "specextend-hta-flash,window,random,own-attention,lexical,specextend:at-prefill=off"
+    "specextend-hta-flash,window,random,lexical"
 )
 
 
@@ -26,7 +26,9 @@ def runs() -> dict[str, Run]:
     pair = load_pair(profile, "specextend", torch.device("cpu"))
     documents = tuple(generated_documents(1, 600, 0))
     methods = tuple(find_methods(NAMES, profile))
-    bench = Workbench(pair, profile, documents, (500,), methods)
+    bench = Workbench(
+        pair=pair, profile=profile, documents=documents, lengths=(500,), methods=methods
+    )
     (case,) = bench.cases(500, "digest")
     setting = bench.setting(case)
     return {method.name: method.run(setting, case) for method in methods}

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.bench.methods.stock import Clock
-from specx.bench.stock_model import stock
+from specx.bench.methods.stock import Clock, stock
 from specx.errors import DocumentError, UsageError
 from specx.models import attention as dispatch
 from specx.models.compiled import compile_layers

@@ -6,29 +6,30 @@ import pytest
 import torch
 
 from specx.bench.methods import METHODS
-from specx.bench.methods.catalog import VARIANTS, find_method
+from specx.bench.methods.table import find_method
 from specx.engine.methods import with_layer
-from specx.kernels.torch import attention as hybrid
+from specx.kernels.torch.backend import TorchOps
+from specx.models.call import PrefillCall, TreeCall
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [
-    *VARIANTS,
+    "chain",
+    "tree",
+    "streaming",
+    "specextend",
+    "window",
+    "random",
+    "lexical",
     "specextend-cmr",
     "specextend-hta",
     "specextend-flash",
-    "specextend-window",
-    "specextend+window",
-    "specextend:at-prefill=off",
     "specextend:layer=0,every=1,chunk=2,top_k=5",
+    "specextend:retrieve=adaptive,every=16",
+    "specextend-hta-flash",
+    "streaming-hta-flash",
     "tree-hta-flash",
-    "tree-hta-flash+cmr",
-    "tree-hta-flash+streaming",
-    "tree+window",
-    "tree+cmr",
-    "chain+cmr:depth=5",
-    "chain-hta",
-    "own-attention:every=1",
-    "own-attention:at-prefill=off",
+    "tree:window=5",
+    "chain-hta:depth=5",
     "lexical:every=1",
     "random:chunk=1,top_k=20",
 ]
@@ -46,7 +47,7 @@ def test_the_output_is_that_of_plain_decoding(name, prompt):
         assert run.acceptance_length < 4  # some drafts were wrong
 
 
-@pytest.mark.parametrize("name", ["chain", "chain:depth=6", "chain+cmr"])
+@pytest.mark.parametrize("name", ["chain", "chain:depth=6"])
 def test_a_chain_has_one_draft_a_level(name):
     depth = 6 if "6" in name else 3
     everything = {"chunk": 8, "top_k": 50, "every": 1, "window": None}
@@ -67,7 +68,7 @@ def test_a_memory_that_holds_everything_drafts_as_the_full_cache():
     cache = {"chunk": 8, "top_k": 50, "every": 1, "window": None}
     setting, case = tiny_setting(cache=cache, max_new_tokens=40), tiny_case(60)
     full = run_method("tree", setting, case)
-    for name in ("specextend", "window", "random", "own-attention", "lexical"):
+    for name in ("specextend", "window", "random", "lexical"):
         assert run_method(name, setting, case).acceptance_length == full.acceptance_length
 
 
@@ -82,10 +83,13 @@ def calls_of(monkeypatch, name):
 
         return inner
 
-    for phase in calls:
-        function = getattr(hybrid, f"{phase}_attention")
-        monkeypatch.setattr(f"specx.models.attention.{phase}_attention", counted(phase, function))
-    run_method(name, tiny_setting(max_new_tokens=9), tiny_case(30))
+    setting = tiny_setting(max_new_tokens=9)
+    with monkeypatch.context() as patch:
+        for phase in calls:
+            operation = f"{phase}_attention"
+            function = getattr(TorchOps, operation)
+            patch.setattr(TorchOps, operation, staticmethod(counted(phase, function)))
+        run_method(name, setting, tiny_case(30))
     return calls
 
 
@@ -113,18 +117,17 @@ def test_a_method_that_reads_differently_reads_for_itself():
 def test_models_are_left_as_they_were():
     setting = tiny_setting()
     run_method("tree-hta-flash", setting, tiny_case(30))
-    assert setting.pair.target.masked == setting.pair.draft.masked == frozenset()
+    for model in (setting.pair.target, setting.pair.draft):
+        assert (model.tree_call, model.prefill_call) == (TreeCall, PrefillCall)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("tree", {"policy": "full", "window": None}),
-        ("tree+window", {"policy": "full", "window": 8}),
         ("tree:window=5", {"policy": "full", "window": 5}),
-        ("tree+cmr", {"policy": "cross-model", "window": None}),
         ("specextend", {"policy": "cross-model", "window": 8}),
-        ("specextend-window", {"policy": "cross-model", "window": None}),
+        ("specextend:window=null", {"policy": "cross-model", "window": None}),
         ("specextend-cmr", {"policy": "full", "window": 8}),
         ("specextend:layer=last,every=9", {"layer": "last", "every": 9, "chunk": 4}),
         ("window", {"policy": "streaming", "sink": 0}),
@@ -151,13 +154,13 @@ def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
         listener.phase("measuring")
         return with_layer(profile, 1)
 
-    monkeypatch.setattr("specx.bench.methods.layer.resolve_layer", measured)
+    monkeypatch.setattr("specx.bench.methods.engine.resolve_layer", measured)
     setting = tiny_setting()
     drafter = find_method("specextend:layer=auto").drafter(setting)(100)
     assert asked == ["auto"]
-    assert drafter.watch == 1
+    assert drafter.retrieval_layer == 1
 
 
 def test_a_variant_says_how_it_differs():
-    about = find_method("tree-hta+cmr:every=3").about
-    assert about.endswith(", without hybrid tree attention, with cross-model retrieval, every=3")
+    about = find_method("specextend-hta:every=3").about
+    assert about.endswith(", without hybrid tree attention, every=3")

@@ -4,39 +4,52 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from specx.bench.report.figures import add_title, compose, is_empty, to_png, to_svg
+from specx.bench.report.figures import describe, draw, is_empty, to_png, to_svg
 from specx.bench.report.findings import Figure, Series
-from specx.bench.report.palette import looks_of
-from tests.bench.report.bench_examples import BARS, EMPTY, FEW, FIGURES, MANY, METHODS, STACKED
+from specx.bench.report.palette import DARK, LIGHT, styles_of
+from tests.bench.report.examples import BARS, EMPTY, FEW, MANY, METHODS, STACKED
 
 SVG = "{http://www.w3.org/2000/svg}"
+ONE_LENGTH = replace(
+    MANY,
+    series=tuple(Series(s.label, (4096,), s.y[:1], s.low[:1], s.high[:1]) for s in MANY.series),
+)
 
 
+def canvas_of(figure: Figure, **options: Any) -> Any:
+    return draw(figure, styles_of([figure]), **options)
+
+
+def axes_of(figure: Figure) -> Any:
+    return canvas_of(figure).axes[0]
+
+
+@cache
 def svg(figure: Figure) -> str:
-    return to_svg(compose(figure, looks_of([figure])))
+    return to_svg(canvas_of(figure))
 
 
 def texts(figure: Figure) -> list[str]:
-    return [
-        element.text or "" for element in ElementTree.fromstring(svg(figure)).iter(f"{SVG}text")
-    ]
+    root = ElementTree.fromstring(svg(figure))
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+@pytest.mark.parametrize("figure", [MANY, BARS, STACKED], ids=lambda figure: figure.name)
 def test_the_same_figure_gives_the_same_bytes(figure: Figure) -> None:
-    assert svg(figure) == svg(figure)
-    looks = looks_of([figure])
-    assert to_png(compose(figure, looks)) == to_png(compose(figure, looks))
+    assert svg(figure) == to_svg(canvas_of(figure))
 
 
 def test_text_stays_text() -> None:
-    found = texts(MANY)
-    assert {"1K", "4K", "16K", "input, tokens", "speedup", *METHODS} <= set(found)
+    assert {"1K", "4K", "16K", "input, tokens", "speedup", *METHODS} <= set(texts(MANY))
 
 
 def test_nothing_of_the_moment_is_in_a_file() -> None:
@@ -45,45 +58,74 @@ def test_nothing_of_the_moment_is_in_a_file() -> None:
 
 
 def test_a_png_is_white_behind() -> None:
-    pixels = imread(io.BytesIO(to_png(compose(FEW, looks_of([FEW])))))
+    pixels = imread(io.BytesIO(to_png(canvas_of(FEW))))
     assert pixels[0, 0].tolist() == [1, 1, 1, 1]
     assert pixels.shape[1] == 1000
 
 
+def test_dark_figures_have_no_colour_of_light_ones() -> None:
+    dark = to_svg(canvas_of(STACKED, palette=DARK))
+    assert DARK.series[0] in dark
+    assert not [colour for colour in LIGHT.variables().values() if colour in dark]
+
+
 def test_a_figure_that_stands_alone_has_its_title() -> None:
-    canvas = compose(FEW, looks_of([FEW]))
-    assert "Two of them" not in to_svg(canvas)
-    add_title(canvas, "Two of them")
-    assert "Two of them" in to_svg(canvas)
+    assert "Two, " not in svg(FEW)
+    assert "Two, " in to_svg(canvas_of(FEW, title=FEW.title))
 
 
-def test_legend_is_below_the_data() -> None:
-    canvas = compose(MANY, looks_of([MANY]))
+def test_descriptions() -> None:
+    assert describe(FEW) == "Lines: speedup by chunks, for method-0, method-1."
+    assert describe(STACKED).startswith("Stacked bars: milliseconds by input, tokens, for drafting")
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_methods_differ_in_colour_or_dash_in_marker_and_in_place() -> None:
+    lines = axes_of(MANY).get_lines()[: len(METHODS)]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(METHODS)
+    assert len({line.get_marker() for line in lines}) == len(METHODS)
+    assert len({line.get_xdata()[0] for line in lines}) == len(METHODS)
+    hollow = [to_hex(line.get_markerfacecolor()) == LIGHT.paper for line in lines[:4]]
+    assert hollow == [False, True, False, True]
+
+
+def test_markers_stay_near_their_places() -> None:
+    for line in axes_of(MANY).get_lines()[: len(METHODS)]:
+        for x, place in zip(line.get_xdata(), (1024, 4096, 16384), strict=True):
+            assert 0.75 < x / place < 1.33
+
+
+def test_spread_is_drawn_as_error_bars() -> None:
+    assert {type(spread).__name__ for spread in axes_of(FEW).collections} == {"LineCollection"}
+
+
+def test_lines_are_labelled_where_they_end_and_labels_are_apart() -> None:
+    canvas = canvas_of(MANY)
+    assert not canvas.legends
+    labels = {text.get_text(): text for text in canvas.axes[0].texts}
+    assert labels.keys() == set(METHODS)
+    heights = [labels[name].xy[1] for name in METHODS]  # each ends higher than the one before
+    assert all(b - a > 0.06 for a, b in pairwise(heights))
+    colours = {to_hex(text.get_color()) for text in labels.values()}
+    assert colours == set(LIGHT.series)
+
+
+def test_long_names_get_a_legend_below_the_data() -> None:
+    series = tuple(replace(s, label=f"{s.label}, which is retrieved") for s in MANY.series)
+    canvas = canvas_of(replace(MANY, series=series))
     to_png(canvas)  # the layout is made when it is drawn
     legend = canvas.legends[0].get_window_extent()
     assert legend.y1 < canvas.axes[0].get_window_extent().y0
     assert legend.x0 >= 0
     assert legend.x1 <= canvas.get_window_extent().x1
-
-
-def test_methods_differ_in_colour_or_dash_and_in_marker() -> None:
-    lines = compose(MANY, looks_of([MANY])).axes[0].get_lines()[: len(METHODS)]
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(METHODS)
-    assert len({line.get_marker() for line in lines}) == len(METHODS)
-
-
-def test_few_series_have_bands_and_many_have_error_bars_beside_each_other() -> None:
-    few = compose(FEW, looks_of([FEW])).axes[0]
-    many = compose(MANY, looks_of([MANY])).axes[0]
-    assert {type(spread).__name__ for spread in few.collections} == {"FillBetweenPolyCollection"}
-    assert {type(spread).__name__ for spread in many.collections} == {"LineCollection"}
-    places = {line.get_transform().transform((1024, 1))[0] for line in many.get_lines()[:10]}
-    assert len(places) == 10
+    assert not canvas.axes[0].texts
 
 
 def test_all_data_and_the_level_are_inside() -> None:
     high = max(max(series.high) for series in MANY.series)
-    axes = compose(replace(MANY, level=0.5), looks_of([MANY])).axes[0]
+    axes = axes_of(replace(MANY, level=0.5))
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylim()[1] >= high
     assert axes.get_xlim()[0] < 1024
@@ -92,72 +134,85 @@ def test_all_data_and_the_level_are_inside() -> None:
 
 def test_an_axis_far_from_zero_does_not_begin_there() -> None:
     figure = Figure("f", "", "x", "y", (Series("a", (1, 2), (100.0, 101.0)),))
-    assert compose(figure, looks_of([figure])).axes[0].get_ylim()[0] > 90
+    assert axes_of(figure).get_ylim()[0] > 90
 
 
-def test_one_point_only() -> None:
-    figure = replace(MANY, series=tuple(Series(s.label, (1024,), s.y[:1]) for s in MANY.series))
-    assert "1K" in texts(figure)
-
-
-@pytest.mark.parametrize(
-    ("x", "labels"),
-    [
-        ((1000, 1100, 1200, 5000), ["1K", "2K", "4K"]),
-        ((1100, 1200), ["1100", "1200"]),
-        (tuple(2**power for power in range(20)), ["1", "8", "64", "512", "4K", "32K", "256K"]),
-    ],
-)
-def test_ticks_that_would_touch_are_powers_of_two(x: tuple[int, ...], labels: list[str]) -> None:
+def test_many_places_have_fewer_ticks() -> None:
+    x = tuple(2**power for power in range(20))
     figure = Figure("f", "", "", "", (Series("a", x, (1.0,) * len(x)),), log_x=True)
-    axes = compose(figure, looks_of([figure])).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == labels
+    labels = [label.get_text() for label in axes_of(figure).get_xticklabels()]
+    assert labels == ["1", "8", "64", "512", "4K", "32K", "256K"]
 
 
-def test_bars_carry_their_numbers_and_long_names_are_slanted() -> None:
+# ---------------------------------------------------------------- bars
+
+
+def test_lines_of_one_length_are_bars_under_their_names() -> None:
+    canvas = canvas_of(ONE_LENGTH)
+    axes = canvas.axes[0]
+    assert not axes.get_lines()[:-1]  # but the level
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(METHODS)
+    assert axes.get_xlabel() == "speedup (input, tokens: 4K)"
+    assert len({bars[0].get_facecolor() for bars in axes.containers}) == len(LIGHT.series)
+    assert not canvas.legends
+
+
+def test_bars_carry_their_numbers_and_the_first_is_at_the_top() -> None:
     assert {"1.00", "10.0"} <= set(texts(BARS))
-    bars = compose(BARS, looks_of([BARS])).axes[0]
-    assert {label.get_rotation() for label in bars.get_xticklabels()} == {35}
-    stacked = compose(STACKED, looks_of([STACKED])).axes[0]
-    assert {label.get_rotation() for label in stacked.get_xticklabels()} == {0}
+    axes = axes_of(BARS)
+    assert axes.yaxis_inverted()
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(METHODS)
 
 
-def test_stacked_bars_stand_on_each_other() -> None:
-    bars = compose(STACKED, looks_of([STACKED])).axes[0].containers
-    assert [[bar.get_y() for bar in part] for part in bars] == [
+def test_stacked_bars_continue_each_other_and_carry_their_sum() -> None:
+    axes = axes_of(STACKED)
+    assert [[bar.get_x() for bar in part] for part in axes.containers] == [
         [0, 0, 0],
         [1, 2, 3],
         [1.5, 2.5, 3.5],
     ]
+    assert [text.get_text() for text in axes.texts] == ["1.70", "2.80", "3.90"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1K", "4K", "16K"]
 
 
-def test_bars_of_a_category_stand_beside_each_other() -> None:
+def test_bars_of_a_category_are_beside_each_other_and_below_the_other_category() -> None:
     series = (Series("a", ("x", "y"), (1.0, 2.0)), Series("b", ("y",), (3.0,), (2.0,), (4.0,)))
-    figure = Figure("f", "", "", "", series, kind="bars")
-    a, b = compose(figure, looks_of([figure])).axes[0].containers
-    assert a[1].get_x() < b[0].get_x() < a[1].get_x() + 1
-    assert b[0].get_x() >= a[1].get_x() + a[1].get_width()
+    a, b = axes_of(Figure("f", "", "", "", series, kind="bars")).containers
+    assert a[0].get_y() + 1.5 <= a[1].get_y()
+    assert b[0].get_y() >= a[1].get_y() + a[1].get_height()
+    assert b[0].get_y() < a[1].get_y() + 1.5
 
 
-def test_what_is_no_number_is_left_out() -> None:
+def test_figures_grow_with_their_bars() -> None:
+    heights = [canvas_of(figure).get_figheight() for figure in (STACKED, BARS, ONE_LENGTH)]
+    assert heights[0] < heights[1]
+    assert heights[2] <= heights[1]
+
+
+# ---------------------------------------------------------------- what is not there
+
+
+@pytest.mark.parametrize("kind", ["lines", "bars", "stacked"])
+def test_what_is_no_number_is_left_out(kind: str) -> None:
     nan = float("nan")
-    for kind in ("lines", "bars", "stacked"):
-        series = (
-            Series("a", (1, 2), (nan, 2.0)),
-            Series("b", (1, 2), (1.0, nan)),
-            Series("c", (), ()),
-        )
-        figure = Figure("f", "", "", "", series, kind=kind)
-        assert not is_empty(figure)
-        assert svg(figure)
+    series = (
+        Series("a", (1, 2), (nan, 2.0)),
+        Series("b", (1, 2), (1.0, nan)),
+        Series("c", (), ()),
+    )
+    figure = Figure("f", "", "", "", series, kind=kind)
+    assert not is_empty(figure)
+    assert "nan" not in texts(figure)
+    written = sorted(text.get_text() for text in axes_of(figure).texts)
+    assert written == (["a", "b"] if kind == "lines" else ["1.00", "2.00"])
+
+
+def test_empty_figures() -> None:
     assert is_empty(EMPTY)
-    assert is_empty(Figure("f", "", "", "", (Series("a", (1,), (nan,)),)))
+    assert is_empty(Figure("f", "", "", "", (Series("a", (1,), (float("nan"),)),)))
 
 
 def test_matplotlib_is_imported_only_to_draw() -> None:
-    code = (
-        "import sys, specx.bench.report.bench_files, specx.bench.report.inline_svg;"
-        "print('matplotlib' in sys.modules)"
-    )
+    code = "import sys, specx.bench.report.files; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from specx.bench.report.findings import Cell
-from specx.bench.report.numbers import is_numeric, show, tokens
+from specx.bench.report.findings import Cell, Table
+from specx.bench.report.numbers import count, numeric_columns, show, tokens
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,8 @@ def test_three_digits(value: Cell, shown: str) -> None:
     ],
 )
 def test_columns_of_numbers(cells: tuple[Cell, ...], numeric: bool) -> None:
-    assert is_numeric(cells) is numeric
+    table = Table("", ("one", "other"), tuple((cell, "text") for cell in cells))
+    assert numeric_columns(table) == [numeric, False]
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,11 @@ def test_columns_of_numbers(cells: tuple[Cell, ...], numeric: bool) -> None:
 )
 def test_lengths(count: int, label: str) -> None:
     assert tokens(count) == label
+
+
+def test_counts() -> None:
+    assert [count(1, "run"), count(2000, "run")] == ["1 run", "2,000 runs"]
+
+
+def test_other_digits() -> None:
+    assert [show(ratio, digits=2) for ratio in (3.14, 0.964, 12.3)] == ["3.1", "0.96", "12"]

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from specx.bench.report.findings import Figure, Series
-from specx.bench.report.palette import DARK, LIGHT, LOOKS, Palette, looks_of
+from specx.bench.report.palette import DARK, LIGHT, STYLES, Palette, styles_of
 
 # What eyes see of linear RGB that lack the cones for long, middle or short waves
 # (Machado, Oliveira, Fernandes 2009, severity 1.0).
@@ -85,16 +85,16 @@ def figure(*labels: str) -> Figure:
 def test_a_label_looks_the_same_in_all_figures_and_like_no_other_in_one() -> None:
     labels = [f"label {number}" for number in range(20)]
     figures = [figure(*labels[:15]), figure(*labels[5:], "new")]
-    looks = looks_of(figures)
-    assert looks["label 0"] == LOOKS[0]
+    styles = styles_of(figures)
+    assert styles["label 0"] == STYLES[0]
     for one in figures:
-        assert len({looks[series.label] for series in one.series}) == len(one.series)
+        assert len({styles[series.label] for series in one.series}) == len(one.series)
 
 
 def test_labels_that_never_meet_share_colours_only_when_all_are_used() -> None:
     eight = [f"a{number}" for number in range(8)]
-    looks = looks_of([figure(*eight), figure("b0", "b1")])
-    assert {looks[name].colour for name in eight} == set(LIGHT.series)
-    assert (looks["b0"], looks["b1"]) == (looks["a0"], looks["a1"])
-    four = looks_of([figure("a", "b"), figure("c", "d")])
-    assert len({look.colour for look in four.values()}) == 4
+    styles = styles_of([figure(*eight), figure("b0", "b1")])
+    assert {styles[name].colour for name in eight} == set(range(len(LIGHT.series)))
+    assert (styles["b0"], styles["b1"]) == (styles["a0"], styles["a1"])
+    four = styles_of([figure("a", "b"), figure("c", "d")])
+    assert len({style.colour for style in four.values()}) == 4

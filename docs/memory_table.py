@@ -1,0 +1,152 @@
+"""Print the README's table of machines and profiles, with the memory that each profile needs.
+
+``python docs/memory_table.py`` computes weights and KV caches of target and draft from the shapes
+in the models' ``config.json`` files. ``python docs/memory_table.py 65536 131072`` does it for other
+lengths: tokens of prompt and output together.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from specx.bench.shapes import DRAFTS, TARGETS, Shape
+from specx.profile import Profile, load_profile
+
+LENGTHS = (8192, 16384, 32768)
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+EMBEDDED = Path(__file__).parents[1] / "specx" / "models" / "embedded"
+GB = 10**9
+
+# What is in use besides weights and caches: at most so much was measured (docs/performance.md).
+BESIDES = 1.5 * GB
+
+# Machines with their memory in GiB (for a laptop what nearly all have), and profiles for them.
+MACHINES = (
+    ("laptop without a GPU", 8, ("mini",)),
+    ("GPU with 12 GB", 12, ("qwen2.5-3b",)),
+    ("GPU with 24 GB", 24, ("llama-3.1-8b", "qwen3-8b")),
+    ("GPU with 48 GB", 48, ("qwen3-14b",)),
+    ("GPU with 80 GB or more", 80, ("qwen3-32b",)),
+)
+
+
+def _qwen(
+    hidden: int, layers: int, heads: int, kv_heads: int, head_dim: int, ffn: int, tied: bool = True
+) -> Shape:
+    return Shape(
+        name="",
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=ffn,
+        vocab_size=151936,
+        tied=tied,
+    )
+
+
+SHAPES = {
+    "meta-llama/Llama-3.1-8B-Instruct": TARGETS["llama-3.1-8b"],
+    "meta-llama/Llama-3.2-1B-Instruct": DRAFTS["1b"],
+    "Qwen/Qwen2.5-0.5B-Instruct": _qwen(896, 24, 14, 2, 64, 4864),
+    "Qwen/Qwen2.5-3B-Instruct": _qwen(2048, 36, 16, 2, 128, 11008),
+    "Qwen/Qwen3-0.6B": _qwen(1024, 28, 16, 8, 128, 3072),
+    "Qwen/Qwen3-8B": _qwen(4096, 36, 32, 8, 128, 12288, tied=False),
+    "Qwen/Qwen3-14B": _qwen(5120, 40, 40, 8, 128, 17408, tied=False),
+    "Qwen/Qwen3-32B": _qwen(5120, 64, 64, 8, 128, 25600, tied=False),
+}
+WINDOWS = {  # tokens; longer documents are summarized in parts
+    "mini": 24576,
+    "qwen2.5-3b": 32768,
+    "llama-3.1-8b": 131072,
+    "qwen3-8b": 40960,
+    "qwen3-14b": 40960,
+    "qwen3-32b": 40960,
+}
+
+
+def table(lengths: Sequence[int] = LENGTHS) -> str:
+    """Return the table as Markdown."""
+    heads = ["your machine", "profile", "target + draft", "weights", *map(_length, lengths)]
+    rows = [heads, ["---"] * len(heads)]
+    for machine, memory, names in MACHINES:
+        for name in names:
+            rows.append([machine, *_cells(name, lengths, memory * 2**30)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def needed(profile: Profile, length: int) -> int:
+    """Return the bytes of weights and KV caches for ``length`` tokens of prompt and output.
+
+    The draft has a row for every token in its store, and those of its working cache.
+    """
+    cache = profile.draft_cache
+    rows = {"target": length, "draft": length + cache.chunk * cache.top_k}
+    return sum(
+        size * (shape.parameters() + rows[role] * _cache_width(shape))
+        for role, shape, size in _models(profile)
+    )
+
+
+def _cells(name: str, lengths: Sequence[int], memory: int) -> Iterator[str]:
+    profile = load_profile(name)
+    yield f"`{name}`"
+    shapes = [shape for _, shape, _ in _models(profile)]
+    yield " + ".join(_count(shape.parameters()) for shape in shapes)
+    yield _gigabytes(sum(shape.parameters() * size for _, shape, size in _models(profile)))
+    for length in lengths:
+        if length > WINDOWS[name]:
+            yield "in parts"
+        else:
+            bytes_needed = needed(profile, length)
+            too_much = bytes_needed + BESIDES > memory
+            yield _gigabytes(bytes_needed) + (", too much" if too_much else "")
+
+
+def _models(profile: Profile) -> Iterator[tuple[str, Shape, int]]:
+    """Yield role, shape and bytes a number of target and draft."""
+    assert profile.draft is not None
+    size = BYTES[profile.target.dtype]
+    yield "target", _shape(profile.target.model), size
+    yield "draft", _shape(profile.draft.model), size
+
+
+def _shape(model: str) -> Shape:
+    if not model.startswith("embedded:"):
+        return SHAPES[model]
+    folder = EMBEDDED / model.removeprefix("embedded:")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return Shape(
+        name=model,
+        hidden_size=config["hidden_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        num_kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        intermediate_size=config["intermediate_size"],
+        vocab_size=config["vocab_size"],
+        tied=config["tie_word_embeddings"],
+    )
+
+
+def _cache_width(shape: Shape) -> int:
+    """Return how many numbers a token takes in the KV cache: keys and values of all layers."""
+    return 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim
+
+
+def _length(tokens: int) -> str:
+    return f"{tokens // 1024}K"
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / GB:.1f} GB" if count >= GB else f"{count / 10**6:.0f} MB"
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
+
+
+if __name__ == "__main__":
+    print(table([int(length) for length in sys.argv[1:]] or LENGTHS))

@@ -1,0 +1,145 @@
+"""TriForce: the target drafts for itself on retrieved chunks, and a small draft helps it.
+
+Source: Sun et al., TriForce: Lossless Acceleration of Long Sequence Generation with Hierarchical
+Speculative Decoding. Three stages: the small draft on a StreamingLLM cache proposes a few tokens;
+the target on an excerpt of its own cache verifies them; what it has written that way, at least
+``tree.depth`` tokens, the target on its whole cache verifies. There each layer and head retrieves
+for itself, once; here one layer chooses the chunks for all, now and then, as in cross-model
+retrieval.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from specx.bench.baselines.excerpt import Excerpt
+from specx.engine.drafter import Drafter, StepPlan
+from specx.engine.forward import cache_shape
+from specx.engine.methods import Pair, retrieval_layer
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.policies import Streaming
+from specx.engine.target import Target
+from specx.errors import UsageError
+from specx.kernels.chunks import Grid
+from specx.kernels.trees import Path, TokenTree
+from specx.profile import Profile, TreeSettings
+from specx.records import PrefillProgress
+
+PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors' own code
+EVERY = 16  # steps between two retrievals
+
+
+class TriForce(Drafter):
+    """The small draft and the target on an excerpt, at work on one document."""
+
+    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
+        self.pair, self.settings = pair, profile.draft_cache
+        self.retrieval_layer: int | None = retrieval_layer(self.settings, pair.target)
+        self.wanted = profile.tree.depth
+        self.levels = self.wanted + PROPOSED  # the last round may write more than is wanted
+        self._small = small_draft(pair, profile, max_tokens)
+        device = pair.target.device
+        self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
+        self._forbidden = ~pair.target_allowed
+        self._mark = torch.zeros(2, dtype=torch.int64, device=device)
+        self._places = torch.arange(self.levels + 1, device=device)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        yield from self._small.prefill(prompt, target)
+        self._mark_text()
+        settings, most = self.settings, self.levels + 1
+        capacity = settings.chunk * settings.top_k + EVERY * most  # drafts are never longer
+        self._excerpt = Excerpt(target.cache, cache_shape(target.model), capacity, most)
+        self._middle = Target(target.model, 0, None)
+        self._middle.cache = self._excerpt
+        self.retrieve(target)
+
+    def grow(self, root: Tensor) -> TokenTree:
+        """Return what the target writes on the excerpt, as a chain."""
+        self._excerpt.follow()
+        written = torch.zeros_like(self._places)
+        count = torch.zeros_like(root)
+        last = root
+        for number in range(self.wanted):
+            path = self._round(last, first=number == 0)
+            # What a path repeats at its end is written over by the next one.
+            written.index_copy_(0, self._places[: len(path.tokens)] + count, path.tokens)
+            count, last = count + path.count, path.last
+            if self._enough(count, number + 1):
+                break
+        return self._chain(root, written, count)
+
+    def commit(self, path: Path) -> None:
+        cache = self._small.cache  # nothing was chosen since the mark
+        cache.store.refill(self._mark[0])
+        cache.working.refill(self._mark[1])
+        self._small.commit(path)
+
+    def plan(self, steps: int) -> StepPlan:
+        return StepPlan(retrieve=steps > 0 and steps % EVERY == 0)
+
+    def retrieve(self, target: Target) -> None:
+        grid, length = Grid(self.settings.chunk), target.cache.length
+        scores = target.chunk_scores(grid, length)
+        best = target.ops.best_chunks(scores, length, grid, self.settings.top_k)
+        self._excerpt.choose(best, grid.chunk)
+
+    def _mark_text(self) -> None:
+        """Note how much of what the small draft has read is text."""
+        cache = self._small.cache
+        self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
+
+    def _round(self, last: Tensor, *, first: bool) -> Path:
+        """Have the small draft propose tokens behind ``last``, and the target decide on the
+        excerpt.
+
+        Returns the path that the target wrote.
+        """
+        small = self._small
+        if first:
+            small.retrieve(self._middle)  # the latest chunks are others now
+        tree = small.grow(last)
+        if first:  # it has read what is text; all that follows are drafts
+            self._mark_text()
+        ops = self._middle.ops
+        choices = ops.most_probable(self._middle.verify(tree), self._forbidden)
+        path = ops.accept(tree, choices)
+        self._middle.keep(path)
+        small.commit(path)
+        return path
+
+    def _enough(self, count: Tensor, rounds: int) -> bool:
+        """Return True to stop after so many rounds.
+
+        Without a look at ``count`` that is where it is enough if all proposals were right.
+        """
+        return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
+
+    def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
+        """Return the first ``count`` of the tokens that were written, one behind the other."""
+        levels = int(count) if self.looks else self.levels
+        depths = self._places[: levels + 1]
+        valid = depths <= count
+        return TokenTree(
+            torch.cat([root, written[:levels]]) * valid,
+            (depths - 1).clamp(min=0) * valid,
+            torch.where(valid, depths, 1),
+            valid,
+            levels,
+        )
+
+
+def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
+    """Return the draft of the pair on its first and latest tokens.
+
+    Raises UsageError when the profile has no draft.
+    """
+    if pair.draft is None or pair.draft_allowed is None:
+        raise UsageError(f"profile {profile.name} has no draft, so it cannot run triforce")
+    tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
+    # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
+    settings = profile.draft_cache.changed(policy="streaming", every=2)
+    longest = profile.tree.depth + PROPOSED + 1
+    plan = DraftPlan(tree=tree, cache=settings, policy=Streaming(settings), chain=longest)
+    return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)

@@ -1,0 +1,215 @@
+"""The table of methods: name, what it is, how its drafter is built; and methods by their names.
+
+A name may say more than the table: ``-hta`` and ``-flash`` take fast attention away
+(``tree-hta-flash``), and settings follow a colon (``specextend:chunk=64,every=8``).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from specx.bench.baselines.chain import ChainDrafter
+from specx.bench.baselines.chunks import Lexical, LexicalDrafter, RandomChunks
+from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.triforce import TriForce
+from specx.bench.masked import Phase
+from specx.bench.methods.engine import TREE, Engine
+from specx.bench.methods.stock import STOCK
+from specx.bench.runs import BenchMethod
+from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair, draft_plan, make_drafter
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.errors import UsageError
+from specx.kernels.chunks import Grid, count_chunks
+from specx.profile import Profile
+from specx.profile.wording import did_you_mean
+from specx.records import Method
+
+CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
+FULL = {"policy": "full", "sink": 0}
+RECENT = {"policy": "streaming", "sink": 0}
+RETRIEVED = {"policy": "cross-model", "sink": 0}
+
+DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as the profile says
+
+
+def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
+    plan = draft_plan("specextend", profile, pair.target)
+    return _drafter(ChainDrafter, pair, plan, max_tokens)
+
+
+# Evictions keep the request (``Grid.ending``), so that it is not its loss that is measured.
+
+
+def random_chunks(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
+    cache, device = profile.draft_cache, pair.target.device
+    policy = RandomChunks(cache, _chunks(profile, max_tokens), device)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    return _drafter(ModelDrafter, pair, plan, max_tokens)
+
+
+def lexical(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
+    cache, device = profile.draft_cache, pair.target.device
+    rows = max(model.vocab_size for model in (pair.target, pair.draft) if model)
+    policy = Lexical(cache, rows, _chunks(profile, max_tokens), device)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    return _drafter(LexicalDrafter, pair, plan, max_tokens)
+
+
+def _drafter(
+    kind: type[ModelDrafter], pair: Pair, plan: DraftPlan, max_tokens: int
+) -> ModelDrafter:
+    assert pair.draft is not None, "Engine.check refuses profiles without a draft"
+    assert pair.draft_allowed is not None
+    return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
+
+
+def _chunks(profile: Profile, max_tokens: int) -> int:
+    """Count the chunks that a text and one path more can have."""
+    return count_chunks(max_tokens + profile.tree.depth + 1, profile.draft_cache.chunk)
+
+
+def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
+    """Return a method of the product, as the profile says."""
+    return Engine(method, about, partial(make_drafter, method), needs_draft)
+
+
+TABLE: tuple[BenchMethod, ...] = (
+    ours("plain", "our engine, one token a pass: the baseline"),
+    *STOCK,
+    Engine(
+        "chain",
+        "classic speculative decoding: a chain of drafts, the draft sees everything",
+        chain,
+        cache={**FULL, "window": None},
+        keys=("depth", "window"),
+        chain=True,
+    ),
+    Engine(
+        "tree",
+        "OPT-Tree: the draft sees everything",
+        DRAFTED,
+        cache={**FULL, "window": None},
+        keys=(*TREE, "window"),
+    ),
+    Engine(
+        "streaming",
+        "the draft sees the first and the latest chunks",
+        DRAFTED,
+        cache={"policy": "streaming"},
+        keys=(*CHUNKS, "sink"),
+    ),
+    Engine(
+        "specextend",
+        "the draft sees what the target attends to",
+        DRAFTED,
+        cache=RETRIEVED,
+        keys=(*CHUNKS, "retrieve", "layer"),
+    ),
+    Engine(
+        "specextend-cmr",
+        "specextend without cross-model retrieval: the draft sees everything",
+        DRAFTED,
+        cache=FULL,
+        keys=(*TREE, "window"),
+    ),
+    Engine("window", "the draft sees the latest chunks", DRAFTED, cache=RECENT, keys=CHUNKS),
+    Engine(
+        "random", "the draft sees chunks drawn at random", random_chunks, cache=RECENT, keys=CHUNKS
+    ),
+    Engine(
+        "lexical",
+        "the draft sees chunks that share rare words with the latest",
+        lexical,
+        cache=RECENT,
+        keys=CHUNKS,
+    ),
+    ours("lookup", "what followed earlier in the text, no draft"),
+    ours("specextend+lookup", "specextend and lookup in one tree", needs_draft=True),
+    Engine(
+        "magicdec",
+        "MagicDec: the target drafts, seeing the first and the latest chunks",
+        MagicDec,
+        needs_draft=False,
+        cache={"policy": "streaming"},  # there is no layer to calibrate
+    ),
+    Engine(
+        "triforce",
+        "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
+        TriForce,
+    ),
+)
+METHODS = {method.name: method for method in TABLE}
+
+WITHOUT: dict[str, tuple[Phase, str]] = {
+    "hta": ("tree", "hybrid tree attention"),
+    "flash": ("prefill", "flash attention in prefill"),
+}
+
+
+def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
+    """Find methods, ``plain,tree-hta,specextend:chunk=64,every=8``, each once.
+
+    Raises UsageError for a name that is none, or a method that the profile cannot run.
+    """
+    found = [find_method(name) for name in split_names(names)]
+    for method in found:
+        method.check(profile)
+    return found
+
+
+def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
+    """Return those of the methods that the profile can run."""
+    found = []
+    for name in names:
+        try:
+            found += find_methods(name, profile)
+        except UsageError:
+            continue
+    return found
+
+
+def with_settings(name: str, **settings: float) -> str:
+    """Return the name of a method with settings of its own: ``specextend:chunk=64,every=8``."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in settings.items())}"
+
+
+def split_names(text: str) -> list[str]:
+    """Split ``tree,specextend:chunk=64,top_k=16`` into ``tree`` and
+    ``specextend:chunk=64,top_k=16``, each once: a comma before a setting belongs to the name."""
+    names: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if names and "=" in part and ":" not in part:
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return list(dict.fromkeys(names))
+
+
+def find_method(name: str) -> BenchMethod:
+    """Return the method of a name. Raises UsageError when there is none."""
+    head, colon, settings = name.partition(":")
+    base, without = head, list[str]()
+    while base not in METHODS and (parts := base.rpartition("-"))[2] in WITHOUT:
+        base = parts[0]
+        without.insert(0, parts[2])
+    if base not in METHODS:
+        _refuse(name, base)
+    method = METHODS[base]
+    if base == name:
+        return method
+    if not isinstance(method, Engine) or not method.keys:
+        raise UsageError(f"{base} has no components and no settings; write {base}")
+    if colon and not settings:
+        raise UsageError(f"{name!r} has no setting behind the colon; write {head}:key=value")
+    for each in without:
+        phase, what = WITHOUT[each]
+        about = f"{method.about}, without {what}"
+        method = replace(method, name=name, about=about, masked=method.masked | {phase})
+    return method.with_settings(name, settings) if settings else method
+
+
+def _refuse(name: str, base: str) -> NoReturn:
+    hint = did_you_mean(base, METHODS) or f"; there are {', '.join(METHODS)}"
+    raise UsageError(f"{name!r} is no method{hint}")

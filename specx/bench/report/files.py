@@ -1,0 +1,63 @@
+"""The files of a benchmark: a page, Markdown, figures, and the JSON that all of it is made of."""
+
+import json
+from pathlib import Path
+
+from specx.bench.report.figures import draw, is_empty, to_png, to_svg
+from specx.bench.report.markdown import to_bench_markdown
+from specx.bench.report.page import to_page
+from specx.bench.report.palette import styles_of
+from specx.bench.report.report import BenchReport, from_dict
+from specx.errors import UsageError
+from specx.reports.json_lines import to_json_folded
+from specx.reports.writers import write_bytes_atomic, write_text_atomic
+
+JSON, PAGE, MARKDOWN, FIGURES = "bench.json", "bench.html", "bench.md", "figures"
+
+
+def write_bench(report: BenchReport, folder: Path) -> None:
+    """Write the files into ``folder``, which is made; those of an earlier benchmark are replaced.
+
+    The measurements come first: whatever happens to a figure, they are on the disk. Raises
+    UsageError when a file cannot be written.
+    """
+    _make(folder / FIGURES)
+    write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
+    _write_figures(report, folder / FIGURES)
+    write_text_atomic(folder / MARKDOWN, to_bench_markdown(report, JSON, FIGURES))
+    write_text_atomic(folder / PAGE, to_page(report, JSON))
+
+
+def load_bench(path: Path) -> BenchReport:
+    """The report of a JSON file that ``write_bench`` wrote. Raises UsageError for any other."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError:
+        raise UsageError(f"cannot read {path}: it is no JSON") from None
+    if not isinstance(plain, dict):
+        raise UsageError(f"cannot read {path}: it is no report of a benchmark")
+    try:
+        return from_dict(plain)
+    except UsageError as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def _write_figures(report: BenchReport, folder: Path) -> None:
+    styles = styles_of(report.figures)
+    for section in report.sections:
+        for figure in section.findings.figures:
+            if is_empty(figure):
+                continue
+            canvas = draw(figure, styles, title=figure.title)
+            name = section.file_name(figure)
+            write_text_atomic(folder / f"{name}.svg", to_svg(canvas))
+            write_bytes_atomic(folder / f"{name}.png", to_png(canvas))

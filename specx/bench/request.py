@@ -1,0 +1,56 @@
+"""The request for a benchmark, and its listener. No torch: both exist before models are loaded."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specx.documents.document import Document
+from specx.profile import Profile
+
+if TYPE_CHECKING:
+    from specx.bench.runs import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
+
+    target: str
+    draft: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """All that is asked of a benchmark.
+
+    ``documents``: none means reports made up from ``seed``; ``most``: how many at a length;
+    ``tokens``: most tokens of an output, None as the profile says. ``larger_draft``: a second
+    draft, to compare with (``embedded:draft-large`` for the embedded pair unless said otherwise).
+    ``read_s``: seconds that reading the documents took.
+    """
+
+    profile: Profile
+    documents: tuple[Document, ...]
+    lengths: tuple[int, ...]
+    methods: str
+    tasks: tuple[str, ...]
+    repeats: int
+    most: int
+    tokens: int | None
+    seed: int
+    device: str
+    scale: Scale | None = None
+    larger_draft: str | None = None
+    read_s: float = 0.0
+
+
+class BenchListener:
+    """Is told how far a benchmark is; this one shows nothing."""
+
+    def section(self, title: str) -> None:
+        """Take note that another experiment begins."""
+
+    def phase(self, text: str) -> None:
+        """Take note of what is being done now."""
+
+    def ran(self, run: "Run") -> None:
+        """Take note of one more measurement."""

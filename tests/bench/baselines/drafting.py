@@ -1,0 +1,52 @@
+"""Baselines on tiny random pairs, held against plain decoding."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specx.engine.decode import decode_with
+from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair
+from specx.profile import Profile
+from tests.engine.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
+from tests.engine.test_lossless import LIKE_IT, SMALL_CACHE, SURE
+from tests.tiny import VOCAB
+
+EVERYTHING = {"chunk": 8, "top_k": 50, "every": 2, "window": None}  # no chunk is left out
+
+
+def likely_pair(family: str = "llama") -> Pair:
+    """A target with clear winners, and a draft that is right more often than not."""
+    return pair_of(loaded(family, **SURE), loaded(family, **LIKE_IT))
+
+
+def small_profile(cache: dict[str, Any] | None = None, **settings: Any) -> Profile:
+    """Few chunks, so that what is drafted is wrong at times."""
+    settings = {"max_new_tokens": 40, **settings}
+    return make_profile(cache={**SMALL_CACHE, **(cache or {})}, **settings)
+
+
+def check(
+    make: Callable[[int], Drafter], pair: Pair, profile: Profile, prompt: Sequence[int]
+) -> Run:
+    """The run with a drafter, after comparing it with plain decoding."""
+    expected = run(pair, profile, "plain", prompt)
+    result = collect(decode_with(pair, profile, make, prompt))
+    assert result.tokens == expected.tokens
+    assert result.reason == expected.reason
+    return result
+
+
+def forbidding(pair: Pair, tokens: Sequence[int]) -> Pair:
+    """The pair whose target never drafts ``tokens``."""
+    rest = [token for token in range(VOCAB) if token not in tokens]
+    return replace(pair, target_allowed=allowed(pair.target, rest))
+
+
+def on_triton(pair: Pair) -> Pair:
+    """The pair computed by Triton's kernels, which need its interpreter on a CPU."""
+    from specx.kernels.triton.backend import TritonOps
+
+    ops = TritonOps()
+    draft = pair.draft and replace(pair.draft, ops=ops)
+    return replace(pair, target=replace(pair.target, ops=ops), draft=draft)

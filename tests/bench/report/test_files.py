@@ -1,0 +1,175 @@
+"""The files of a benchmark, and the way back from them."""
+
+import json
+import re
+from dataclasses import replace
+from math import isnan, nan
+from pathlib import Path
+
+import pytest
+
+from specx.bench.report.files import load_bench, write_bench
+from specx.bench.report.findings import Series
+from specx.bench.report.markdown import to_tables
+from specx.bench.report.report import BenchReport, from_dict
+from specx.errors import UsageError
+from tests.bench.report.examples import EMPTY, FIGURES, METHODS, STACKED, make_bench
+
+MEASURED = sorted((Path(__file__).parents[3] / "docs/measurements/bench").glob("*.json"))
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_are_there(folder: Path) -> None:
+    figures = {f"figures/speedup-{one.name}.{end}" for one in FIGURES for end in ("svg", "png")}
+    assert names(folder) == {"bench.html", "bench.md", "bench.json"} | figures
+    figure = (folder / "figures/speedup-stacked.svg").read_text(encoding="utf-8")
+    assert ">A step<" in figure  # it stands alone, so it has its title
+
+
+def test_written_again_from_the_json(folder: Path, tmp_path: Path) -> None:
+    report = load_bench(folder / "bench.json")
+    assert report == make_bench()
+    write_bench(report, tmp_path)
+    for name in names(folder):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_interrupted_at_once(tmp_path: Path) -> None:
+    write_bench(make_bench(interrupted=True), tmp_path)
+    assert names(tmp_path) == {"bench.html", "bench.md", "bench.json"}
+    assert load_bench(tmp_path / "bench.json").interrupted
+    text = (tmp_path / "bench.md").read_text(encoding="utf-8")
+    assert "**Interrupted.**" in text
+    assert "No experiment was finished." in text
+
+
+def test_raw_runs_are_in_the_json_a_list_in_a_line(folder: Path) -> None:
+    text = (folder / "bench.json").read_text(encoding="utf-8")
+    (run,) = json.loads(text)["sections"][0]["runs"]
+    assert run["output"] == list(range(300))
+    assert any(line.strip().startswith('"output": [0, 1, 2') for line in text.splitlines())
+
+
+def with_series(report: BenchReport, series: Series) -> BenchReport:
+    section = report.sections[0]
+    figure = replace(STACKED, series=(series,))
+    findings = replace(section.findings, figures=(figure,))
+    return replace(report, sections=(replace(section, findings=findings),))
+
+
+def test_what_is_no_number_survives(tmp_path: Path) -> None:
+    report = with_series(
+        make_bench(), Series("a", (1, 2), (nan, 1.0), (nan, 0.5), (nan, float("inf")))
+    )
+    write_bench(report, tmp_path)
+    series = load_bench(tmp_path / "bench.json").sections[0].findings.figures[0].series[0]
+    assert (series.y[1], series.low[1]) == (1.0, 0.5)
+    assert [isnan(value) for value in (series.y[0], series.low[0], *series.high)] == [True] * 4
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def test_markdown(folder: Path) -> None:
+    text = (folder / "bench.md").read_text(encoding="utf-8")
+    hostile = "\\<script\\>alert('\\&')\\</script\\>"
+    assert text.startswith(f"# 3 × plain {hostile}\n\nmini {hostile}, 2026-11-20\n\n- beware")
+    assert "## How it was measured\n\n```\nspecx bench --length 1k --out `x`\n```\n" in text
+    assert (
+        "**Speed.** Ratios are relative to plain.\n\n"
+        "| method | input | tokens/s | tokens | same output |\n"
+        "|---|---:|---:|---:|---:|\n"
+        "| method-0 | 1K | 1,234 | 1,234,567 | 3 of 3 |\n"
+        "| method-0 | 4K | 0.0123 | 0 | – |\n"
+        "| \\<b\\>\\&\"'$x$ | 1K | −10.0 | – | 2 of 3 |\n\n"
+        "Medians \\| of runs."
+    ) in text
+    assert "(1 run) are in [bench.json](bench.json)." in text
+    assert "Control: nothing was measured for this figure." in text
+
+
+def test_links_of_markdown_lead_to_files(folder: Path) -> None:
+    text = (folder / "bench.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert set(links) == {"bench.json"} | {f"figures/speedup-{one.name}.svg" for one in FIGURES}
+    assert all((folder / link).is_file() for link in links)
+    assert EMPTY.title in text
+    assert METHODS[0] in text
+
+
+def test_the_result_comes_first_then_figures_then_tables_then_the_setup(folder: Path) -> None:
+    text = (folder / "bench.md").read_text(encoding="utf-8")
+    order = ["3 × plain", "## Speed", "![Lines", "| method-0 |", "A note", "## Parts", "**2 ms**"]
+    places = [text.index(part) for part in (*order, "## How it was measured", "- device: H200")]
+    assert places == sorted(places)
+    assert text.count("3 × plain") == 1
+
+
+def test_a_terminal_gets_headlines_and_tables() -> None:
+    text = to_tables(make_bench())
+    assert text.startswith("# 3 × plain")
+    order = ["## Speed", "| method-0 |", "A note", "## Parts", "**2 ms**"]
+    assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
+    assert "](" not in text
+    assert "H200" not in text
+    assert to_tables(make_bench(interrupted=True)) == ""
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "is no JSON"),
+        (b"{", "is no JSON"),
+        (b"[]", "is no report of a benchmark"),
+        (b"{}", "its schema is not specx.bench/1"),
+        (b'{"schema": "specx.bench/1"}', "is damaged"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        load_bench(path)
+
+
+def test_a_damaged_section_is_refused_with_its_place() -> None:
+    plain = make_bench().to_dict()
+    del plain["sections"][0]["findings"]["tables"][0]["rows"]
+    with pytest.raises(UsageError, match=r"damaged: sections\.0\.findings\.tables\.0\.rows: "):
+        from_dict(plain)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_measurements_of_earlier_versions_are_read(path: Path) -> None:
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    again = from_dict(plain).to_dict()
+    for section in again["sections"]:
+        assert section["findings"].pop("headline") == ""
+    assert again == plain
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        load_bench(tmp_path / "x.json")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write to"):
+        write_bench(make_bench(interrupted=True), tmp_path / "file")
+
+
+def test_measurements_are_on_the_disk_before_a_figure_fails(tmp_path: Path) -> None:
+    report = make_bench()
+    broken = replace(STACKED, kind="pie")
+    findings = replace(report.sections[0].findings, figures=(broken,))
+    section = replace(report.sections[0], findings=findings)
+    with pytest.raises(KeyError):
+        write_bench(replace(report, sections=(section,)), tmp_path)
+    assert (tmp_path / "bench.json").is_file()

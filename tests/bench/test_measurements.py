@@ -1,0 +1,38 @@
+"""What was measured for the documentation is concluded as what is measured now."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specx.bench.experiments.registry import EXPERIMENTS
+from specx.bench.report.files import load_bench
+from specx.bench.session import concluded_again
+
+FOLDER = Path(__file__).parents[2] / "docs" / "measurements" / "bench"
+
+
+def can_be_concluded(file: Path) -> bool:
+    """Runs have their outputs, and the experiment is still there."""
+    sections = json.loads(file.read_text(encoding="utf-8"))["sections"]
+    return all(
+        section["name"] in EXPERIMENTS and all("output" in run for run in section["runs"])
+        for section in sections
+    )
+
+
+FILES = [file for file in sorted(FOLDER.glob("*.json")) if can_be_concluded(file)]
+
+
+def test_most_of_them() -> None:
+    assert len(FILES) >= 20
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_tables_and_figures(file: Path) -> None:
+    report = load_bench(file)
+    again = concluded_again(report)
+    for before, after in zip(report.sections, again.sections, strict=True):
+        assert json.loads(json.dumps(after.runs)) == json.loads(json.dumps(before.runs))
+        assert after.findings.tables[0].rows or before.name == "divergence"
+        assert all(table.rows for table in after.findings.tables[1:])

@@ -1,0 +1,254 @@
+"""The choice of a tree on made-up costs and steps, and what a step says of smaller trees."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specx.engine.cost import Costs, Curve, TreePlan, TreeShape
+from specx.engine.emission import Emission, Emitted
+from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS, Fallback
+from specx.engine.tree_choice import (
+    AGAIN,
+    EVERY,
+    Evidence,
+    TreeChoice,
+    accepted_in,
+    candidates,
+    first_plan,
+    interval,
+    plan_of,
+)
+from specx.kernels.torch.backend import TorchOps
+from specx.kernels.trees import TokenTree
+from specx.profile import AutoTree
+from specx.records import FellBack, Step
+from tests.engine.pairs import loaded, make_prompt
+from tests.engine.test_model_drafter import FULL, make_drafter, prefilled
+from tests.kernels.test_trees import paths_of
+
+# Verification costs as much as a plain step up to 16 nodes, and drafting little: as on a GPU.
+CHEAP = Costs(1.0, Curve({1: 0.02}), Curve({1: 1.0, 17: 1.0, 64: 1.5}), 0.0)
+# Each row costs as much as a plain step: no draft can pay.
+DEAR = Costs(1.0, Curve({1: 0.5}), Curve({1: 1.0, 2: 2.0}), 0.0)
+# In between: each row costs a tenth, each level a fifth.
+MIDDLE = Costs(1.0, Curve({1: 0.2}), Curve({1: 1.0, 11: 2.0}), 0.0)
+
+
+def seconds_of(costs: Costs, plan: TreePlan) -> float:
+    """A step whose tree has grown all its levels."""
+    return costs.step(TreeShape.of(plan.tree), plan.every, plan.tree.depth)
+
+
+def made_up(plan: TreePlan, accepted: int, seconds: float, ranks=None) -> Step:
+    """A step that accepted the likeliest chain, at most as long as the tree allows."""
+    accepted = min(accepted, plan.tree.depth)
+    return Step(
+        tuple(range(accepted + 1)),
+        drafted=plan.tree.nodes,
+        accepted=accepted,
+        seconds=seconds,
+        levels=plan.tree.depth,
+        ranks=tuple((ranks or [(i, 1) for i in range(1, 65)])[:accepted]),
+    )
+
+
+def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
+    choice = TreeChoice(Fallback(below))
+    for seconds in (9.0, costs.plain, costs.plain):
+        assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
+    assert not choice.needs_plain
+    choice.start(costs)
+    assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
+    return choice
+
+
+def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DRAFTING_STEPS):
+    """Verdicts on ``steps`` steps of the tree in use, at the modelled cost or ``slower``."""
+    verdicts = []
+    for _ in range(steps):
+        plan = choice.plan
+        seconds = slower * seconds_of(choice.costs, plan)
+        verdicts.append(choice.judge(made_up(plan, accepted, seconds)))
+        if verdicts[-1] is not None:
+            break
+    return verdicts
+
+
+def test_candidates_are_within_the_limits_and_different():
+    trees = list(candidates())
+    largest = TreeShape.of(AutoTree())
+    assert all(shape.within(largest) == shape for shape in trees)
+    assert len(set(trees)) == len(trees)
+    assert largest in trees
+    assert all(plan_of(shape, CHEAP, 1.0) for shape in trees)  # the schema takes them
+
+
+def test_the_first_tree_is_as_large_as_it_is_cheap():
+    sizes = [first_plan(costs).tree.nodes for costs in (DEAR, MIDDLE, CHEAP)]
+    assert sizes == sorted(set(sizes))
+    assert first_plan(DEAR).tree.depth <= 4
+    assert first_plan(CHEAP).tree.depth == 16
+
+
+def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
+    """A level takes as long as a fifth of a plain token."""
+    assert first_plan(MIDDLE).tree.threshold == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("retrieval", "every"), [(0.0, 1), (0.1, 1), (0.2, 2), (0.5, 4), (99, 16)])
+def test_retrieval_is_as_frequent_as_it_is_cheap(retrieval, every):
+    """At most a twentieth of a step, which takes 1.5 + 0.7 + 4 levels of 0.2 in this tree."""
+    costs = replace(MIDDLE, retrieval=retrieval)
+    assert interval(costs, TreeShape(5, 5, 1)) == every
+    assert every in EVERY
+
+
+def test_drafts_that_are_never_accepted_end_in_plain_decoding():
+    choice = begun(MIDDLE)
+    verdicts = look(choice, accepted=0)
+    assert verdicts[:-1] == [None] * (DRAFTING_STEPS - 1)
+    seconds = seconds_of(MIDDLE, choice.plan)
+    assert verdicts[-1] == FellBack(pytest.approx(1.0 / seconds), 1.0)
+
+
+def test_nothing_falls_back_where_it_is_not_asked_for():
+    choice = begun(MIDDLE, below=0.0)
+    verdict = look(choice, accepted=0)[-1]
+    assert isinstance(verdict, TreePlan)
+    assert TreeShape.of(verdict.tree) == (2, 1, 1)  # the cheapest there is
+
+
+def test_drafts_that_are_accepted_sometimes_end_in_a_middle_tree():
+    choice = begun(MIDDLE)
+    verdict = look(choice, accepted=3)[-1]
+    assert isinstance(verdict, TreePlan)
+    assert TreeShape.of(verdict.tree) == (3 + 1, 3, 1)  # no chain of 3 among the candidates
+    assert verdict.tree.threshold > 0.2  # tokens come cheaper than by plain decoding now
+
+
+def test_drafts_that_are_always_accepted_end_in_a_deep_tree():
+    choice = begun(CHEAP)
+    verdict = look(choice, accepted=16)[-1]
+    assert isinstance(verdict, TreePlan)
+    assert TreeShape.of(verdict.tree) == (16, 16, 1)
+
+
+def test_a_draft_that_is_right_in_the_second_place_gets_a_wide_tree():
+    """Accepted is always the second best of a level: nothing within width 1."""
+    costs = replace(CHEAP, draft=Curve({1: 0.02, 64: 0.03}))
+    choice = begun(costs)
+    places = [(2 * i, 2) for i in range(1, 17)]
+    for _ in range(DRAFTING_STEPS):
+        verdict = choice.judge(made_up(choice.plan, 10, seconds_of(costs, choice.plan), places))
+    plan = verdict or choice.plan
+    assert plan.tree.continued > 1
+    assert plan.tree.nodes >= 20
+
+
+def test_a_tree_that_turns_out_slower_than_modelled_is_judged_by_its_time():
+    choice = begun(MIDDLE)
+    assert isinstance(look(choice, accepted=3, slower=10.0)[-1], FellBack)
+
+
+def test_the_tree_changes_again_only_for_a_tenth():
+    choice = begun(MIDDLE)
+    assert look(choice, accepted=3)[-1] is not None
+    chosen = choice.plan
+    assert look(choice, accepted=3, steps=99) == [None] * 99
+    assert look(choice, accepted=2, steps=99) != [None] * 99
+    assert choice.plan.tree.nodes < chosen.tree.nodes
+
+
+def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first():
+    """A quarter of the first steps accept 8 drafts, the others none: a tree of 2 levels. When that
+    is always accepted, four times as much is expected of one with 8."""
+    choice = begun(MIDDLE, below=0.0)
+    for place in range(DRAFTING_STEPS):
+        plan = choice.plan
+        seconds = seconds_of(MIDDLE, plan)
+        verdict = choice.judge(made_up(plan, 8 if place % 4 == 0 else 0, seconds))
+    assert isinstance(verdict, TreePlan)
+    assert TreeShape.of(verdict.tree) == (2, 2, 1)
+    later = look(choice, accepted=16, steps=JUDGED_STEPS)[-1]
+    assert isinstance(later, TreePlan)
+    assert TreeShape.of(later.tree) == (8, 8, 1)
+
+
+def test_trees_that_were_tried_are_known_by_their_own_time():
+    """One that ran slower than modelled is not returned to on the word of the model."""
+    choice = begun(MIDDLE)
+    first = choice.plan
+    assert isinstance(look(choice, accepted=3, slower=1.3)[-1], TreePlan)
+    assert TreeShape.of(choice.plan.tree) != TreeShape.of(first.tree)
+    assert look(choice, accepted=3, slower=1.0, steps=JUDGED_STEPS) == [None] * JUDGED_STEPS
+
+
+def test_the_choice_is_looked_at_now_and_then():
+    choice = begun(MIDDLE)
+    assert look(choice, accepted=3)[-1] is not None
+    look(choice, accepted=3, steps=DRAFTING_STEPS + 1 + JUDGED_STEPS)
+    verdicts = look(choice, accepted=0, steps=JUDGED_STEPS + AGAIN)
+    assert verdicts[-1] is not None
+    assert choice.fallback.seen % AGAIN == 0
+
+
+PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
+
+
+@pytest.mark.parametrize(
+    ("smaller", "accepted"),
+    [
+        (TreeShape(20, 10, 20), 4),
+        (TreeShape(20, 3, 20), 3),
+        (TreeShape(7, 4, 7), 3),
+        (TreeShape(6, 4, 6), 2),
+        (TreeShape(2, 2, 2), 1),
+        (TreeShape(20, 10, 1), 2),  # the second node of its level is there and is not continued
+        (TreeShape(20, 10, 2), 4),
+    ],
+)
+def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
+    seen = Step(tuple(range(5)), 20, 4, seconds=1.0, levels=6, ranks=PLACES)
+    assert accepted_in(seen, smaller) == accepted
+    assert Evidence([seen, seen]).of(smaller) == (accepted, min(6, smaller.depth))
+
+
+def grown(shape: TreeShape) -> TokenTree:
+    tree = {**shape._asdict(), "threshold": 0.0}
+    drafter = make_drafter(loaded(peak=4.0), tree, FULL)
+    prefilled(drafter, make_prompt(30))
+    return drafter.grow(torch.tensor([50]))
+
+
+def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
+    """The step that a tree leads to if the target writes ``truth``."""
+    padded = [*truth, *[-1] * grown.levels]
+    path = TorchOps().accept(grown, torch.tensor(padded)[grown.depths])
+    emission = Emission.of(grown, path, note=None)
+    emitted = Emitted.read(emission.layout, emission.buffer.tolist())
+    assert emitted.note is None
+    noted = Emission.of(grown, path, note=torch.tensor([9]))
+    assert Emitted.read(noted.layout, noted.buffer.tolist()) == replace(emitted, note=9)
+    tokens, ranks = emitted.tokens, emitted.ranks
+    return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=ranks)
+
+
+def test_a_large_tree_says_what_smaller_ones_have_accepted():
+    """For every path of the large tree, if the target wrote just that. Exactly so for trees that
+    only have fewer nodes."""
+    large = grown(TreeShape(40, 6, 40))
+    truths = list(paths_of(large))
+    assert {len(truth) for truth in truths} >= {1, 2, 3, 4}
+    for truth in truths:
+        assert step_with(large, truth).accepted == len(truth)
+    for smaller in (TreeShape(30, 6, 30), TreeShape(16, 6, 16), TreeShape(6, 6, 6)):
+        cut = grown(smaller)
+        for truth in truths:
+            step = step_with(large, truth)
+            assert accepted_in(step, smaller) == step_with(cut, truth).accepted
+    for smaller in (TreeShape(16, 6, 1), TreeShape(16, 2, 16), TreeShape(6, 3, 2)):
+        cut = grown(smaller)
+        for truth in truths:
+            step = step_with(large, truth)
+            assert accepted_in(step, smaller) <= step_with(cut, truth).accepted
