@@ -67,7 +67,8 @@ def chain_and_star(rows: int) -> torch.Tensor:
 def test_tree_attention_is_exact(ops: Ops, dtype: torch.dtype, prefix: int, rows: int) -> None:
     q, k, v = qkv(dtype, rows, prefix + rows)
     visible = chain_and_star(rows)
-    mask, length = AncestorMask(sets_of(visible).to(CUDA), rows), torch.tensor([prefix], device=CUDA)
+    mask = AncestorMask(sets_of(visible).to(CUDA), rows)
+    length = torch.tensor([prefix], device=CUDA)
     out, lse = ops.tree_attention(q, k, v, length, mask, 0.125)
     seen = reference.tree_mask(prefix, visible)
     expected, expected_lse = reference.attention(q, k, v, seen, 0.125)

@@ -9,7 +9,7 @@ from specx.kernels.hopper.product import (
     CudaProduct,
     GatedProduct,
     HeadsProduct,
-    Launch,
+    ProductLaunch,
     launch_of,
     suits,
 )
@@ -21,8 +21,8 @@ HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str
 SPREADS = [(16, 1), (48, 1), (64, 2), (96, 1), (112, 1), (128, 4), (256, 1)]
 LAUNCHES = [
     *(launch_of(*spread) for spread in SPREADS),
-    Launch(32, split=1, slices=3, weights=2, inputs=1),
-    Launch(32, split=2, slices=1, weights=1, inputs=3),
+    ProductLaunch(32, split=1, slices=3, weights=2, inputs=1),
+    ProductLaunch(32, split=2, slices=1, weights=1, inputs=3),
 ]
 
 pytestmark = NEEDS_HOPPER
@@ -43,7 +43,7 @@ def error(ours: Tensor, exact: Tensor) -> float:
 @pytest.mark.parametrize("rows", [1, 9, 33, 64])
 @pytest.mark.parametrize("inputs", [64, 192, 1024, 4160])
 def test_a_product_with_bias_and_residual(
-    inputs: int, rows: int, launch: Launch, dtype: torch.dtype
+    inputs: int, rows: int, launch: ProductLaunch, dtype: torch.dtype
 ) -> None:
     for columns in (16, 1008):
         weight, x = (random(n, inputs, dtype=dtype) for n in (columns, rows))
@@ -58,7 +58,7 @@ def test_a_product_with_bias_and_residual(
 @HALF
 @pytest.mark.parametrize("launch", LAUNCHES, ids=str)
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_gated_product(biased: bool, launch: Launch, dtype: torch.dtype) -> None:
+def test_a_gated_product(biased: bool, launch: ProductLaunch, dtype: torch.dtype) -> None:
     for rows, columns, inputs in ((1, 8, 64), (63, 1000, 1024), (64, 2056, 448)):
         weight, x = random(2 * columns, inputs, dtype=dtype) / 16, random(rows, inputs, dtype=dtype)
         bias = random(2 * columns, dtype=dtype) if biased else None
@@ -73,7 +73,7 @@ def test_a_gated_product(biased: bool, launch: Launch, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("launch", LAUNCHES, ids=str)
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(3, 1, 80), (8, 2, 128), (4, 4, 256)])
 def test_a_product_of_heads(
-    heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torch.dtype
+    heads: int, kv_heads: int, dim: int, launch: ProductLaunch, dtype: torch.dtype
 ) -> None:
     """Bit by bit what a product and the rotation behind it write, and nothing else."""
     check_heads(heads, kv_heads, dim, launch, dtype)
@@ -84,7 +84,9 @@ def test_a_product_of_very_many_heads() -> None:
     check_heads(140, 4, 32, launch_of(48, 1), torch.bfloat16)
 
 
-def check_heads(heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torch.dtype) -> None:
+def check_heads(
+    heads: int, kv_heads: int, dim: int, launch: ProductLaunch, dtype: torch.dtype
+) -> None:
     for rows, biased in ((1, False), (50, True), (64, False)):
         weight = random((heads + 2 * kv_heads) * dim, 576, dtype=dtype)
         x, bias = random(rows, 576, dtype=dtype), random(len(weight), dtype=dtype)
@@ -104,7 +106,7 @@ def check_heads(heads: int, kv_heads: int, dim: int, launch: Launch, dtype: torc
 
 
 @pytest.mark.parametrize("launch", [launch_of(16, 1), launch_of(96, 1)], ids=str)
-def test_several_tiles_of_a_block(launch: Launch) -> None:
+def test_several_tiles_of_a_block(launch: ProductLaunch) -> None:
     for inputs in (64, 1024):
         weight, x = (random(n, inputs, dtype=torch.bfloat16) for n in (28_672, 64))
         exact = x.double() @ weight.double().T

@@ -197,9 +197,7 @@ def draw_logits(
     return logits.to(device, dtype), nothing.to(device), weights.to(device)
 
 
-def assert_level(
-    ops: Ops, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
-) -> Level:
+def assert_level(ops: Ops, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
     """Exactly the weights there are, with what they are the weights of, each once."""
     level = ops.best_continuations(logits, forbidden, weights, nodes)
     assert (level.tokens.dtype, level.parents.dtype) == (torch.int64, torch.int64)

@@ -234,9 +234,7 @@ def scattered(rows: int, columns: int, share: float, prefix: int, **case: Any) -
 
 
 ATTENDED = {
-    **{
-        f"{n} behind {p}": TreeCase.of(TREES[n], p, ratio=1) for n, p in product(TREES, (0, 33))
-    },
+    **{f"{n} behind {p}": TreeCase.of(TREES[n], p, ratio=1) for n, p in product(TREES, (0, 33))},
     **{f"random behind {p}": TreeCase.of(TREES["random"][:9], p) for p in (1, 32, 1000)},
     **{f"comb behind {p}": TreeCase.of(TREES["comb"], p) for p in (1, 31, 32, 63, 64, 65, 1000)},
     **{f"one row, {r} heads a key head": TreeCase.of([0], 50, ratio=r) for r in (1, 3, 4, 7, 8)},
@@ -448,10 +446,7 @@ LEVELS = {
         f"vocabulary of {v}": LevelCase(1 + v % 3, v, 63)
         for v in (1, 2, 31, 32, 33, 63, 64, 65, 300, 2047, 2048, 2049, 32_001)
     },
-    **{
-        f"{a} of the ids allowed": LevelCase(2, 4500, 63, allowed=a)
-        for a in (0.0002, 0.01, 0.5)
-    },
+    **{f"{a} of the ids allowed": LevelCase(2, 4500, 63, allowed=a) for a in (0.0002, 0.01, 0.5)},
     **{f"{real} of 5 parents are real": LevelCase(5, 4500, 63, real=real) for real in (0, 1, 3)},
     "the best at the end": LevelCase(1, 16_417, 40, best=range(16_397, 16_417)),
     "all in one group": LevelCase(4, 4500, 30, best=range(320, 352), best_of=2),

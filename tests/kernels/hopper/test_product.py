@@ -13,7 +13,7 @@ from specx.kernels.hopper.product import (
     CudaProduct,
     GatedProduct,
     HeadsProduct,
-    Launch,
+    ProductLaunch,
     launch_of,
     plan,
     suits,
@@ -23,7 +23,7 @@ BLOCK = 227 * 1024  # bytes of shared memory that a block can have
 ROWS = [16, 64, 1008, 4096, 5120, 6144, 8448, 12288, 22016, 27648, 28672, 128256, 262144]
 
 
-def blocks(launch: Launch, rows: int) -> int:
+def blocks(launch: ProductLaunch, rows: int) -> int:
     return -(-rows // launch.columns) * launch.split
 
 
