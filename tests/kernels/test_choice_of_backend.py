@@ -34,11 +34,12 @@ def calls_of(file: Path, name: str) -> int:
 
 
 def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
-    """Compiled layers ask again: an operator of torch's cannot be handed the backend."""
     callers = {name: calls_of(file, "ops_for") for name, file in FILES.items()}
     assert {name: count for name, count in callers.items() if count} == {
         "models/load.py": 1,
-        "models/opaque.py": 2,
+        "models/opaque.py": 2,  # an operator of torch's cannot be handed a backend
+        "cli/doctor.py": 1,  # it says which one it would be
+        "bench/retrieval_cost.py": 1,  # it times operations without a model
     }
 
 

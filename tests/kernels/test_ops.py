@@ -67,14 +67,17 @@ def backends(torch_types: list[torch.dtype], triton_types: list[torch.dtype]) ->
     if HAS_TRITON:
         from specx.kernels.triton.backend import TritonOps
 
-        missing = {BF16} if DEVICE.type == "cpu" else {F64}
+        missing = {BF16} if DEVICE.type == "cpu" else set()
         types = [dtype for dtype in triton_types if dtype not in missing]
         found += [Backend(TritonOps(), dtype, DEVICE) for dtype in types]
     return pytest.mark.parametrize("backend", found, ids=str)
 
 
 EVERY_TYPE = backends([F64, F32, F16, BF16], [F32, F16, BF16])
-ROWS_OF_CACHES = backends([F64, F32, F16, BF16], [F64, F32, F16, BF16])
+# In the interpreter float32 is computed as half precision is, and float64 has a way of its own.
+ROWS_OF_CACHES = backends(
+    [F64, F32, F16, BF16], [F64, F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
+)
 LOGITS = backends([F32, F16, BF16], [F32, F16, BF16])
 WHOLE_NUMBERS = backends([F32], [F32])
 
@@ -370,7 +373,10 @@ SCORED = {
         for length, chunk, short in product(
             (1, 31, 64, 129), (1, 7, 16, 32, 50, 64, 100, 500), (0, 1, 6)
         )
-        if short < chunk and (short != 1 or chunk in (7, 64))
+        if short < chunk
+        and (short != 1 or chunk in (7, 64))
+        and (length != 64 or chunk in (16, 64))
+        and (length != 1 or chunk in (1, 7, 50, 500))
     },
     **{
         f"{ratio} heads a key head, of {dim}": ScoreCase(85, Grid(16), {"ratio": ratio, "dim": dim})
@@ -441,15 +447,15 @@ class LevelCase:
 LEVELS = {
     **{f"{p} parents, {n} nodes": LevelCase(p, 1000, n) for p, n in ((1, 1), (2, 50), (7, 63))},
     **{f"{p} parents, few nodes": LevelCase(p, 1000, 2) for p in (2, 7)},
-    "a full level": LevelCase(63, 300, 63),
+    "a full level": LevelCase(63, 100, 63),
     **{
         f"vocabulary of {v}": LevelCase(1 + v % 3, v, 63)
         for v in (1, 2, 31, 32, 33, 63, 64, 65, 300, 2047, 2048, 2049, 32_001)
     },
     **{f"{a} of the ids allowed": LevelCase(2, 4500, 63, allowed=a) for a in (0.0002, 0.01, 0.5)},
-    **{f"{real} of 5 parents are real": LevelCase(5, 4500, 63, real=real) for real in (0, 1, 3)},
+    **{f"{real} of 5 parents are real": LevelCase(5, 700, 63, real=real) for real in (0, 1, 3)},
     "the best at the end": LevelCase(1, 16_417, 40, best=range(16_397, 16_417)),
-    "all in one group": LevelCase(4, 4500, 30, best=range(320, 352), best_of=2),
+    "all in one group": LevelCase(4, 700, 30, best=range(320, 352), best_of=2),
 }
 
 
