@@ -1,11 +1,13 @@
-"""Every error a user can meet: one sentence that says what is wrong and what to do.
+"""The errors that users meet, each as one sentence: what is wrong, and what to do about it.
 
-Each class carries the exit code of the process. The codes are documented in ``docs/cli.md``.
+Each class carries the exit code of the process. ``docs/cli.md`` documents the codes.
 """
+
+import sys
 
 
 class SpecxError(Exception):
-    """Base of all errors that are shown to the user as one sentence."""
+    """The base of all errors that a user is shown as one sentence."""
 
     exit_code = 1
 
@@ -17,11 +19,11 @@ class UsageError(SpecxError):
 
 
 class ProfileError(UsageError):
-    """A profile that is unknown or invalid; the message lists every problem with its line."""
+    """A profile that is unknown or invalid. The message lists every problem with its line."""
 
 
 class DocumentError(SpecxError):
-    """An input that cannot be read, or that is refused."""
+    """An input that cannot be read or is refused."""
 
     exit_code = 3
 
@@ -33,18 +35,30 @@ class ModelError(SpecxError):
 
 
 class OutOfMemoryError(SpecxError):
-    """The work at hand needs more memory than this machine has."""
+    """Work that needs more memory than this machine has."""
 
     exit_code = 5
 
 
 class DivergenceError(SpecxError):
-    """``--check-lossless`` found a token that plain decoding would not have written."""
+    """An output that plain decoding would not have written, found by ``--check-lossless``."""
 
     exit_code = 6
 
 
 class BatchError(SpecxError):
-    """Some documents of several failed; the others are done."""
+    """A failure of some of several documents. The others are done."""
 
     exit_code = 7
+
+
+def in_one_line(error: BaseException) -> str:
+    """Describe an unexpected error in one line, without a full stop: its class and message."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if Python or torch, on any device, ran out of memory. Never imports torch."""
+    of_torch = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
+    # Main memory that runs out is a plain RuntimeError of torch.
+    return isinstance(error, (MemoryError, of_torch)) or "DefaultCPUAllocator" in str(error)

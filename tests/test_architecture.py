@@ -1,59 +1,130 @@
-"""The direction of the data: which room may import which (``docs/architecture.md``)."""
+"""The rooms of ``docs/architecture.md``, and rules that keep every file easy to read."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[1] / "specx"
+PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
 LEAVES = {"errors", "records", "profile", "cache_folder"}
-PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "jobs", "reports"}
-ROOMS = {
+PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "reports", "jobs"}
+ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
     "cache_folder": set(),
     "profile": {"errors"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},
-    "kernels": LEAVES,
+    "kernels": {"cache_folder"},
     "models": LEAVES | {"kernels"},
     "engine": LEAVES | {"kernels", "models"},
     "reports": {"errors", "records"},
-    "jobs": PRODUCT,
+    "jobs": PRODUCT - {"jobs"},
     "bench": PRODUCT,
-    "training": PRODUCT,
+    "training": PRODUCT - {"jobs"},
     "cli": PRODUCT | {"bench"},
-    "__main__": {"cli"},
 }
+
+# Imports inside functions outside cli/, whose commands are imported when they run. Each has its
+# reason: an optional package, or one that is slow to import or must be configured first.
+LATE_IMPORTS = {
+    "bench/report/figure_lines.py": {"matplotlib.transforms"},
+    "bench/report/figure_style.py": {"matplotlib"},
+    "bench/report/figures.py": {"matplotlib.figure"},
+    "documents/pdf_worker.py": {"pypdf", "pypdf.generic"},
+    "kernels/ops.py": {"specx.kernels.triton.backend"},  # Triton is optional
+    "kernels/torch/flash_decoding.py": {"flash_attn"},
+}
+MAY_BE_LATE = {"flash_attn", "matplotlib", "pypdf", "specx.kernels.triton.backend"}
+
+MOST_LINES = {"file": 400, "function": 60}
+READ_IN_PIECES = {".py", ".cu", ".cuh", ".css", ".html", ".j2"}
+OPENINGS = re.compile(r"(What|Whether|Where|Who|How)\b")
 
 
 def room(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(file: Path) -> Iterator[str]:
-    """Rooms that a file imports anywhere in it; the package itself holds only the version."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        names = []
+def place(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules that are imported anywhere in a tree; of ``from specx import x``, ``specx.x``."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: imports here are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            assert node.level == 0, "imports here are absolute"
+            whole = node.module == "specx"
+            yield from (
+                (f"specx.{each.name}" for each in node.names) if whole else [f"{node.module}"]
+            )
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        parts = [name.split(".") for name in names if name.startswith("specx.")]
-        yield from (part[1] for part in parts if part[1] != "__version__")
+            yield from (alias.name for alias in node.names)
 
 
-FILES = [file for file in sorted(PACKAGE.rglob("*.py")) if room(file) != "__init__"]
+# ---------------------------------------------------------------- rooms
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_no_arrow_points_back(file: Path) -> None:
-    assert set(imported_rooms(file)) <= ROOMS[room(file)] | {room(file)}
+def documented_rooms() -> dict[str, set[str]]:
+    """The table on the page: rooms in backticks, and what they may import, in one of three forms.
+
+    "nothing", "errors, records" or "everything but cli" (a room itself is never among them).
+    """
+    rows = re.findall(
+        r"^\| (`.*?) \|.*\| (.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    cells = {
+        name.removesuffix("/").removesuffix(".py"): allowed.replace("`", "")
+        for names, allowed in rows
+        for name in re.findall(r"`(.*?)`", names)
+    }
+    table = {}
+    for name, allowed in cells.items():
+        words = set(re.findall(r"[a-z_]+", allowed.removeprefix("everything but ")))
+        if allowed.startswith("everything but "):
+            table[name] = set(cells) - words - {name}
+        else:
+            table[name] = set() if allowed == "nothing" else words
+    return table
+
+
+def test_the_page_has_the_same_table() -> None:
+    assert documented_rooms() == ROOMS
+
+
+def test_nothing_but_the_command_imports_the_laboratory() -> None:
+    assert {name for name, allowed in ROOMS.items() if "bench" in allowed} == {"cli"}
+    assert {name for name, allowed in ROOMS.items() if "training" in allowed} == set()
+
+
+def test_no_arrow_points_back() -> None:
+    wrong = set()
+    for file in FILES:
+        allowed = ROOMS.get(room(file), {"cli"}) | {room(file), "__version__"}
+        for module in imported(parsed(file)):
+            if module.startswith("specx.") and module.split(".")[1] not in allowed:
+                wrong.add(f"{place(file)}: {module}")
+    assert wrong == set()
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room(file) for file in FILES} - {"__init__", "__main__"} == set(ROOMS)
 
 
 def test_reading_and_reporting_do_without_torch() -> None:
@@ -64,3 +135,63 @@ def test_reading_and_reporting_do_without_torch() -> None:
     code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+# ---------------------------------------------------------------- imports inside functions
+
+
+def test_imports_inside_functions_are_listed() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in FILES:
+        for node in ast.walk(parsed(file)) if room(file) != "cli" else ():
+            late = set(imported(node)) if isinstance(node, FUNCTION) else set()
+            if late:
+                found[place(file)] |= late
+    assert dict(found) == LATE_IMPORTS
+
+
+def test_what_is_listed_has_a_reason() -> None:
+    modules = set().union(*LATE_IMPORTS.values())
+    assert {module.split(".")[0] for module in modules} <= MAY_BE_LATE
+
+
+# ---------------------------------------------------------------- names, lengths, docstrings
+
+
+def test_a_class_name_exists_once() -> None:
+    places = defaultdict(list)
+    for file in FILES:
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(place(file))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_files_are_short() -> None:
+    lengths = {
+        place(file): len(file.read_text(encoding="utf-8").splitlines())
+        for file in PACKAGE.rglob("*")
+        if file.suffix in READ_IN_PIECES and room(file) != "kernels"
+    }
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES["file"]} == {}
+
+
+def test_functions_are_short() -> None:
+    long = {}
+    for file in FILES:
+        for node in ast.walk(parsed(file)) if room(file) not in {"kernels", "cli"} else ():
+            if isinstance(node, FUNCTION) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                long[f"{place(file)}: {node.name}"] = lines
+    assert {name: lines for name, lines in long.items() if lines > MOST_LINES["function"]} == {}
+
+
+def test_docstrings_say_what_to_expect_and_do_not_ask() -> None:
+    asking = []
+    for file in FILES:
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTION)):
+                text = ast.get_docstring(node) or ""
+                if OPENINGS.match(text):
+                    asking.append(f"{place(file)}: {text.splitlines()[0]}")
+    assert asking == []

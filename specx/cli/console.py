@@ -1,4 +1,4 @@
-"""The one place that makes terminals: plain text unless a person is looking."""
+"""Consoles: plain text unless a person is looking."""
 
 import os
 import sys
@@ -15,11 +15,10 @@ class _Console(Console):
 
 
 def make_console(stream: TextIO | None = None, *, quiet: bool = False) -> Console:
-    """A console on ``stream`` (stderr unless given), the same rules everywhere.
+    """Make a console on ``stream``, stderr by default. All output of specx follows its rules.
 
-    No ANSI codes, neither colours nor cursor movements, when the stream is no terminal or
-    NO_COLOR is set; ``quiet`` drops everything. Text is printed as it is: no markup, no guessing
-    of what to highlight.
+    It writes no ANSI codes (colours, cursor movements) if the stream is no terminal or NO_COLOR is
+    set. ``quiet`` drops everything. Text is printed as it is, without markup or highlighting.
     """
     stream = stream or sys.stderr
     fancy = stream.isatty() and not os.environ.get("NO_COLOR")

@@ -1,9 +1,9 @@
-"""``specx doctor``: what this machine has, and which path specx will take on it."""
+"""``specx doctor``: the machine, and the path that specx takes on it."""
 
 import json
 import os
 from collections.abc import Iterator
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -12,9 +12,9 @@ import typer
 
 from specx.cache_folder import cache_folder
 from specx.profile import shipped_folder, user_folder
-from specx.reports.environment import PACKAGES, environment
+from specx.reports.environment import PACKAGES, environment, installed_version
 
-Report = dict[str, Any]  # sections and values, ready for JSON
+Findings = dict[str, Any]  # sections and values, ready for JSON
 
 OPTIONAL = ("triton", "flash-attn")  # packages that make a GPU faster
 ATTENTION = {
@@ -36,14 +36,14 @@ def doctor(
     typer.echo(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
 
 
-def examine() -> Report:
-    """Everything ``specx doctor`` says; None stands for what is absent or cannot be found out."""
+def examine() -> Findings:
+    """Return all that ``specx doctor`` says; None for what is absent or unknown."""
     torch = _torch()
     gpus = _gpus(torch)
     here = environment()
     return {
         "versions": {"python": here["python"], "specx": here["specx"], **here["packages"]},
-        "optional": {package: _version(package) for package in OPTIONAL},
+        "optional": {package: installed_version(package) for package in OPTIONAL},
         "machine": {
             **{name: here[name] for name in ("platform", "cpu", "cpu_cores", "cpu_threads")},
             "torch_threads": torch.get_num_threads() if torch else None,
@@ -69,7 +69,7 @@ def examine() -> Report:
 
 
 def _torch() -> ModuleType | None:
-    """torch, or None where it is absent or broken: then this command matters most."""
+    """Return torch, or None if it is absent or broken: then this command matters most."""
     try:
         import torch
     except Exception:  # a broken CUDA installation raises more than ImportError
@@ -77,15 +77,8 @@ def _torch() -> ModuleType | None:
     return torch
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _memory() -> float | None:
-    """Physical memory in GB."""
+    """Return the physical memory in GB."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
@@ -94,7 +87,7 @@ def _memory() -> float | None:
 
 
 def _free_memory(torch: ModuleType | None) -> float | None:
-    """GB that a model may take, a container's limit considered: loading compares with the same."""
+    """Return the GB that a model may take, within a container's limit. Loading checks the same."""
     if torch is None:
         return None
     from specx.models.memory import free_bytes
@@ -103,8 +96,8 @@ def _free_memory(torch: ModuleType | None) -> float | None:
     return None if free is None else round(free / GB, 1)
 
 
-def _gpus(torch: ModuleType | None) -> list[Report]:
-    """Name, memory in GB and compute capability of every CUDA device."""
+def _gpus(torch: ModuleType | None) -> list[Findings]:
+    """Return name, memory in GB and compute capability of every CUDA device."""
     if torch is None:
         return []
     try:
@@ -114,7 +107,7 @@ def _gpus(torch: ModuleType | None) -> list[Report]:
         return []
 
 
-def _gpu(properties: Any) -> Report:
+def _gpu(properties: Any) -> Findings:
     return {
         "name": properties.name,
         "memory_gb": round(properties.total_memory / GB, 1),
@@ -122,14 +115,11 @@ def _gpu(properties: Any) -> Report:
     }
 
 
-def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
-    """Device, number format and attention path (``models/attention.py``)."""
-    device = path = "cpu"
-    if gpus:
-        device = "cuda"
-        path = "triton" if _version("triton") else "flash-attn" if _has_flash(gpus) else "neither"
+def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
+    """Return device, number format, attention, and the compiler of kernels where they matter."""
+    path = _attention(gpus)
     plan = {
-        "device": device if torch else None,
+        "device": ("cuda" if gpus else "cpu") if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
     }
@@ -139,8 +129,19 @@ def _plan(torch: ModuleType | None, gpus: list[Report]) -> Report:
     return plan
 
 
+def _attention(gpus: list[Findings]) -> str:
+    """Return the key of ATTENTION that serves models on the first GPU, or "cpu" without one."""
+    if not gpus or installed_version("triton"):
+        return "triton" if gpus else "cpu"
+    from specx.kernels.torch import flash_decoding
+
+    generation = int(gpus[0]["capability"].split(".")[0])
+    usable = generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
+    return "flash-attn" if usable else "neither"
+
+
 def _compiler() -> str:
-    """Whether kernels in CUDA C++ can be compiled: without them all works, slower."""
+    """Return the compiler of kernels in CUDA C++. Without one all works, slower."""
     from specx.kernels.hopper.compiler import version
     from specx.kernels.hopper.driver import CudaError
 
@@ -151,22 +152,14 @@ def _compiler() -> str:
     return f"compiled at first use by NVRTC {major}.{minor}"
 
 
-def _has_flash(gpus: list[Report]) -> bool:
-    """Whether ``flash-attn`` is there, and usable on the first device."""
-    from specx.kernels.torch import flash_decoding
-
-    generation = int(gpus[0]["capability"].split(".")[0])
-    return generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
-
-
 def _embedded_pair() -> bool:
-    """Whether the weights of target and draft are inside the package."""
+    """Return True if the weights of target and draft are inside the package."""
     folder = Path(str(resources.files("specx"))) / "models" / "embedded"
     return all(any((folder / role).glob("*.safetensors")) for role in ("target", "draft"))
 
 
 def _hub_cache() -> Path:
-    """Where downloaded models are kept; the hub's own variables decide."""
+    """Return the folder of downloaded models, which the hub's own variables decide."""
     if "HF_HUB_CACHE" in os.environ:
         return Path(os.environ["HF_HUB_CACHE"])
     cache = os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache"))  # noqa: PTH118
@@ -177,8 +170,8 @@ def _hub_cache() -> Path:
 # ---------------------------------------------------------------- for people
 
 
-def _lines(report: Report) -> Iterator[str]:
-    """The report as indented text: a heading for each section, a line for each value."""
+def _lines(report: Findings) -> Iterator[str]:
+    """Yield the report as text: a heading for each section, a line for each value."""
     for section, values in report.items():
         yield section.replace("_", " ")
         for name, value in values.items():

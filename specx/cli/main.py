@@ -1,6 +1,6 @@
-"""The command ``specx``: finds the command that is asked for, and turns errors into exit codes.
+"""The command ``specx``: runs one of its commands and turns errors into exit codes.
 
-Commands live one per file and are imported when they run, so that ``specx --help`` is instant.
+Each command has a file and is imported when it runs, so ``specx --help`` starts at once.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.errors import OutOfMemoryError, SpecxError, UsageError
+from specx.errors import OutOfMemoryError, SpecxError, UsageError, in_one_line, is_out_of_memory
 
 INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
 
 
 @dataclass
 class RootOptions:
-    """Options before the command's name; commands find them as ``context.obj``."""
+    """The options before the command's name. Commands find them as ``context.obj``."""
 
     debug: bool = False
 
@@ -35,14 +35,14 @@ class RootOptions:
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """Where a command is: ``module`` has a function or a typer app called ``attribute``."""
+    """A command by its place: a function or a typer app, ``attribute`` of ``module``."""
 
     module: str
     attribute: str
     help: str
 
     def load(self) -> Any:
-        """The command itself, in the form in which typer runs it."""
+        """Import the command and return it in the form that typer runs."""
         found = getattr(importlib.import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
@@ -66,7 +66,7 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """Lists stand-ins for COMMANDS in ``--help``, and loads the one that runs."""
+    """A group that lists stand-ins for COMMANDS in ``--help``, and loads the one that runs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -107,7 +107,7 @@ def specx(
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run ``specx`` with ``argv`` (the process's own unless given) and exit with its code."""
+    """Run ``specx`` with ``argv``, the process's own by default, and exit with its code."""
     _open_missing_output()
     code = run(sys.argv[1:] if argv is None else argv)
     _drop_unwritable_output()
@@ -115,11 +115,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(argv: Sequence[str]) -> int | str | None:
-    """Run ``specx`` and return the exit code, after an error's sentence went to stderr."""
+    """Run ``specx`` and return the exit code. An error's sentence goes to stderr."""
     options = RootOptions()
     try:
         code = _invoke(argv, options)
-        sys.stdout.flush()  # what cannot be written is an error while it can be reported
+        sys.stdout.flush()  # now, while a failure to write can still be reported
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
@@ -131,12 +131,12 @@ def run(argv: Sequence[str]) -> int | str | None:
 
 
 def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
-    """Parse and run; wrong usage becomes a UsageError."""
+    """Parse and run. Wrong usage becomes a UsageError."""
     command = typer.main.get_command(app)
     try:
         code = command.main(list(argv), prog_name="specx", obj=options, standalone_mode=False)
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # typer's way is an exit code of 1
+        if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             raise stop.__context__ from None
         return stop.code
     except Exception as error:
@@ -147,7 +147,7 @@ def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
 
 
 def _wrong_usage(error: Any) -> UsageError:
-    """The parser's message as one sentence, with where to read on."""
+    """Return the parser's message as one sentence that names the help page."""
     context = getattr(error, "ctx", None)
     if context and type(error).__name__ == "NoArgsIsHelpError":
         return UsageError(f"a command is missing\n\n{context.get_help()}")
@@ -159,11 +159,11 @@ def _wrong_usage(error: Any) -> UsageError:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, SpecxError):
         return error.exit_code
-    return OutOfMemoryError.exit_code if _is_out_of_memory(error) else SpecxError.exit_code
+    return OutOfMemoryError.exit_code if is_out_of_memory(error) else SpecxError.exit_code
 
 
 def _report(error: Exception, options: RootOptions) -> None:
-    """One sentence on stderr; with ``--debug`` the traceback before it."""
+    """Print one sentence to stderr, and the traceback before it with ``--debug``."""
     with contextlib.suppress(OSError):  # stderr may be closed as well
         if options.debug:
             traceback.print_exception(error)
@@ -173,22 +173,13 @@ def _report(error: Exception, options: RootOptions) -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, SpecxError):
         return str(error)
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return "out of memory; use a smaller model, a smaller number format or a shorter document"
-    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
-    return f"unexpected {what}; `specx --debug …` shows where it happened"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether Python or torch ran out of memory; torch is asked only if it was imported."""
-    torch = sys.modules.get("torch")
-    on_gpu = getattr(torch, "OutOfMemoryError", MemoryError)
-    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return isinstance(error, (MemoryError, on_gpu)) or on_cpu
+    return f"unexpected {in_one_line(error)}; `specx --debug …` shows where it happened"
 
 
 def _reader_is_gone() -> bool:
-    """Whether whoever read our stdout or stderr has left; other pipes are errors like any other."""
+    """Return True if the reader of stdout or stderr has left; other broken pipes are errors."""
     if not hasattr(select, "poll"):  # Windows cannot tell
         return True
     poll = select.poll()
@@ -198,13 +189,13 @@ def _reader_is_gone() -> bool:
 
 
 def _open_missing_output() -> None:
-    """Give a process that was started without stdout or stderr (`>&-`) one that goes nowhere."""
+    """Open /dev/null for a process that was started without stdout or stderr (`>&-`)."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
 
 
 def _drop_unwritable_output() -> None:
-    """Let the interpreter's last flush succeed: it would complain and change the exit code."""
+    """Drop output that cannot be written: the last flush would change the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -46,7 +46,7 @@ def list_all() -> None:
 
 
 def _row(entry: ProfileEntry) -> tuple[str, ...]:
-    """One line of the list; a broken profile must not hide the others."""
+    """Return one line of the list. A broken profile must not hide the others."""
     try:
         profile = load_profile(str(entry.path))
     except ProfileError:
@@ -57,7 +57,7 @@ def _row(entry: ProfileEntry) -> tuple[str, ...]:
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    from rich.table import Table  # here, because a pipe does without
+    from rich.table import Table  # here, because a pipe needs no table
 
     from specx.cli.console import make_console
 
@@ -124,7 +124,7 @@ def _text(name: str) -> str:
 
 
 def _destination(stem: str, destination: Path | None) -> Path:
-    """The file to write, for a copy of the profile called ``stem``."""
+    """Return the file to write for a copy of the profile called ``stem``."""
     if destination is None:
         return user_folder() / f"{stem}.yaml"
     if destination.is_dir():
@@ -137,7 +137,7 @@ def _destination(stem: str, destination: Path | None) -> Path:
 
 
 def _check_name(name: str) -> None:
-    """Raise UsageError for what the profile's own check would not take as a name."""
+    """Raise UsageError for a name that no profile may have."""
     field = Profile.model_fields["name"]
     try:
         TypeAdapter(Annotated[str, field]).validate_python(name)
@@ -149,7 +149,7 @@ def _check_name(name: str) -> None:
 
 
 def _renamed(text: str, name: str) -> str:
-    """The profile under the name of its new file; everything else stays as it is."""
+    """Return the profile's text with another name; everything else stays as it is."""
     lines = text.splitlines(keepends=True)
     renamed = [f'name: "{name}"\n' if line.startswith("name:") else line for line in lines]
     return "".join(renamed)

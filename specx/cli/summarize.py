@@ -3,15 +3,18 @@
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from specx.cli.console import make_console
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
-from specx.jobs.queue import Queue, count, find
+from specx.jobs.inputs import find_sources, read_inputs
+from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.profile import (
     EMBEDDED,
@@ -26,7 +29,7 @@ from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.report import Report
 
-if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
+if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.jobs.summarizer import Summarizer
 
 _MINI_NOTICE = (
@@ -117,21 +120,23 @@ def summarize(
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     _run(
-        _Work(
-            sources,
-            ReadOptions(password=password, pages=pages),
-            Destination(sys.stdout, out, report, format_, streamed),
-            settings,
-            chosen,
-            device,
-            check_lossless,
-            quiet,
+        SummarizeRequest(
+            sources=sources,
+            reading=ReadOptions(password=password, pages=pages),
+            destination=Destination(
+                sys.stdout, out=out, report=report, format=format_, streamed=streamed
+            ),
+            profile=settings,
+            method=chosen,
+            device=device,
+            check=check_lossless,
+            quiet=quiet,
         )
     )
 
 
 def _usual_method(profile: Profile) -> Method:
-    """The fastest that was measured (``docs/results.md``): a digest copies, so lookup helps."""
+    """Return the fastest method (``docs/results.md``): a digest copies, so lookup helps."""
     if profile.draft is None:
         return "plain"
     copies = isinstance(profile.prompt, DigestPrompt) and profile.prompt.task == "digest"
@@ -139,9 +144,9 @@ def _usual_method(profile: Profile) -> Method:
     return "specextend+lookup" if copies and not chosen else "specextend"
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What the options ask for."""
+@dataclass(frozen=True, kw_only=True)
+class SummarizeRequest:
+    """Everything that the options ask for."""
 
     sources: list[str]
     reading: ReadOptions
@@ -153,45 +158,47 @@ class _Work:
     quiet: bool
 
 
-def _run(work: _Work) -> None:
+def _run(request: SummarizeRequest) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
-    found = find(work.sources)
-    work.destination.check(len(found), work.sources)
-    console = make_console(quiet=work.quiet)
-    errors = make_console() if work.quiet else console  # the live line gives way to its console
+    destination, console = request.destination, make_console(quiet=request.quiet)
+    errors = make_console() if request.quiet else console  # the live line makes room for these
+    found = find_sources(request.sources)
+    destination.check(len(found), request.sources)
 
-    with LiveLine(console, stream_to=sys.stdout if work.destination.streamed else None) as live:
-        live.start(work.sources[0])
+    def on_error(error: SpecxError) -> None:
+        errors.print(f"specx: {error}", soft_wrap=True)
+
+    def on_done(report: Report) -> None:
+        for warning in report.warnings:
+            console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+
+    with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
+        live.start(request.sources[0])
         live.phase("reading")
+        inputs, documents = read_inputs(found, request.reading)
+        destination.check(documents)
+        results = Results(destination, headings=documents > 1)
+        prepare = partial(_prepare, request, console, live)
+        Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
 
-        def prepare() -> "Summarizer":
-            from specx.jobs.pair import choose_device, load_pair
-            from specx.jobs.summarizer import Summarizer
 
-            if work.profile.target.model.startswith(EMBEDDED):
-                console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
-            device = choose_device(work.device)
-            settings = work.profile.on("cuda" if device.type == "cuda" else "cpu")
-            pair = load_pair(settings, work.method, device)
-            return Summarizer(settings, work.method, pair, live, check=work.check)
+def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":
+    """Load the models. torch, which takes seconds to import, comes with them."""
+    from specx.jobs.pair import choose_device, load_pair
+    from specx.jobs.summarizer import Summarizer
 
-        def on_error(error: SpecxError) -> None:
-            errors.print(f"specx: {error}", soft_wrap=True)
-
-        def on_done(report: Report) -> None:
-            for warning in report.warnings:
-                console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
-
-        items, documents = count(found, work.reading)
-        work.destination.check(documents)
-        results = Results(work.destination, headings=documents > 1)
-        Queue(prepare, results, live, on_done, on_error).run(items, alone=documents == 1)
+    if request.profile.target.model.startswith(EMBEDDED):
+        console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
+    device = choose_device(request.device)
+    profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
+    pair = load_pair(profile, request.method, device)
+    return Summarizer(profile, request.method, pair, live, check=request.check)
 
 
 def _override(
     profile: Profile, generation: dict[str, object], *, sentences: int | None, fallback: bool
 ) -> Profile:
-    """The profile with what the command line says otherwise, checked once more."""
+    """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
     changes: dict[str, object] = {
         "generation": {name: value for name, value in generation.items() if value is not None}
     }
@@ -220,5 +227,5 @@ def _check_sentences(profile: Profile, sentences: int) -> None:
 
 
 def _in_options(sentence: str) -> str:
-    """A sentence about keys of a profile as one about the options that set them."""
+    """Name options in place of the profile's keys that they set."""
     return re.sub(r"`generation\.(\w+)`", lambda key: "--" + key[1].replace("_", "-"), sentence)

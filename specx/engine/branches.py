@@ -8,8 +8,10 @@ from specx.kernels.trees import Level, TokenTree, doublings
 
 
 def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
-    """A chain behind ``root`` int64 [1] and nothing beside it: tokens int64 [D], weights [D],
-    −inf for padding, which is all of it or an end."""
+    """Return a tree of one chain behind ``root`` int64 [1]: tokens int64 [D], weights [D].
+
+    A weight of −inf is padding, which is all of the chain or its end.
+    """
     valid = weights > -torch.inf
     depths = torch.arange(1, len(tokens) + 1, device=root.device)
     own = torch.ones_like(depths) << depths  # bits of the rows behind the root
@@ -24,7 +26,7 @@ def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
 
 
 def with_branch(levels: list[Level], tokens: Tensor, weights: Tensor) -> list[Level]:
-    """Levels of one node more each, that hold the chain ``tokens`` int64 [D] too.
+    """Return levels of one node more each, which hold the chain ``tokens`` int64 [D] too.
 
     weights float32 [D]: log-probabilities of the chain's beginnings, falling, −inf for padding.
     Where the draft has a node of the chain already, it keeps the greater weight of both, as
@@ -50,7 +52,7 @@ def with_branch(levels: list[Level], tokens: Tensor, weights: Tensor) -> list[Le
 
 
 def _on_chain(tokens: Tensor, parents: Tensor, weights: Tensor, chain: Tensor) -> Tensor:
-    """Which nodes [D, width] are reached from the root by tokens of the chain alone."""
+    """Return True for nodes [D, width] that tokens of the chain alone lead to from the root."""
     depth, width = tokens.shape
     places = torch.arange(depth * width, device=tokens.device) + 1  # the root is place 0
     level = torch.arange(depth, device=tokens.device)[:, None]

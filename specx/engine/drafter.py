@@ -14,7 +14,7 @@ from specx.records import PrefillProgress, Step
 
 
 class DraftMode(Enum):
-    """Who drafts a tree; each mode is recorded apart."""
+    """The one who drafts a tree; each mode is recorded apart."""
 
     MODEL = auto()
     LOOKUP = auto()
@@ -102,7 +102,7 @@ class Reshapable(Drafter, Protocol):
 
     @property
     def kind(self) -> str:
-        """What its costs depend on, besides the models, the text and the trees."""
+        """A name of all that its costs depend on, besides the models, the text and the trees."""
 
     @property
     def retrieves(self) -> bool:

@@ -10,7 +10,7 @@ from specx.kernels.trees import Path, TokenTree
 
 @dataclass(frozen=True, kw_only=True)
 class EmissionLayout:
-    """Where the fields of a step's buffer lie, for trees of ``levels`` levels and ``rows`` rows.
+    """The places of the fields in a step's buffer, for trees of some ``levels`` and ``rows``.
 
     In this order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
     ``chosen_by`` [levels + 1], the rows of the tree that chose them, of which ``count`` are valid;

@@ -1,4 +1,4 @@
-"""Drafting without a model: what followed where the text last ended as it ends now.
+"""Drafting without a model: the tokens that followed where the text last ended as it ends now.
 
 The idea of prompt lookup, RASD and SuffixDecoding, in fixed shapes and on the device: nothing here
 waits for it. How far a continuation can be trusted is learned from the text as it is written.
@@ -30,7 +30,7 @@ class Match:
 
 
 def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
-    """The earlier place with the longest agreement; of equals ``expected``, then the latest.
+    """Find the earlier place with the longest agreement; of equals ``expected``, then the latest.
 
     ``text`` int64 [LONGEST + capacity]: the tokens behind LONGEST times NO_TOKEN; ``length`` int64
     [1]: tokens of the text, at least 1; ``expected`` int64 [1]: a place.
@@ -48,7 +48,7 @@ def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
 
 
 def continuation(text: Tensor, length: Tensor, place: Tensor, depth: int) -> Tensor:
-    """The ``depth`` tokens from ``place`` on: int64 [depth].
+    """Return the ``depth`` tokens from ``place`` on: int64 [depth].
 
     Where the text ends before that, it goes on as it has from there: it repeats itself.
     """
@@ -79,17 +79,19 @@ class Lookup:
 
     @property
     def gain(self) -> Tensor:
-        """How many tokens of the chain are expected to be right: float32 []."""
+        """Tokens of the chain that are expected to be right: float32 []."""
         return self.weights.exp().sum()
 
     def begin(self, prompt: Tensor) -> None:
-        """The text begins with ``prompt`` int64 [L]; a token is appended next."""
+        """Begin the text with ``prompt`` int64 [L]; a token is appended next."""
         self._text[LONGEST : LONGEST + len(prompt)] = prompt
         self.length.fill_(len(prompt))
 
     def append(self, tokens: Tensor, count: Tensor) -> None:
-        """The first ``count`` (int64 []) of ``tokens`` (int64 [n]) are the text's new end: learn
-        from them, and find what may follow."""
+        """Append the first ``count`` (int64 []) of ``tokens`` (int64 [n]) to the text.
+
+        Learn from them, and find what may follow.
+        """
         self._learn(tokens, count)
         rows = torch.arange(len(tokens), device=tokens.device)
         self._text.index_copy_(0, LONGEST + self.length + rows, tokens)
@@ -105,18 +107,20 @@ class Lookup:
         self.weights.copy_(torch.where(found.agreed > 0, chances.log().cumsum(0), -torch.inf))
 
     def read(self, start: Tensor, count: int) -> Tensor:
-        """``count`` tokens from ``start`` (int64 [1]) on; what lies behind the text is token 0."""
+        """Return ``count`` tokens from ``start`` (int64 [1]) on; padding is token 0."""
         rows = start + torch.arange(count, device=start.device)
         return self._text[(LONGEST + rows).clamp(max=len(self._text) - 1)].clamp(min=0)
 
     def _agreements(self) -> Tensor:
-        """Tokens that agree before each of the chain, if all before it are right: int64 [depth]."""
+        """Count the tokens that agree before each of the chain, if all before it are right."""
         steps = torch.arange(len(self.chain), device=self.chain.device)
         return (self._match.agreed + steps).clamp(max=LONGEST)
 
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
-        """Count which tokens of the chain turned out right. The emitted ones tell, whether or not
-        the chain was in the tree."""
+        """Count the tokens of the chain that turned out right.
+
+        The emitted ones tell, whether or not the chain was in the tree.
+        """
         known = min(len(tokens), len(self.chain))
         right = self.chain[:known] == tokens[:known]
         rights = right.long().cumprod(0)

@@ -27,7 +27,7 @@ AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 
 @dataclass(frozen=True, kw_only=True)
 class DraftPlan:
-    """How a model drafts: the tree it grows and what it remembers.
+    """The work of a draft model: the tree it grows and what it remembers.
 
     ``policy``: chooses the chunks it works on; None where it sees everything. ``own_layer``: the
     draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.

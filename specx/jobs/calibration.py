@@ -1,4 +1,4 @@
-"""Calibrating a pair once, on generated documents, and remembering the outcome."""
+"""Choosing the retrieval layer of a pair once, on generated documents; the cache keeps it."""
 
 import contextlib
 import hashlib
@@ -23,9 +23,9 @@ PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose fr
 def resolve_layer(
     profile: Profile, pair: Pair, kind: PromptKind, listener: Phases, window: int
 ) -> Profile:
-    """The profile with ``draft_cache.layer: auto`` replaced by the layer measured best.
+    """Return the profile with ``draft_cache.layer: auto`` replaced by the best layer.
 
-    Measured once for each pair and retrieval setting; later runs read the cache folder.
+    It is measured once for each pair and retrieval setting. Later runs read the cache folder.
     """
     if profile.draft_cache.layer != "auto" or profile.draft_cache.policy != "cross-model":
         return profile
@@ -44,7 +44,7 @@ def resolve_layer(
 
 
 def _prompts(kind: PromptKind, tokens: int) -> list[tuple[int, ...]]:
-    """Prompts of at most ``tokens`` tokens from generated documents."""
+    """Return prompts of generated documents, each of at most ``tokens`` tokens."""
     prompts = []
     for seed in range(DOCUMENTS):
         document = generate_report(characters=4 * tokens, seed=seed)
@@ -53,7 +53,7 @@ def _prompts(kind: PromptKind, tokens: int) -> list[tuple[int, ...]]:
 
 
 def _key(profile: Profile, pair: Pair) -> str:
-    """Whatever changes the outcome: models as they are loaded, and how the draft works."""
+    """Hash everything that changes the outcome: the loaded models and the draft's settings."""
     assert pair.draft is not None
     assert profile.draft is not None
     parts = [
@@ -67,7 +67,7 @@ def _key(profile: Profile, pair: Pair) -> str:
 
 
 def _identity(model: LoadedModel, revision: str | None) -> str:
-    """A model as it was loaded; a folder by its resolved path, as ``./draft`` may be another."""
+    """Identify a loaded model; a folder by its resolved path, as ``./draft`` may change."""
     folder = Path(model.source).expanduser()
     name = folder.resolve() if folder.is_dir() else model.source
     return f"{name} {revision} {model.weight_bytes} {model.dtype}"
@@ -78,7 +78,7 @@ def _cache_file() -> Path:
 
 
 def _read(path: Path) -> dict[str, int]:
-    """The layers known so far; none where the file is missing or not one of ours."""
+    """Return the known layers, none if the file is missing or not ours."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the batch room tells of its work; progress on a terminal is one listener."""
+"""The interfaces through which work is reported. Progress on a terminal is one listener."""
 
 from typing import Protocol
 
@@ -7,26 +7,26 @@ from specx.reports.report import Report
 
 
 class Phases(Protocol):
-    """Hears what is being done."""
+    """Is told which phase of the work begins."""
 
     def phase(self, name: str) -> None:
-        """A phase begins that no event announces."""
+        """Note the beginning of a phase that no event announces."""
 
 
 class Listener(Phases, Protocol):
-    """Hears how the documents come along. ``specx.reports.live.LiveLine`` is one."""
+    """Is told how far each document is. ``specx.reports.live.LiveLine`` is one."""
 
     def start(self, name: str, *, limit: int | None = None) -> None:
-        """A document begins; ``limit``: the most tokens that each part may get."""
+        """Begin a document. ``limit``: the most output tokens of each part."""
 
     def part(self, part: int, parts: int) -> None:
-        """Part ``part`` of ``parts`` begins, counted from 1."""
+        """Begin part ``part`` of ``parts``, counted from 1."""
 
     def on(self, event: Event) -> None:
-        """Decoding did something."""
+        """Note an event of decoding."""
 
     def write(self, text: str) -> None:
-        """The summary got longer by ``text``."""
+        """Append ``text`` to the summary."""
 
     def done(self, report: Report) -> None:
-        """The document is finished."""
+        """End the document."""

@@ -1,4 +1,4 @@
-"""``--check-lossless``: would plain decoding have written the same tokens?"""
+"""``--check-lossless``: comparing an output with plain decoding, token by token."""
 
 import torch
 
@@ -22,7 +22,7 @@ def check_lossless(
         return LosslessCheck(identical=True)
     ends = min(len(plain), len(written))
     at = next((i for i in range(ends) if plain[i] != written[i]), ends)
-    if at == ends:  # one output goes on where the other ended: no two tokens to compare
+    if at == ends:  # one output is a prefix of the other: there are no two tokens to compare
         return LosslessCheck(identical=False, position=at)
     gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], written[at])
     return LosslessCheck(identical=False, position=at, logit_gap=gap)
@@ -30,7 +30,7 @@ def check_lossless(
 
 @torch.inference_mode()
 def logit_gap(pair: Pair, text: tuple[int, ...], expected: int, other: int) -> float:
-    """Logit of ``expected`` minus that of ``other`` after ``text``, for the target alone."""
+    """Return the target's logit of ``expected`` minus that of ``other`` after ``text``."""
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     target = Target(pair.target, len(text), retrieval_layer=None)
     for item in target.prefill(ids):

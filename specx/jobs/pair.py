@@ -15,7 +15,10 @@ from specx.reports.environment import environment
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is the GPU if there is one. Raises UsageError for a device that is not there."""
+    """Return the device of a name; ``auto`` is the GPU if there is one.
+
+    Raises UsageError for a device that is missing.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
@@ -24,7 +27,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def facts(pair: Pair) -> dict[str, Any]:
-    """Versions, hardware and models that the figures of a report hold for."""
+    """Return the versions, hardware and models that the figures of a report hold for."""
     target, draft = pair.target, pair.draft
     device = target.device
     return {
@@ -38,12 +41,12 @@ def facts(pair: Pair) -> dict[str, Any]:
 
 
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
-    """The target, and the draft if the method drafts.
+    """Load the target, and the draft if the method drafts.
 
     A draft without a dtype of its own gets the one that the target was loaded in. Raises
-    ModelError when a model cannot be loaded, when they do not fit each other, or when the draft is
-    to read more than its own window; UsageError when the method drafts and the profile has no
-    draft.
+    ModelError when a model cannot be loaded, when the two do not fit each other, or when the
+    profile lets the draft read more than its window; UsageError when the method drafts and the
+    profile has no draft.
     """
     if method not in WITHOUT_DRAFT and profile.draft is None:
         raise no_draft(profile)
@@ -73,7 +76,7 @@ def _load(profile: Profile, device: torch.device) -> LoadedModel:
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     """Raise ModelError when a profile lets the draft read beyond its own window.
 
-    A draft that sees everything (policy ``full``) has left its window behind anyway.
+    The policy ``full`` is exempt: a draft that sees everything leaves its window anyway.
     """
     settings, cache = profile.draft, cache_settings(method, profile)
     if settings is None or cache.working_tokens is None:

@@ -1,8 +1,8 @@
-"""Where results go: stdout, one file, or a folder with a summary and a report for each document."""
+"""Writing results to stdout, to one file, or to a folder with two files for each document."""
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
@@ -19,35 +19,27 @@ _OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, neve
 
 @dataclass(frozen=True)
 class Destination:
-    """What the user asked for.
+    """The places that the user chose for summaries and reports.
 
-    ``out``: a file for the one summary, or a folder for many. ``report``: a file for the one
-    report. ``format``: of what goes to stdout. ``streamed``: the listener has already shown the
-    summary there, as it was written.
+    ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
+    ``format``: the form of the output on stdout. ``streamed``: a listener has already shown the
+    summary there while it was written.
     """
 
     stdout: TextIO
+    _: KW_ONLY
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
     streamed: bool = False
 
     def check(self, documents: int, inputs: Iterable[str] = ()) -> None:
-        """Raise UsageError, before any model loads, for what cannot work with these inputs.
+        """Raise UsageError, before any model loads, for options that do not fit the inputs.
 
-        ``documents``: how many there are, as far as is known; ``inputs``: the files themselves.
+        ``documents``: how many are known so far. ``inputs``: the files themselves.
         """
-        if documents > 1 and self.report is not None:
-            raise UsageError(
-                "--report names one file and there are several inputs; use --out FOLDER, which "
-                "gets a summary and a report for each"
-            )
-        if documents > 1 and self.format == "json":
-            raise UsageError("--json prints one object and there are several inputs; use --jsonl")
-        if documents > 1 and self.out is not None and self._out_is_file():
-            raise UsageError(
-                f"--out {self.out} is a file and there are several inputs; name a folder"
-            )
+        if documents > 1:
+            self._check_room_for_several()
         if self.report is not None:
             check_report_path(self.report)
         if self.out is not None:
@@ -58,6 +50,19 @@ class Destination:
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
+
+    def _check_room_for_several(self) -> None:
+        if self.report is not None:
+            raise UsageError(
+                "--report names one file and there are several inputs; use --out FOLDER, which "
+                "gets a summary and a report for each"
+            )
+        if self.format == "json":
+            raise UsageError("--json prints one object and there are several inputs; use --jsonl")
+        if self.out is not None and self._out_is_file():
+            raise UsageError(
+                f"--out {self.out} is a file and there are several inputs; name a folder"
+            )
 
     def _check_out(self, out: Path) -> None:
         if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
@@ -80,17 +85,18 @@ class Destination:
         )
 
     def summary_path(self, relative: PurePath) -> Path | None:
-        """The file of a summary: ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
+        """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
         if self.out is None or self._out_is_file():
             return self.out
         return self.out / relative.with_name(relative.name + ".md")
 
     def partial_path(self, relative: PurePath) -> Path | None:
-        """The file of a summary that was interrupted: ``OUT/x/a.pdf.partial.md``, or None."""
+        """Return the file of an interrupted summary, ``OUT/x/a.pdf.partial.md``, or None."""
         path = self.summary_path(relative)
         return None if path is None else path.with_name(f"{path.stem}.partial{path.suffix}")
 
     def report_path(self, relative: PurePath) -> Path | None:
+        """Return the file of a report, ``OUT/x/a.pdf.json``, or None."""
         if self.out is None or self._out_is_file():
             return self.report
         return self.report or self.out / relative.with_name(relative.name + ".json")
@@ -100,17 +106,17 @@ class Results:
     """Writes each result as soon as its document is done."""
 
     def __init__(self, destination: Destination, *, headings: bool) -> None:
-        """``headings``: name each document above its summary on stdout."""
+        """Set where results go. ``headings``: print each document's name above its summary."""
         self._to = destination
         self._headings = headings
 
     def heading(self, name: str) -> str:
-        """What stands above a summary on stdout."""
+        """Return the text above a summary on stdout."""
         return f"# {printable(name)}\n\n" if self._headings else ""
 
     @property
     def ending(self) -> str:
-        """What stands below a summary on stdout, behind its last line."""
+        """Return the text behind a summary on stdout."""
         return "\n\n" if self._headings else ""
 
     def done(self, report: Report, relative: PurePath, index: int) -> None:
@@ -129,13 +135,13 @@ class Results:
             self._print(self.heading(report.input.name) + report.summary + self.ending[:-1])
 
     def failed(self, name: str, error: SpecxError, index: int) -> None:
-        """Record a document that could not be done, where the format has a place for it."""
+        """Print a document's error, if the format has a place for it."""
         if self._to.format == "jsonl":
             record = {"index": index, "input": {"name": name}, "error": str(error)}
             self._print(to_json_line(record))
 
     def interrupted(self, partial: str, relative: PurePath) -> None:
-        """Keep what was written of a document that was stopped, beside any finished summary."""
+        """Keep the partial summary of a document, beside any finished summary of it."""
         text = partial.strip()
         path = self._to.partial_path(relative)
         if not text:
@@ -151,7 +157,7 @@ class Results:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file, the folders above it as well. Raises UsageError when that cannot be."""
+    """Write a file and make the folders above it. Raises UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The sentences that tell a user what to know about a finished summary."""
+"""Sentences that warn the user about a finished summary."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ UNREAD_SHARE = 0.05  # of the text; headings are always less
 
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
-    """Text that got into no prompt: headings, labels and fragments, in the prompt kind digest."""
+    """Warn about text in no prompt: a digest skips headings, labels and fragments."""
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(map(len, missing)) / document.characters
@@ -23,7 +23,7 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
 
 
 def fallback(events: Sequence[FellBack]) -> list[str]:
-    """One sentence, however many parts it happened in."""
+    """Warn that drafting did not pay, in one sentence for any number of parts."""
     if not events:
         return []
     worst = min(events, key=lambda event: event.speedup)
@@ -34,7 +34,7 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
 
 
 def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
-    """Outputs that did not end by themselves."""
+    """Warn about outputs that did not end by themselves."""
     warnings = []
     if "length" in reasons:
         warnings.append(
@@ -47,7 +47,7 @@ def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
 
 
 def not_verbatim(outputs: Sequence[Output]) -> list[str]:
-    """Sentences of a digest that are not in the paragraph they cite."""
+    """Warn about sentences of a digest that are not in the paragraph they cite."""
     quotes = [quote for output in outputs for quote in output.quotes]
     wrong = sum(not quote.verbatim for quote in quotes)
     return (

@@ -1,4 +1,4 @@
-"""Which models specx computes correctly, judged by their config before any weight is read."""
+"""Models that specx computes correctly, judged by their config before any weight is read."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_config(folder: Path, label: str) -> Any:
-    """The config of a checkpoint as transformers understands it.
+    """Read the config of a checkpoint as transformers understands it.
 
     Raises ModelError when it is missing, invalid, or of a model that is not a causal language
     model of the supported kind.

@@ -1,4 +1,4 @@
-"""Whether a target and a draft speak the same tokens, and which ids each of them may produce.
+"""The fit of a target and a draft: their tokens, and the ids that each of them may produce.
 
 Models of one family often have lm heads of different height (152,064 and 151,936 rows) over one
 tokenizer, and the smaller ones lack the newest special tokens. Such tails are allowed; the same
@@ -52,12 +52,12 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
 
 
 def allowed_alone(target: LoadedModel) -> torch.Tensor:
-    """Ids that a target may produce when it works without a draft: bool [rows of its lm head]."""
+    """Return the ids that a target may produce without a draft: bool [rows of its lm head]."""
     return _mask(_tokens(target.tokenizer), target)
 
 
 def _tokens(tokenizer: Any) -> dict[int, str]:
-    """Every id with its token, added tokens included."""
+    """Return every id with its token, added tokens included."""
     return {i: token for token, i in tokenizer.get_vocab().items()}
 
 
@@ -103,7 +103,7 @@ def _check_encodings(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _mask(ids: Iterable[int], model: LoadedModel) -> torch.Tensor:
-    """bool [rows of the lm head]: true at the ids that have a row."""
+    """Return bool [rows of the lm head]: true at the ids that have a row."""
     allowed = torch.zeros(model.vocab_size, dtype=torch.bool)
     allowed[[i for i in ids if i < model.vocab_size]] = True
     return allowed.to(model.device)

@@ -26,8 +26,7 @@ VARIANTS = 16  # target and draft share code, each with a few numbers of new tok
 
 
 def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedModel:
-    """The model with decoder layers that are compiled, from their next forward pass on; as it is,
-    if they are fused."""
+    """Compile the decoder layers, from their next forward pass on, unless they are fused."""
     if is_fused(loaded.model):
         return loaded
     decoder = loaded.model.get_decoder()
@@ -41,7 +40,7 @@ def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedMode
 
 @cache  # torch compiles anew for every backend that is another object
 def _merging(backend: str) -> Callable[[GraphModule, list[Tensor]], Any]:
-    """The backend, for graphs in which shared products are computed once."""
+    """Return the backend for graphs in which shared products are computed once."""
     compile_graph = torch._dynamo.lookup_backend(backend)
 
     def merged(graph: GraphModule, inputs: list[Tensor]) -> Any:
@@ -53,7 +52,7 @@ def _merging(backend: str) -> Callable[[GraphModule, list[Tensor]], Any]:
 
 @contextmanager
 def around_forward(model: LoadedModel, storage: Tensor, *, eager: bool) -> Iterator[None]:
-    """What one forward pass needs, if the layers are compiled: this takes a second to import.
+    """Prepare one forward pass, if the layers are compiled: this takes a second to import.
 
     storage [layers, 2, Hkv, capacity, D] of the cache. ``eager``: not this time.
     """
@@ -67,7 +66,7 @@ def around_forward(model: LoadedModel, storage: Tensor, *, eager: bool) -> Itera
 
 @contextmanager
 def uncompiled(loaded: LoadedModel) -> Iterator[None]:
-    """The layers as they were before ``compile_layers``, until the block ends.
+    """Put the layers back as they were before ``compile_layers``, until the block ends.
 
     Not ``force_eager``: transformers may compile the model in its own way inside.
     """

@@ -1,4 +1,4 @@
-"""What the engine needs to know of a model, in numbers."""
+"""The facts that the engine needs of a model, in numbers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ _ELSEWHERE = "*/*"  # exports in subfolders (onnx/, original/) are other formats
 
 
 def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
-    """Config, tokenizer and weight index: the files that say what a model is. Returns a folder.
+    """Fetch config, tokenizer and weight index, which say what a model is. Return a folder.
 
     Raises ModelError when the model is not there, not allowed, or not reachable.
     """
@@ -33,7 +33,7 @@ def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
 
 
 def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[str]) -> Path:
-    """The named files, those of them that the hub has. Returns a folder.
+    """Fetch the named files, those of them that the hub has. Return a folder.
 
     Raises ModelError as :func:`fetch_description` does.
     """
@@ -41,12 +41,12 @@ def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[s
 
 
 def is_offline() -> bool:
-    """Whether the user has switched the hub off (``HF_HUB_OFFLINE``)."""
+    """Return True if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
     return constants.is_offline_mode()
 
 
 def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
-    """The error for files that are neither in the cache nor to be had now."""
+    """Return the error for files that are neither in the cache nor to be had now."""
     why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
     command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
     return ModelError(

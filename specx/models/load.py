@@ -7,19 +7,19 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.errors import ModelError, OutOfMemoryError, UsageError, is_out_of_memory
 from specx.kernels.ops import Ops, ops_for
 from specx.models import attention
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.facts import ModelFacts, model_facts
 from specx.models.fused_layers import fuse_layers
-from specx.models.memory import check_memory, is_out_of_memory
+from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
 from specx.models.rope import check_fixed_rope, check_piecewise, window
 from specx.models.seam import check_rotation, check_seam
-from specx.models.source import Source, locate
+from specx.models.source import ModelSource, locate
 from specx.models.weights import bytes_to_download, measure, weight_files
 
 Role = Literal["target", "draft"]
@@ -104,7 +104,7 @@ def load_model(
 
 
 def in_memory(model: Any, tokenizer: Any, source: str) -> LoadedModel:
-    """A model that is on its device already, with its facts.
+    """Wrap a model that is on its device already, with its facts.
 
     Raises ModelError when it states no window.
     """
@@ -121,7 +121,7 @@ def in_memory(model: Any, tokenizer: Any, source: str) -> LoadedModel:
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """The device, after a try. Raises UsageError for one that is not there."""
+    """Try the device and return it. Raises UsageError for one that is not there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA
@@ -132,7 +132,7 @@ def usable(device: str | torch.device) -> torch.device:
     return torch.device(device)
 
 
-def _load_tokenizer(source: Source) -> Any:
+def _load_tokenizer(source: ModelSource) -> Any:
     try:
         return AutoTokenizer.from_pretrained(
             source.folder, trust_remote_code=False, local_files_only=True
@@ -145,8 +145,8 @@ def _load_tokenizer(source: Source) -> Any:
 
 
 def _fetch_weights(
-    source: Source, config: Any, dtype: torch.dtype | None, device: torch.device
-) -> Source:
+    source: ModelSource, config: Any, dtype: torch.dtype | None, device: torch.device
+) -> ModelSource:
     """Download the weights where needed, and see that they are whole and fit into memory."""
     stored = getattr(config, "dtype", None) or torch.float32
     wanted = None if dtype is None else dtype.itemsize
@@ -158,16 +158,16 @@ def _fetch_weights(
     files = weight_files(source)
     needed = measure(files, source.label, stored.itemsize).loaded(wanted)
     _check_fit(needed, source, device)
-    return Source(files[0].parent, source.label, source.hub_id, source.revision)
+    return ModelSource(files[0].parent, source.label, source.hub_id, source.revision)
 
 
-def _check_fit(needed: int, source: Source, device: torch.device) -> None:
+def _check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
     check_memory(needed, device, source.label)
     if device.type != "cpu":  # the weights pass through main memory on their way
         check_memory(needed, torch.device("cpu"), source.label)
 
 
-def _load_weights(source: Source, config: Any, dtype: str, device: torch.device) -> Any:
+def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
     attention.register()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -193,7 +193,7 @@ def _load_weights(source: Source, config: Any, dtype: str, device: torch.device)
     return model.eval().requires_grad_(False)
 
 
-def _loading_error(error: Exception, source: Source, config: Any) -> Exception:
+def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:
     label, why = source.label, reason(error)
     if is_out_of_memory(error):
         return OutOfMemoryError(
@@ -226,7 +226,7 @@ def _loading_error(error: Exception, source: Source, config: Any) -> Exception:
 
 
 def _quantization(config: Any) -> str | None:
-    """The method by which a checkpoint is quantized; None when it is not."""
+    """Return the method by which a checkpoint is quantized; None when it is not."""
     settings = getattr(config, "quantization_config", None)
     if settings is None:
         return None
@@ -253,7 +253,7 @@ def _check_complete(report: dict[str, Any], config: Any, label: str) -> None:
 
 
 def _belongs_to_layer(key: str, num_layers: int) -> bool:
-    """Whether a tensor lies in a layer that is computed, and is no leftover of older formats."""
+    """Return True if a tensor lies in a computed layer and is no leftover of older formats."""
     parts = key.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
     inside = "layers" in parts and bool(numbers) and numbers[0] < num_layers

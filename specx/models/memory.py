@@ -1,4 +1,4 @@
-"""Whether a model fits into the memory that is free, asked before it is loaded."""
+"""The memory that is free, asked before a model is loaded."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from specx.errors import OutOfMemoryError
 
 _CGROUP = Path("/sys/fs/cgroup")
 _GB = 10**9
-_ALLOCATOR = "DefaultCPUAllocator"  # main memory that runs out is a plain RuntimeError of torch
 
 
 def check_memory(needed: int, device: torch.device, label: str) -> None:
@@ -26,9 +25,9 @@ def check_memory(needed: int, device: torch.device, label: str) -> None:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be used on a device; None when unknown.
+    """Return the bytes that can still be used on a device; None when unknown.
 
-    Main memory is what the kernel calls available, or less inside a control group with a limit.
+    Main memory is what the kernel calls available, or less inside a cgroup with a limit.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -38,13 +37,8 @@ def free_bytes(device: torch.device) -> int | None:
     return min((n for n in known if n is not None), default=None)
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether Python or torch, on whichever device, ran out of memory."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _ALLOCATOR in str(error)
-
-
 def cgroup_free(group: Path) -> int | None:
-    """Bytes left below the memory limit of one control group (v2); None without a limit."""
+    """Return the bytes left below the memory limit of a cgroup (v2); None without a limit."""
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")
     if limit is None or used is None:
         return None
@@ -54,7 +48,7 @@ def cgroup_free(group: Path) -> int | None:
 
 
 def _own_cgroups() -> list[Path]:
-    """This process's control group and those around it: the tightest limit counts."""
+    """List this process's cgroup and those around it: the tightest limit counts."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -70,7 +64,7 @@ def _meminfo_available() -> int | None:
 
 
 def _number(file: Path) -> int | None:
-    """The file's only number; None when it is missing or says "max"."""
+    """Return the file's only number; None when it is missing or says "max"."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -78,7 +72,7 @@ def _number(file: Path) -> int | None:
 
 
 def _field(file: Path, key: str) -> int | None:
-    """The number after ``key`` at the beginning of a line."""
+    """Return the number after ``key`` at the beginning of a line."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

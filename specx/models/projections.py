@@ -29,7 +29,7 @@ class SharedProjection(nn.Module):
         self.first, self.last = first, last
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., I] -> [..., last − first]."""
+        """Multiply x [..., I] -> [..., last − first]."""
         if torch.compiler.is_compiling():
             return linear(x, self.weight, self.bias)[..., self.first : self.last]
         bias = None if self.bias is None else self.bias[self.first : self.last]
@@ -49,8 +49,10 @@ def share_projections(model: nn.Module) -> None:
 
 
 def join(group: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of one map whose rows are those of all, in this order. The maps stay what
-    they are; their weights become views."""
+    """Join linear maps: return weight and bias of one map with the rows of all, in this order.
+
+    The maps stay what they are; their weights become views.
+    """
     weight = torch.cat([m.weight.detach() for m in group])
     rows = [m.out_features for m in group]
     for member, own in zip(group, weight.split(rows), strict=True):
@@ -64,7 +66,7 @@ def join(group: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 
 
 def are_alike(group: list[nn.Linear]) -> bool:
-    """Whether the rows of all could be those of one map."""
+    """Return True if the rows of all could be those of one map."""
     kinds = {
         (m.in_features, m.bias is None, m.weight.dtype, m.weight.device, m.weight.requires_grad)
         for m in group

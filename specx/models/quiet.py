@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No reports and no progress bars of transformers inside the block; then all as it was.
+    """Silence reports and progress bars of transformers inside the block.
 
     What its loading report would warn about is checked by :mod:`specx.models.load` and raised.
     The hub's download bars stay: gigabytes take a while.

@@ -1,4 +1,4 @@
-"""What a foreign exception has to say, short enough to stand inside one of our sentences."""
+"""The reason in a foreign exception, short enough to stand inside one of our sentences."""
 
 import re
 
@@ -6,7 +6,7 @@ _LONGEST = 200  # characters; a clause, not a paragraph
 
 
 def reason(error: BaseException) -> str:
-    """The first sentence of an exception's message on one line, without a full stop.
+    """Return the first sentence of an exception's message on one line, without a full stop.
 
     An exception without a message is named by its class.
     """

@@ -14,7 +14,7 @@ _NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 
 @dataclass(frozen=True)
 class RopeFacts:
-    """What re-rotating a key needs.
+    """The facts that re-rotating a key needs.
 
     A key at position p is moved to position q by the angles ``(q − p) · inv_freq``, half-split
     (element i with element i + R/2) over its first R elements.
@@ -29,7 +29,7 @@ class RopeFacts:
 
 
 def rope_parameters(config: Any) -> dict[str, Any]:
-    """The RoPE settings under either of their names, ``rope_parameters`` or ``rope_scaling``.
+    """Return the RoPE settings under either name, ``rope_parameters`` or ``rope_scaling``.
 
     Of settings nested by layer type, those of the layers with full attention.
     """
@@ -41,7 +41,7 @@ def rope_parameters(config: Any) -> dict[str, Any]:
 
 
 def rope_kind(config: Any) -> str:
-    """``default``, ``linear``, ``llama3``, ``yarn``, ``dynamic``, ``longrope``, …"""
+    """Return ``default``, ``linear``, ``llama3``, ``yarn``, ``dynamic``, ``longrope``, …"""
     settings = rope_parameters(config)
     return str(settings.get("rope_type") or settings.get("type") or "default")
 
@@ -73,7 +73,7 @@ def check_piecewise(config: Any, label: str) -> None:
 
 
 def window(config: Any, tokenizer_limit: int | None = None) -> int:
-    """The longest input in tokens that the config states.
+    """Return the longest input in tokens that the config states.
 
     ``max_position_embeddings`` counts before scaling for linear and yarn (whose factor lengthens
     it) and after scaling for all others. A dynamic model counts without its factor: beyond that
@@ -99,7 +99,7 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
 
 
 def rope_facts(model: Any) -> RopeFacts | None:
-    """Kind and frequencies of a loaded model; None when it has no single rotary embedding."""
+    """Read kind and frequencies of a loaded model; None without a single rotary embedding."""
     modules = [module for module in model.modules() if hasattr(module, "inv_freq")]
     if not modules:
         return None

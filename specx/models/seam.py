@@ -42,7 +42,7 @@ class LayerCall:
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
-    masked: bool
+    has_mask: bool
     extras: dict[str, Any]
 
 
@@ -123,7 +123,7 @@ def _check_call(call: LayerCall, facts: ModelFacts, label: str, positions: int) 
             f"{SUPPORTED}."
         )
     check_window(call.extras.get("sliding_window"), label, positions)
-    if call.masked:
+    if call.has_mask:
         raise ModelError(f"{where} with a mask of its own, which is not supported; {SUPPORTED}.")
     expected = [
         (1, heads, 2, facts.head_dim)
@@ -141,7 +141,7 @@ _SPOKEN = {"s_aux": "attention sinks (s_aux)", "softcap": "logit soft-capping (s
 
 @contextmanager
 def _attention(model: Any, name: str) -> Iterator[None]:
-    """The model with another attention function inside the block."""
+    """Use another attention function inside the block."""
     before = model.config._attn_implementation
     model.config._attn_implementation = name
     try:
@@ -158,19 +158,19 @@ def _record(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """An attention that writes down its arguments and lets every token see only itself."""
+    """Write down the arguments of an attention in which every token sees only itself."""
     probe = kwargs.pop("specx_call", None)
     if not isinstance(probe, Probe):
         raise _CallLostError
     layer = int(getattr(module, "layer_idx", -1))
-    masked = attention_mask is not None
-    probe.calls.append(LayerCall(layer, query, key, value, masked, kwargs))
+    has_mask = attention_mask is not None
+    probe.calls.append(LayerCall(layer, query, key, value, has_mask, kwargs))
     groups = query.shape[1] // value.shape[1]
     return value.repeat_interleave(groups, dim=1).transpose(1, 2), None
 
 
 def _rotation_error(here: torch.Tensor, there: torch.Tensor, rope: RopeFacts) -> float:
-    """Mean relative error of moving keys [B, Hkv, T, D] by ``_SHIFT`` positions.
+    """Return the mean relative error of moving keys [B, Hkv, T, D] by ``_SHIFT`` positions.
 
     Relative to each rotated pair's own length: a few elements of trained keys are so large that
     they would hide all others.
@@ -185,7 +185,7 @@ def _rotation_error(here: torch.Tensor, there: torch.Tensor, rope: RopeFacts) ->
 
 
 def _pair_lengths(keys: torch.Tensor, half: int) -> torch.Tensor:
-    """[..., D] to [..., half]: the length of every pair that is rotated together."""
+    """Return the length of every pair that is rotated together: [..., D] -> [..., half]."""
     return torch.hypot(keys[..., :half], keys[..., half : 2 * half])
 
 

@@ -1,4 +1,4 @@
-"""Where a model comes from: the installation, a local folder, or the hub."""
+"""The source of a model: the installation, a local folder, or the hub."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A folder in the hub's layout that has at least the config and the tokenizer.
 
     ``hub_id`` is set when the weights may still have to be downloaded; ``label`` begins every
@@ -26,7 +26,7 @@ class Source:
     revision: str | None = None
 
 
-def locate(model: str, revision: str | None, role: str) -> Source:
+def locate(model: str, revision: str | None, role: str) -> ModelSource:
     """Find a model by hub id, folder, or ``embedded:target`` / ``embedded:draft``.
 
     Of a hub model only the small files (config, tokenizer) are downloaded here.
@@ -35,10 +35,10 @@ def locate(model: str, revision: str | None, role: str) -> Source:
     """
     label = f"The {role} {model}"
     if model.startswith(EMBEDDED):
-        return Source(_embedded_folder(model, label), label)
+        return ModelSource(_embedded_folder(model, label), label)
     folder = Path(model).expanduser()
     if folder.is_dir():
-        return Source(folder, label)
+        return ModelSource(folder, label)
     if folder.is_file():
         raise ModelError(
             f"{label} is a file; give the folder that holds config.json and the weights."
@@ -48,7 +48,7 @@ def locate(model: str, revision: str | None, role: str) -> Source:
             f"{label} does not exist; give a folder in the hub's layout, or a hub id such as "
             "org/name."
         )
-    return Source(hub.fetch_description(model, revision, label), label, model, revision)
+    return ModelSource(hub.fetch_description(model, revision, label), label, model, revision)
 
 
 def _embedded_folder(model: str, label: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from specx.errors import ModelError
 from specx.models import hub
 from specx.models.reason import reason
-from specx.models.source import Source
+from specx.models.source import ModelSource
 
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -32,13 +32,13 @@ class WeightSize:
     other_bytes: int
 
     def loaded(self, itemsize: int | None) -> int:
-        """Bytes once loaded with ``itemsize`` bytes per float; None keeps the stored type."""
+        """Return the bytes once loaded with ``itemsize`` per float; None keeps the stored type."""
         floats = self.float_bytes if itemsize is None else self.floats * itemsize
         return floats + self.other_bytes
 
 
-def weight_files(source: Source) -> tuple[Path, ...]:
-    """The files with the weights in the order in which transformers looks for them.
+def weight_files(source: ModelSource) -> tuple[Path, ...]:
+    """Find the files with the weights, in the order in which transformers looks for them.
 
     Downloads them when they come from the hub. Raises ModelError when there are none or when a
     shard of the index is missing.
@@ -58,8 +58,8 @@ def weight_files(source: Source) -> tuple[Path, ...]:
     )
 
 
-def bytes_to_download(source: Source) -> int | None:
-    """What the shard index of a hub model announces, in bytes as stored.
+def bytes_to_download(source: ModelSource) -> int | None:
+    """Return the bytes, as stored, that the shard index of a hub model announces.
 
     None for a local folder, for weights that are in the cache, and without an index.
     """
@@ -109,13 +109,13 @@ def _shards(index: Path, label: str) -> list[str]:
     return names
 
 
-def _fetched(source: Source, names: list[str]) -> Path:
+def _fetched(source: ModelSource, names: list[str]) -> Path:
     if source.hub_id is None or all((source.folder / name).is_file() for name in names):
         return source.folder
     return hub.fetch_files(source.hub_id, source.revision, source.label, names)
 
 
-def _all_there(source: Source, folder: Path, names: list[str]) -> tuple[Path, ...]:
+def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:
     missing = [name for name in names if not (folder / name).is_file()]
     if missing and source.hub_id is not None and hub.is_offline():
         raise hub.unreachable(source.hub_id, source.revision, source.label)
@@ -152,7 +152,7 @@ def _measure_safetensors(file: Path, label: str) -> WeightSize:
 
 
 def _read_header(file: Path, label: str) -> tuple[dict, int]:
-    """The header of a safetensors file, and the offset in bytes at which its data begins."""
+    """Read the header of a safetensors file, and the offset in bytes of its data."""
     with file.open("rb") as stream:
         prefix = stream.read(_HEADER_LENGTH)
         if len(prefix) < _HEADER_LENGTH:

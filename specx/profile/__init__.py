@@ -1,7 +1,7 @@
-"""Profiles: everything a summary depends on besides the document, as a validated schema.
+"""Profiles: the settings of a summary, as a validated schema.
 
-A profile is a YAML file. It is checked completely before any model loads: ``load_profile`` reports
-every problem at once, each with its line. ``docs/profiles.md`` explains every key to users.
+A profile is a YAML file. ``load_profile`` checks all of it before any model loads and reports every
+problem at once, each with its line. ``docs/profiles.md`` explains every key to users.
 """
 
 from specx.profile.find import (

@@ -1,4 +1,4 @@
-"""Where profiles are: those that come with specx, the user's own, and any other file."""
+"""Finding profiles: shipped ones, the user's own, and any other file."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class ProfileEntry:
-    """A profile that can be named: the stem of its file, which is not read yet."""
+    """A profile that has a name, the stem of its file. The file has not been read."""
 
     name: str
     path: Path
@@ -22,7 +22,7 @@ class ProfileEntry:
 
 
 def user_folder() -> Path:
-    """The folder of the user's own profiles, which need not exist."""
+    """Return the folder of the user's own profiles. It need not exist."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     home = os.path.expanduser("~")  # noqa: PTH111 - unlike Path.home(), it cannot fail
     base = Path(config) if Path(config).is_absolute() else Path(home) / ".config"
@@ -30,14 +30,14 @@ def user_folder() -> Path:
 
 
 def shipped_folder() -> Path:
-    """The folder of the profiles that come with specx: packaged, or beside it in a checkout."""
+    """Return the folder of the shipped profiles, which in a checkout is beside the package."""
     package = Path(str(resources.files("specx")))
     packaged = package / "_profiles"
     return packaged if packaged.is_dir() else package.parent / "profiles"
 
 
 def list_profiles() -> list[ProfileEntry]:
-    """All profiles that can be named, sorted; a user's profile hides a shipped one of its name."""
+    """Return all named profiles, sorted. A user's profile hides a shipped one of its name."""
     entries = {}
     folders: tuple[tuple[Literal["shipped", "user"], Path], ...] = (
         ("shipped", shipped_folder()),
@@ -51,9 +51,9 @@ def list_profiles() -> list[ProfileEntry]:
 
 
 def profile_path(name_or_path: str) -> Path:
-    """The file of a profile, given its name or the path itself.
+    """Return the file of a profile, which is given by its name or by the path itself.
 
-    Raises ProfileError when there is none, with the names that exist.
+    Raises ProfileError for an unknown name, with the names that exist.
     """
     if name_or_path.endswith(SUFFIXES) or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path).expanduser()

@@ -1,4 +1,4 @@
-"""Reading a profile: every problem of the file is reported at once, each with its line."""
+"""Reading a profile and reporting every problem of the file at once."""
 
 from pydantic import ValidationError
 
@@ -25,7 +25,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def parse_profile(text: str, source: str) -> Profile:
-    """The profile that ``text`` describes; ``source`` is how problems call the file.
+    """Read and check the text of a profile. ``source``: the name of the file in messages.
 
     Raises ProfileError with every problem at once, each with its line.
     """

@@ -1,4 +1,4 @@
-"""Problems of a profile as sentences."""
+"""Sentences about the problems of a profile."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -84,7 +84,7 @@ def sections(schema: type[BaseModel], place: Place = ()) -> Iterator[tuple[Place
 
 
 def _options(section: type[BaseModel], key: str) -> list[str]:
-    """The words a key accepts: those of its Literal, which may stand in a union with None."""
+    """Return the words that a key accepts: those of its Literal, also inside a union."""
     annotation = section.model_fields[key].annotation
     words = [word for part in (annotation, *get_args(annotation)) for word in get_args(part)]
     return list(dict.fromkeys(word for word in words if isinstance(word, str)))
@@ -96,13 +96,13 @@ def _choices(value: object, options: list[str]) -> str:
 
 
 def _line(place: Place, lines: dict[Place, int]) -> int:
-    """The line of a key, or of the closest section around a key that is not in the file."""
+    """Return the line of a key, or of the closest section around a missing key."""
     while place not in lines:
         place = place[:-1]
     return lines[place]
 
 
 def report(problems: list[Problem], source: str) -> str:
-    """The message of the error: all problems, one in a line."""
+    """Return the message of the error: a heading, and a line for each problem."""
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
     return "\n".join([f"the profile {source} has {count}:", *(f"  {each}" for each in problems)])

@@ -1,7 +1,7 @@
 """A complete profile, and how it differs by device."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -22,15 +22,15 @@ from specx.profile.section import Section
 
 
 class DeviceModelSettings(Section):
-    """What may differ by device in the settings of a model."""
+    """The settings of a model that may differ by device."""
 
     dtype: Dtype | None = Field(default=None, description="number format; null: as elsewhere")
 
 
 class DeviceSettings(Section):
-    """What a profile says otherwise for one device.
+    """The settings that differ on one device.
 
-    A profile completes ``tree`` and ``draft_cache`` with its own keys before they get here.
+    Before they are checked, the profile's own keys complete ``tree`` and ``draft_cache``.
     """
 
     target: DeviceModelSettings = Field(
@@ -107,19 +107,19 @@ class Profile(Section):
 
     @property
     def output_limit(self) -> int:
-        """Tokens after which writing stops."""
+        """Return the number of tokens after which writing stops."""
         limit = self.generation.max_new_tokens
         return self.prompt.longest_output if limit is None else limit
 
     def on(self, device: Device) -> "Profile":
-        """The profile as it runs on ``device``, which is then all it says."""
+        """Return the profile as it runs on ``device``, without settings by device."""
         own: DeviceSettings | None = getattr(self.devices, device)
         if own is None:
             return self.changed(devices=Devices())
         return self.changed(
             devices=Devices(),
-            target=_in_dtype(self.target, own.target),
-            draft=self.draft and _in_dtype(self.draft, own.draft),
+            target={"dtype": own.target.dtype or self.target.dtype},
+            draft=self.draft and self.draft.changed(dtype=own.draft.dtype or self.draft.dtype),
             tree=own.tree,
             draft_cache=own.draft_cache,
         )
@@ -152,9 +152,9 @@ class Profile(Section):
 
 
 def _completed(own: object, profile: Mapping[str, Section]) -> object:
-    """A device's settings with the profile's own ``tree`` and ``draft_cache`` below them.
+    """Complete a device's ``tree`` and ``draft_cache`` with the profile's own keys.
 
-    Against a section of the profile that is wrong itself, the device's cannot be judged.
+    A section that is wrong in the profile itself is skipped: the device's cannot be judged.
     """
     if not isinstance(own, Mapping):
         return own
@@ -169,7 +169,7 @@ def _completed(own: object, profile: Mapping[str, Section]) -> object:
 
 
 def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
-    """How a working cache is larger than the draft can use, or None if it is not."""
+    """Say by how much a working cache exceeds the draft's context; None if it fits."""
     tokens = cache.working_tokens
     if not draft or not tokens or tokens <= draft.trained_context:
         return None
@@ -177,10 +177,3 @@ def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | Non
         f"chunk × top_k = {tokens} tokens, "
         f"more than draft.trained_context ({draft.trained_context})"
     )
-
-
-Model = TypeVar("Model", TargetSettings, DraftSettings)
-
-
-def _in_dtype(model: Model, own: DeviceModelSettings) -> Model:
-    return model.changed(dtype=own.dtype) if own.dtype else model

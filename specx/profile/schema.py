@@ -19,7 +19,7 @@ Layer = Literal["last", "auto"] | int
 DigestTask = Literal["digest", "control"]
 Device = Literal["cpu", "cuda"]
 
-EMBEDDED = "embedded:"  # prefix of the models that ship inside the package
+EMBEDDED = "embedded:"  # prefix of the models inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
@@ -45,7 +45,7 @@ class DigestPrompt(Section):
 
     @property
     def longest_output(self) -> int:
-        """Tokens that suffice for every sentence to end."""
+        """Return the tokens in which every sentence can end."""
         return self.sentences * TOKENS_PER_SENTENCE + 1
 
 
@@ -63,7 +63,7 @@ class InstructPrompt(Section):
 
     @property
     def longest_output(self) -> int:
-        """Tokens that a summary of about 300 words takes."""
+        """Return the tokens of a summary of about 300 words."""
         return 512
 
 
@@ -138,7 +138,7 @@ class TreeSettings(Section):
 
     @property
     def continued(self) -> int:
-        """Nodes of a level that the draft reads to grow the next one."""
+        """Return how many nodes of a level the draft reads to grow the next one."""
         return self.nodes if self.width is None else self.width
 
     @field_validator("width")
@@ -159,7 +159,7 @@ class TreeSettings(Section):
 
 
 class AutoTree(TreeSettings):
-    """``tree: auto``: the tree is chosen by measured costs while a document is summarized.
+    """``tree: auto``: measured costs choose the tree while a document is summarized.
 
     ``nodes``, ``depth`` and ``width`` are those of the largest tree that may be chosen.
     """
@@ -189,7 +189,7 @@ Tree = Annotated[SerializeAsAny[TreeSettings], BeforeValidator(_auto_or_keys)]
 
 
 class DraftCacheSettings(Section):
-    """What the draft sees of a long prefix."""
+    """The part of a long prefix that the draft sees."""
 
     policy: Literal["full", "streaming", "cross-model"] = Field(
         default="cross-model",
@@ -243,12 +243,12 @@ class DraftCacheSettings(Section):
 
     @property
     def working_tokens(self) -> int | None:
-        """Size of the working cache in tokens, or None where the draft sees everything."""
+        """Return the size of the working cache in tokens, None if the draft sees everything."""
         return None if self.policy == "full" else self.chunk * self.top_k
 
 
 class GenerationSettings(Section):
-    """How the target chooses its tokens."""
+    """The target's choice of tokens."""
 
     max_new_tokens: int | None = Field(
         default=None,
@@ -275,7 +275,7 @@ class GenerationSettings(Section):
 
 
 class FallbackSettings(Section):
-    """When to stop drafting because it does not pay."""
+    """The condition under which drafting stops because it does not pay."""
 
     below: float | None = Field(
         default=1.0,

@@ -5,13 +5,13 @@ from difflib import get_close_matches
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """A hint at the option that ``word`` resembles, or nothing."""
+    """Return a hint at the option that ``word`` resembles, or an empty string."""
     close = get_close_matches(word, list(options), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def shown(value: object) -> str:
-    """A value as a short, printable part of a sentence."""
+    """Return a value as a short, printable part of a sentence."""
     if value is None:
         return "empty"
     if isinstance(value, dict | list):
@@ -25,5 +25,5 @@ def shown(value: object) -> str:
 
 
 def dotted(place: Iterable[str]) -> str:
-    """A key with the sections around it, as in `tree.nodes`."""
+    """Return a key with the sections around it, as in `tree.nodes`."""
     return ".".join(key if key.isidentifier() else shown(key) for key in place)

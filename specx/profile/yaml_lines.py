@@ -1,4 +1,4 @@
-"""YAML as plain values that remember their lines."""
+"""YAML as plain values, with the line of every key."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ Place = tuple[str, ...]  # keys from the top of the file, such as ("tree", "node
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """A mistake in a profile. Lines and columns count from 1; column 0: the whole line."""
+    """A mistake in a profile. Lines and columns count from 1; column 0 is the whole line."""
 
     line: int
     sentence: str
@@ -24,7 +24,7 @@ class Problem:
 
 @dataclass
 class ParsedYaml:
-    """A parsed file: plain values, the line of every key, and mistakes of its notation.
+    """A parsed file: plain values, the line of every key, and syntax errors.
 
     ``content`` is None when there are no values to check.
     """
@@ -46,6 +46,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> ParsedYaml:
+    """Parse the text of a profile. Problems are collected, never raised."""
     document = ParsedYaml()
     try:
         loader = _Loader(text)
@@ -63,7 +64,7 @@ def read_yaml(text: str) -> ParsedYaml:
 
 
 def _notation(error: yaml.YAMLError, text: str) -> Problem:
-    """Where and why a text is no YAML."""
+    """Return the place and the reason of a syntax error."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return Problem(line, f"not valid YAML: character U+{ord(text[error.position]):04X}")
@@ -77,14 +78,14 @@ def _notation(error: yaml.YAMLError, text: str) -> Problem:
 def _mapping(
     loader: _Loader, node: yaml.MappingNode, place: Place, document: ParsedYaml
 ) -> dict[str, object]:
-    """Plain values of a mapping; notes lines, keys that are set twice, and odd keys."""
+    """Return the plain values of a mapping; note lines, keys set twice, and odd keys."""
     content: dict[str, object] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(Problem(line, "a key must be a plain word"))
             continue
-        key = str(key_node.value)  # as it is written: YAML would read `on` as true
+        key = str(key_node.value)  # as written: YAML would read `on` as true
         here = (*place, key)
         if key in content:
             sentence = f"`{dotted(here)}` is set twice, first in line {document.lines[here]}"
@@ -99,7 +100,7 @@ def _value(loader: _Loader, node: yaml.Node, place: Place, document: ParsedYaml)
     if isinstance(node, yaml.MappingNode):
         return _mapping(loader, node, place, document)
     if isinstance(node, yaml.SequenceNode):
-        return []  # no key of a profile takes a list: what is in it does not matter
+        return []  # no key of a profile takes a list, so its content does not matter
     try:
         value: object = loader.construct_object(node)
     except (yaml.MarkedYAMLError, ValueError):  # a foreign tag, or a date such as 2024-99-99

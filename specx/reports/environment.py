@@ -1,4 +1,4 @@
-"""What a run was measured on, as far as it can be known without importing torch."""
+"""The software and hardware of a run, as far as they are known without importing torch."""
 
 import os
 import platform
@@ -15,10 +15,10 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
 
 
 def environment() -> dict[str, Any]:
-    """Versions and processor, ready for JSON; None stands for what cannot be found out.
+    """Return versions and processor, ready for JSON; None for what is unknown.
 
-    ``cpu_cores`` and ``cpu_threads`` (two per core with hyperthreading) count what this process
-    may use. What only torch knows, such as the device, is the caller's to add.
+    ``cpu_cores`` and ``cpu_threads`` (two per core with hyperthreading) count those that this
+    process may use. The caller adds what only torch knows, such as the device.
     """
     cpus = _usable_cpus()
     return {
@@ -28,11 +28,12 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cpu_cores": _cores(cpus),
         "cpu_threads": len(cpus) or os.cpu_count(),
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": {package: installed_version(package) for package in PACKAGES},
     }
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, None if it is absent."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -40,12 +41,12 @@ def _version(package: str) -> str | None:
 
 
 def _usable_cpus() -> set[int]:
-    """Numbers of the logical processors this process may use; empty where nobody says."""
+    """Return the numbers of the logical processors this process may use; empty if unknown."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 def _cores(cpus: set[int]) -> int | None:
-    """Physical cores: logical processors that share package and core are one."""
+    """Count physical cores: logical processors that share package and core are one."""
     try:
         return len({_core(cpu) for cpu in cpus}) or None
     except OSError:  # not on Linux, or hidden from a container
@@ -58,7 +59,7 @@ def _core(cpu: int) -> tuple[str, str]:
 
 
 def _cpu_name() -> str | None:
-    """The processor's name; ``platform`` knows no more than its family on Linux."""
+    """Return the processor's name; on Linux ``platform`` knows only its family."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,5 +1,4 @@
-"""Objects as JSON: indented when there is one, a line each when there are many, folded when one
-holds long lists of numbers."""
+"""JSON in three layouts: indented, one object a line, or folded for long lists of numbers."""
 
 import json
 import re
@@ -7,24 +6,26 @@ from typing import Any
 
 FOLDED_WIDTH = 80  # characters of an object that stays in one line
 
-# Half characters (names of files that are no UTF-8) cannot be written as UTF-8, and some readers
-# take the other three for the end of a line. JSON has a notation for them.
+# Lone surrogates (in names of files that are no UTF-8) cannot be written as UTF-8, and some readers
+# take the other three for the end of a line. JSON can escape them.
 _ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 
 
 def to_json(report: dict[str, Any]) -> str:
-    """One object over several lines, for ``--json`` and report files; no newline at the end."""
+    """Write an object over several lines, for ``--json`` and report files; no final newline."""
     return _escape(json.dumps(report, ensure_ascii=False, allow_nan=False, indent=2))
 
 
 def to_json_line(report: Any) -> str:
-    """One object in one line, for ``--jsonl``; no newline at the end."""
+    """Write an object in one line, for ``--jsonl``; no final newline."""
     return _escape(json.dumps(report, ensure_ascii=False, allow_nan=False))
 
 
 def to_json_folded(value: Any, indent: str = "") -> str:
-    """An object over several lines, of which a list of plain values takes one, however long, and
-    so does a short object of plain values. ``indent``: of the line it begins in."""
+    """Write an object over several lines, but lists of plain values and short objects in one.
+
+    ``indent``: the spaces before the line in which the object begins.
+    """
     if not _is_nested(value):
         line = to_json_line(value)
         if not isinstance(value, dict) or len(line) <= FOLDED_WIDTH:

@@ -1,7 +1,7 @@
 """The live line on stderr, and the summary on stdout while it is being written.
 
-Both often are the same terminal. So the line of the summary that is not complete yet is drawn
-together with the live line, and moves to stdout as soon as it ends: nothing is ever overwritten.
+Both often share a terminal. So the unfinished line of the summary is drawn together with the live
+line, and moves to stdout as soon as it ends: nothing is ever overwritten.
 """
 
 import re
@@ -22,16 +22,16 @@ from specx.reports.report import Report
 REFRESHES_PER_SECOND = 10
 BAR_WIDTH = 20
 
-# What a model writes must not command the terminal: no escape sequences, no carriage returns.
+# Model output must not control the terminal: no escape sequences, no carriage returns.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class LiveLine:
-    """Shows how far a document is. One object serves many documents, one after the other.
+    """Shows how far a document is. One object serves many documents in a row.
 
-    ``console``: stderr. On a terminal, one line is drawn over and over and vanishes at the end;
-    otherwise, and when the console is quiet, nothing is drawn. ``stream_to``: stdout when it is a
-    terminal, on which the summary appears as it is written, or None.
+    ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere, or
+    if the console is quiet, nothing is drawn. ``stream_to``: stdout if it is a terminal, on which
+    the summary appears while it is written, or None.
 
         with LiveLine(console, stream_to=stdout) as live:
             live.start("report.pdf", limit=512)
@@ -48,7 +48,7 @@ class LiveLine:
         self._draws = console.is_interactive and not console.quiet
         self._progress = Progress("")
         self._live: Live | None = None
-        self._unfinished = ""  # the end of the streamed text: its line is not complete yet
+        self._unfinished = ""  # the unfinished last line of the streamed text
 
     def __enter__(self) -> Self:
         return self
@@ -59,12 +59,12 @@ class LiveLine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Erase the live line and keep what was written, after Ctrl-C and errors as well."""
+        """Erase the live line and keep the written text, also after Ctrl-C and errors."""
         self._erase()
         self._end_line()
 
     def start(self, name: str, *, limit: int | None = None) -> None:
-        """Begin with a document; ``limit``: its ``max_new_tokens``."""
+        """Begin a document. ``limit``: its ``max_new_tokens``."""
         self._erase()
         self._end_line()
         self._progress = Progress(name, limit)
@@ -73,22 +73,22 @@ class LiveLine:
         """Name a phase that no event announces: reading, loading models."""
         self._progress.enter(name)
         self._draw()
-        if self._live is not None:  # at once, as loading may leave the thread no time
+        if self._live is not None:  # now, because loading may leave the drawing thread no time
             self._live.refresh()
 
     def part(self, part: int, parts: int) -> None:
-        """Part ``part`` of ``parts`` comes next, counted from 1."""
+        """Begin part ``part`` of ``parts``, counted from 1."""
         self._progress.enter_part(part, parts)
 
     def on(self, event: Event) -> None:
-        """Take an event of decoding into account."""
+        """Note an event of decoding."""
         self._progress.on(event)
         self._draw()
 
     def write(self, text: str) -> None:
-        """Stream a piece of the summary, without control characters; nothing without a stream.
+        """Stream a piece of the summary, without control characters, if there is a stream.
 
-        The last line need not end: ``done`` ends it.
+        The last line may be unfinished: ``done`` ends it.
         """
         if self._stream is None:
             return
@@ -103,7 +103,7 @@ class LiveLine:
                 self._draw()
 
     def done(self, report: Report) -> None:
-        """Erase the live line and print the closing line, below the streamed summary."""
+        """Erase the live line and print the closing line below the streamed summary."""
         self._erase()
         self._end_line()
         self._console.print(closing_line(report), soft_wrap=True)
@@ -111,7 +111,7 @@ class LiveLine:
     # ------------------------------------------------------------ the terminal
 
     def _draw(self) -> None:
-        """Begin to draw, unless it is done already; a thread refreshes the line."""
+        """Begin to draw unless that was done; a thread refreshes the line."""
         if not self._draws or self._live is not None:
             return
         self._live = Live(
@@ -134,13 +134,13 @@ class LiveLine:
             self._stream.flush()
 
     def _end_line(self) -> None:
-        """Complete the last line of the summary, so that what follows begins below it."""
+        """End the last line of the summary, so that later output begins below it."""
         text, self._unfinished = self._unfinished, ""
         if text:
             self._put(f"{text}\n" if self._draws else "\n")
 
     def _lines(self) -> RenderableType:
-        """The unfinished line of the summary, as far as there is room, and the live line."""
+        """Return the unfinished line of the summary, cut to the screen, and the live line."""
         width, height = self._console.size
         text = _CONTROL.sub("", self._unfinished).expandtabs()
         rows = chop_cells(text, width)[-max(height - 2, 1) :] if text else []

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from specx.reports.markdown_notation import Row, bullets, plain, table
+from specx.reports.progress import counted
 from specx.reports.report import Citation, Report
 
 GB = 10**9
 
 
 def to_markdown(report: Report) -> str:
-    """Title, summary, citations, figures, latency, environment, warnings; without empty parts."""
+    """Write the page: summary, citations, figures, latency, environment, warnings if any."""
     sections = [
         f"# Summary of {plain(report.input.name)}",
         report.summary.strip() or "(no text)",
@@ -39,9 +40,9 @@ def _citations(citations: Iterable[Citation]) -> Iterator[str]:
 
 def _figures(report: Report) -> Iterator[Row]:
     source, tally, speed = report.input, report.tally, report.to_dict()["tokens_per_second"]
-    pages = f"{_count(source.pages, 'page')}, " if source.pages else ""
-    yield "input", f"{pages}{_count(source.characters, 'character')}"
-    yield "prompt", f"{_count(source.prompt_tokens, 'token')} in {_count(source.parts, 'part')}"
+    pages = f"{counted(source.pages, 'page')}, " if source.pages else ""
+    yield "input", f"{pages}{counted(source.characters, 'character')}"
+    yield "prompt", f"{counted(source.prompt_tokens, 'token')} in {counted(source.parts, 'part')}"
     yield "profile", report.profile
     yield "method", report.method
     yield "tokens written", f"{tally.tokens:,}"
@@ -66,7 +67,7 @@ def _lossless(report: Report) -> str:
 
 
 def _acceptance(report: Report) -> Iterator[str]:
-    """Both definitions, since "acceptance rate" alone may mean either."""
+    """Write the rates by both definitions, since "acceptance rate" may mean either."""
     rates = report.tally.acceptance_by_position()
     pairs = zip(rates["unconditional"], rates["conditional"], strict=True)
     rows = [(str(i), f"{one:.1%}", f"{other:.1%}") for i, (one, other) in enumerate(pairs, 1)]
@@ -93,7 +94,3 @@ def _environment(values: dict[str, Any], group: str = "") -> Iterator[str]:
             yield from _environment(value, f"{label}: ")
         else:
             yield f"{label}: {'unknown' if value is None else value}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

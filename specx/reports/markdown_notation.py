@@ -1,4 +1,4 @@
-"""Markdown for text of which nobody knows what is in it."""
+"""Markdown that shows arbitrary text as it is."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,8 +8,10 @@ Row = tuple[str, ...]
 
 
 def table(head: Row, rows: Iterable[Row], numeric: Sequence[bool] = ()) -> Iterator[str]:
-    """``numeric``: columns that are aligned to the right; all but the first unless they are given.
-    The head is Markdown already."""
+    """Yield the lines of a table. The head is Markdown already, the rows are plain text.
+
+    ``numeric``: True for each column that is aligned to the right; all but the first by default.
+    """
     numeric = numeric or [number > 0 for number in range(len(head))]
     yield _row(head)
     yield f"|{'|'.join('---:' if right else '---' for right in numeric)}|"
@@ -22,12 +24,12 @@ def bullets(items: Iterable[str]) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text in one line that Markdown shows as it is."""
+    """Return text in one line, escaped so that Markdown shows it as it is."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def code_block(text: str) -> str:
-    """With a fence longer than any run of backticks in it."""
+    """Return text between fences that are longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""What is going on with a document, in words. Nothing here touches a terminal."""
+"""The progress of a document in words. Nothing here touches a terminal."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,9 @@ LONGEST_NAME = 40  # characters; of a longer name the end is shown
 
 @dataclass
 class Progress:
-    """How far one document is, kept up to date by events.
+    """The progress of one document, updated by events.
 
-    ``limit``: tokens after which writing stops, in each part; None where it is not known.
+    ``limit``: the most output tokens of each part; None if unknown.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Progress:
         self.started = self.clock()
 
     def enter(self, phase: str) -> None:
-        """A phase that no event announces, such as reading the file."""
+        """Begin a phase that no event announces, such as reading the file."""
         self.phase, self.prefill = phase, None
 
     def enter_part(self, part: int, parts: int) -> None:
-        """Part ``part`` of ``parts``, counted from 1, comes next."""
+        """Begin part ``part`` of ``parts``, counted from 1."""
         self.part, self.parts, self.part_tokens = part, parts, 0
 
     def on(self, event: Event) -> None:
-        """Take note of an event; the order of phases follows from the events."""
+        """Note an event. The order of phases follows from the events."""
         match event:
             case PrefillProgress():
                 self.phase, self.prefill = READING_PROMPT, event
@@ -56,23 +56,23 @@ class Progress:
                 self.phase = WRITING_PLAINLY
 
     def title(self) -> str:
-        """Document, part and phase."""
+        """Return document, part and phase."""
         name = printable(self.name)
         shown = name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
         part = f" (part {self.part} of {self.parts})" if self.parts > 1 else ""
         return f"{shown}{part}: {self.phase}"
 
     def figures(self) -> str:
-        """Counts, speed and time of the phase."""
+        """Return counts, speed and time of the phase."""
         return ", ".join([*self._counts(), duration(self.clock() - self.started), *self._rest()])
 
     def _counts(self) -> list[str]:
-        event = self.prefill  # once, as the thread that draws is not the one that decodes
+        event = self.prefill  # read once: another thread than the decoding one draws
         if event is not None:
             return [f"{event.done:,} of {event.total:,} tokens ({event.model})"]
         if not self.tally.tokens:
             return []
-        counts = [_count(self.tally.tokens, "token")]
+        counts = [counted(self.tally.tokens, "token")]
         if self._rate():
             counts.append(f"{self._rate():.1f} tokens/s")
         if self.tally.drafting_steps:
@@ -80,7 +80,7 @@ class Progress:
         return counts
 
     def _rest(self) -> list[str]:
-        """Time to the limit of tokens: mostly the text ends earlier."""
+        """Return the time to the token limit; most texts end earlier."""
         writing = self.phase in (WRITING, WRITING_PLAINLY)
         if not writing or self.limit is None or not self._rate():
             return []
@@ -93,14 +93,14 @@ class Progress:
 
 
 def closing_line(report: Report) -> str:
-    """One line that sums a report up.
+    """Return one line that sums up a report.
 
-    The seconds are those of the whole way, reading included; tokens per second are those of
-    decoding alone, as ``tokens_per_second.decode`` in the report.
+    The seconds are the total, reading included. Tokens per second are those of decoding alone, as
+    ``tokens_per_second.decode`` in the report.
     """
     tally, sentences = report.tally, len(report.citations)
-    counts = [_count(sentences, "sentence")] if sentences else []
-    counts.append(_count(tally.tokens, "token"))
+    counts = [counted(sentences, "sentence")] if sentences else []
+    counts.append(counted(tally.tokens, "token"))
     figures = [f"{tokens_per_second(tally):.1f} tokens/s"]
     if tally.drafting_steps:
         figures.append(f"acceptance length {tally.acceptance_length:.2f}")
@@ -111,12 +111,12 @@ def closing_line(report: Report) -> str:
 
 
 def tokens_per_second(tally: Tally) -> float:
-    """Speed of decoding; 0 before the first step."""
+    """Return the speed of decoding, 0 before the first step."""
     return tally.decoded_tokens / tally.seconds if tally.seconds else 0.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 4.1 s, 2 min 05 s, 1 h 02 min."""
+    """Format seconds: 4.1 s, 2 min 05 s, 1 h 02 min."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -126,9 +126,10 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text in one line without control characters, which could command a terminal."""
+    """Replace control characters and line ends, which could control a terminal."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Format a count: 1 token, 1,234 tokens."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

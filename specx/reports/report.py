@@ -1,4 +1,4 @@
-"""The report of one document: what was read, what was written, how fast, and on what."""
+"""The report of one document: input, summary, speed and environment."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,19 +8,21 @@ from specx.records import Speedup, Tally, Timings
 SCHEMA = "specx.report/1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Citation:
-    """A sentence of a digest and where it stands. ``paragraph`` counts from 1 in the document;
-    ``page`` is None where the format has none."""
+    """A sentence of a digest and its place in the document.
+
+    ``paragraph`` counts from 1. ``page`` is None in formats without pages.
+    """
 
     paragraph: int
     page: int | None
     sentence: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InputFacts:
-    """``prompt_tokens``: over all parts. ``pages``: 0 where the format has none."""
+    """The size of a document. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts."""
 
     name: str
     pages: int
@@ -29,11 +31,12 @@ class InputFacts:
     parts: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LosslessCheck:
-    """Outcome of ``--check-lossless``: the first token at which plain decoding differs, if any.
+    """The outcome of ``--check-lossless``.
 
-    ``logit_gap``: difference of the two tokens' logits in plain decoding.
+    ``position``: the first token that plain decoding writes otherwise, if any. ``logit_gap``: the
+    difference of the two tokens' logits in plain decoding.
     """
 
     identical: bool
@@ -41,9 +44,12 @@ class LosslessCheck:
     logit_gap: float | None = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
-    """Everything a user or a program may want to know of one summary."""
+    """Everything that users and programs can learn about one summary.
+
+    ``settings``: the profile as it was run. ``lossless``: None if nobody asked for the check.
+    """
 
     input: InputFacts
     profile: str
@@ -53,16 +59,15 @@ class Report:
     timings: Timings
     peak_memory_bytes: int
     environment: dict[str, Any]
-    settings: dict[str, Any] = field(default_factory=dict)  # the profile as it was run
+    settings: dict[str, Any] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     speedup: Speedup = field(default_factory=Speedup)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object; its keys are stable within a schema version."""
+        """Return the JSON object. Its keys are stable within a schema version."""
         tally, timings = self.tally, self.timings
-        decode_s = tally.seconds
         result = {
             "schema": SCHEMA,
             "input": asdict(self.input),
@@ -79,7 +84,7 @@ class Report:
                 for kind, rates in tally.acceptance_by_position().items()
             },
             "tokens_per_second": {
-                "decode": _rate(tally.decoded_tokens, decode_s),
+                "decode": _rate(tally.decoded_tokens, tally.seconds),
                 "end_to_end": _rate(tally.tokens, timings.total),
             },
             "speedup": _rounded(self.speedup.ratios()),

@@ -1,4 +1,4 @@
-"""Reports as files: complete or not there at all."""
+"""Writing reports to files, completely or not at all."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ WRITERS: dict[str, Callable[[Report], str]] = {
 
 
 def check_report_path(path: Path) -> None:
-    """Raise UsageError if no report could be written there: better before a model loads."""
+    """Raise UsageError, before a model loads, if no report could be written to ``path``."""
     _writer(path)
     folder = path.parent
     if path.is_dir():
@@ -31,24 +31,25 @@ def check_report_path(path: Path) -> None:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report in the form that the name's ending asks for.
+    """Write a report in the format of the name's ending.
 
-    Raises UsageError when there is no such form, or when the file cannot be written.
+    Raises UsageError for an unknown ending, or if the file cannot be written.
     """
     write_text_atomic(path, _writer(path)(report))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """Write a UTF-8 file such that whoever reads it, even after a crash, finds all or nothing.
+    """Write a UTF-8 file. Readers find all of it or nothing, even after a crash.
 
-    A file that was there keeps its permissions, and a link its place. Raises UsageError when the
-    file cannot be written.
+    An existing file keeps its permissions, and a link stays a link. Raises UsageError if the file
+    cannot be written.
     """
-    write_bytes_atomic(path, text.encode("utf-8", "backslashreplace"))  # half characters: in names
+    # Names of files that are no UTF-8 have lone surrogates, which are escaped.
+    write_bytes_atomic(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes_atomic(path: Path, content: bytes) -> None:
-    """Write a file of any kind as ``write_text_atomic`` does."""
+    """Write bytes as ``write_text_atomic`` writes text."""
     try:
         target = Path(os.path.realpath(path))
         _replace(target, content)
@@ -67,8 +68,8 @@ def _writer(path: Path) -> Callable[[Report], str]:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    """Write a new file beside the target, and give it the target's name once it is on the disk."""
-    # The name is short and of our own, as the target's may leave no room for an ending.
+    """Write a new file beside the target, and rename it once it is on the disk."""
+    # A short name of our own: the target's may leave no room for an ending.
     temporary = target.with_name(f".specx-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -78,7 +79,7 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:  # Ctrl-C as well leaves nothing behind
+    except BaseException:  # Ctrl-C leaves nothing behind either
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

@@ -79,7 +79,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
 )
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
-    monkeypatch.setattr(doctor, "_version", installed.get)
+    monkeypatch.setattr(doctor, "installed_version", installed.get)
     monkeypatch.setattr(flash_decoding, "is_installed", lambda: "flash-attn" in installed)
     report = doctor.examine()
     gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
@@ -107,7 +107,7 @@ def test_kernels_for_hopper(
         return found
 
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(1))
-    monkeypatch.setattr(doctor, "_version", {"triton": "3.6.0"}.get)
+    monkeypatch.setattr(doctor, "installed_version", {"triton": "3.6.0"}.get)
     monkeypatch.setattr(compiler, "version", version)
     report = doctor.examine()
     assert report["specx_will_use"]["hopper_kernels"] == said
@@ -119,9 +119,10 @@ def test_kernels_for_hopper(
 
 
 def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
     monkeypatch.setattr(flash_decoding, "is_installed", lambda: True)
-    assert doctor._has_flash([{"capability": "8.6"}])
-    assert not doctor._has_flash([{"capability": "7.5"}])
+    assert doctor._attention([{"capability": "8.6"}]) == "flash-attn"
+    assert doctor._attention([{"capability": "7.5"}]) == "neither"
 
 
 @pytest.mark.parametrize("torch", [fake_torch(0), fake_torch(1, broken=True)])
@@ -155,7 +156,7 @@ def test_absent_packages_are_said_to_be_absent(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(doctor, "OPTIONAL", ("no-such-package",))
     assert "  no-such-package   absent" in list(doctor._lines(doctor.examine()))
     monkeypatch.setattr("specx.reports.environment.PACKAGES", ("torch", "pypdf"))
-    monkeypatch.setattr("specx.reports.environment._version", lambda _: None)
+    monkeypatch.setattr("specx.reports.environment.installed_version", lambda _: None)
     assert "  pypdf             absent" in list(doctor._lines(doctor.examine()))
 
 

@@ -111,7 +111,7 @@ def test_copy(
     assert printed.resolve() == tmp_path / expected
     copied, original = load_profile(str(tmp_path / expected)), load_profile("vicuna-7b-68m")
     assert copied.name == name
-    assert copied.model_copy(update={"name": original.name}) == original
+    assert copied.changed(name=original.name) == original
     assert "# the paper's" in printed.read_text()
 
 

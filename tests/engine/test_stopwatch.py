@@ -37,34 +37,34 @@ def test_parts_add_up_and_the_rest_is_the_hosts(clock):
     assert (timings.drafting, timings.keep, timings.host, timings.total) == (5.0, 1.0, 0.5, 6.5)
 
 
-def test_parts_of_a_row_leave_nothing_between_them(clock):
+def test_parts_of_laps_leave_nothing_between_them(clock):
     watch = Stopwatch(torch.device("cpu"))
     clock.now += 1.0
-    row = watch.row()
-    assert row.began == 101.0
+    laps = watch.laps()
+    assert laps.began == 101.0
     clock.now += 0.25
-    spend(clock, 2.0, row.part("drafting"))
+    spend(clock, 2.0, laps.part("drafting"))
     clock.now += 0.5
-    spend(clock, 1.0, row.part("verification"))
+    spend(clock, 1.0, laps.part("verification"))
     timings = watch.finish()
     assert watch.samples == {"drafting": [2.25], "verification": [1.5]}
     assert timings.host == 1.0
 
 
-def test_rows_begin_when_they_are_asked_for(clock):
+def test_laps_begin_when_they_are_asked_for(clock):
     watch = Stopwatch(torch.device("cpu"))
     for _ in range(2):
-        spend(clock, 2.0, watch.row().part("drafting"))
+        spend(clock, 2.0, watch.laps().part("drafting"))
         clock.now += 0.5
     assert watch.finish().drafting == 4.0
 
 
-def test_a_row_that_is_dropped_does_not_count(clock):
+def test_laps_that_are_dropped_do_not_count(clock):
     watch = Stopwatch(torch.device("cpu"))
     for _ in range(2):
-        row = watch.row()
-        spend(clock, 2.0, row.part("drafting"))
-    watch.drop(row)
+        laps = watch.laps()
+        spend(clock, 2.0, laps.part("drafting"))
+    watch.drop(laps)
     timings = watch.finish()
     assert watch.samples == {"drafting": [2.0]}
     assert (timings.drafting, timings.host) == (2.0, 2.0)

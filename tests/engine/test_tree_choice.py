@@ -190,7 +190,7 @@ def test_the_choice_is_looked_at_now_and_then():
     look(choice, accepted=3, steps=DRAFTING_STEPS + 1 + JUDGED_STEPS)
     verdicts = look(choice, accepted=0, steps=JUDGED_STEPS + AGAIN)
     assert verdicts[-1] is not None
-    assert choice.seen % AGAIN == 0
+    assert choice.fallback.seen % AGAIN == 0
 
 
 PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))

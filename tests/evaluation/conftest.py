@@ -20,7 +20,6 @@ from specx.documents.jsonl import read_jsonl
 from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.jobs.pair import load_pair
-from specx.models.call import Watched
 from specx.profile import Profile, load_profile
 from specx.records import PrefillProgress
 
@@ -63,22 +62,12 @@ def pair(mini: Profile) -> Pair:
     return load_pair(mini, "specextend", torch.device("cpu"))
 
 
-def copy_into(ours: Watched | Tensor, theirs: Watched | Tensor) -> None:
-    """What was asked of the watched layer, written where the target keeps it."""
-    if isinstance(ours, Watched) and isinstance(theirs, Watched):
-        assert ours.layer == theirs.layer
-        ours.queries.copy_(theirs.queries)
-        ours.lse.copy_(theirs.lse)
-    elif isinstance(ours, Tensor) and isinstance(theirs, Tensor):
-        ours.copy_(theirs)
-
-
 @pytest.fixture
 def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a prompt once for all methods that decode it one after the other.
 
     The target's prefill is the same for every method; reading 20,000 tokens four times would be
-    most of the time. Start with the method that watches a layer.
+    most of the time. Start with the method that keeps queries of a layer.
     """
     read = Target.prefill
     kept: dict[str, Any] = {}
@@ -87,12 +76,12 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = len(prompt)
         if kept and torch.equal(kept["prompt"], prompt):
             target.cache.storage[:, :, :, :rows] = kept["rows"]
-            target.cache.wrote(rows)
             target.cache.commit(rows)
-            watched = target._watched, target._last
-            for ours, theirs in zip(watched, kept["watched"], strict=True):
-                if ours is not None and theirs is not None:
-                    copy_into(ours, theirs)
+            target.asked.copy_(kept["asked"])
+            if target.retrieval is not None and kept["retrieval"] is not None:
+                assert target.retrieval.layer == kept["retrieval"].layer
+                target.retrieval.queries.copy_(kept["retrieval"].queries)
+                target.retrieval.lse.copy_(kept["retrieval"].lse)
             yield kept["logits"]
             return
         for item in read(target, prompt):
@@ -100,7 +89,8 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
                 kept.update(
                     prompt=prompt,
                     rows=target.cache.storage[:, :, :, :rows].clone(),
-                    watched=copy.deepcopy((target._watched, target._last)),
+                    asked=target.asked.clone(),
+                    retrieval=copy.deepcopy(target.retrieval),
                     logits=item,
                 )
             yield item

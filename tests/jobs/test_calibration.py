@@ -91,9 +91,8 @@ def test_prompts_fit_the_window(profile: Profile, pair: Pair, calls: list[Any]) 
 def test_nothing_to_resolve(
     profile: Profile, pair: Pair, calls: list[Any], change: dict[str, Any]
 ) -> None:
-    settings = profile.draft_cache.model_copy(update=change)
-    fixed = profile.model_copy(update={"draft_cache": settings})
-    assert resolve(fixed, pair) == settings.layer
+    fixed = profile.changed(draft_cache=change)
+    assert resolve(fixed, pair) == fixed.draft_cache.layer
     assert calls == []
 
 
@@ -102,8 +101,7 @@ def test_another_revision_is_measured_anew(
     profile: Profile, pair: Pair, calls: list[Any], role: str
 ) -> None:
     resolve(profile, pair)
-    settings = getattr(profile, role).model_copy(update={"revision": "v2"})
-    resolve(profile.model_copy(update={role: settings}), pair)
+    resolve(profile.changed(**{role: {"revision": "v2"}}), pair)
     assert len(calls) == 2
 
 
@@ -212,7 +210,7 @@ def test_layers_are_compared_with_one_tree(
         return []
 
     monkeypatch.setattr(calibrate, "decode", decode)
-    score_layers(pair, profile.model_copy(update={"tree": AutoTree()}), [(5, 6, 7)])
+    score_layers(pair, profile.changed(tree=AutoTree()), [(5, 6, 7)])
     score_layers(pair, profile, [(5, 6, 7)])
     assert trees == [TreeSettings()] * 2 + [profile.tree] * 2
     assert not isinstance(trees[0], AutoTree)

@@ -2,15 +2,12 @@
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path, PurePath
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from specx.documents.discover import Source
 from specx.documents.document import Document, Paragraph
 from specx.documents.read import ReadOptions
 from specx.errors import (
@@ -21,7 +18,8 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.jobs.queue import Item, Queue, find, read_all
+from specx.jobs.inputs import FailedInput, Input, InputDocument, find_sources, read_in_turn
+from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.profile import load_profile
 from specx.records import Timings
@@ -66,19 +64,19 @@ class Fake:
         return report
 
 
+def as_input(name: str, content: str | SpecxError) -> Input:
+    if isinstance(content, SpecxError):
+        return FailedInput(name=name, relative=PurePath(name), error=content)
+    document = Document(name, "text", (), (Paragraph(content, None),))
+    return InputDocument(name=name, relative=PurePath(name), document=document)
+
+
 class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
     def __init__(self, *contents: str | SpecxError) -> None:
-        self.items = [
-            Item(
-                f"{n}.txt",
-                PurePath(f"{n}.txt"),
-                Document(f"{n}.txt", "text", (), (Paragraph(content, None),))
-                if isinstance(content, str)
-                else content,
-            )
-            for n, content in enumerate(contents)
+        self.items: list[Input] = [
+            as_input(f"{number}.txt", content) for number, content in enumerate(contents)
         ]
         self.fake = Fake()
         self.prepared = 0
@@ -176,7 +174,7 @@ def test_nothing_readable_loads_nothing() -> None:
 
 def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     batch = Batch("stop", "a")
-    destination = Destination(io.StringIO(), tmp_path)
+    destination = Destination(io.StringIO(), out=tmp_path)
     queue = Queue(
         lambda: batch.fake,  # type: ignore[arg-type,return-value]
         Results(destination, headings=True),
@@ -201,73 +199,20 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
     assert batch.done == ["0.txt", "1.txt", "3.txt"]
 
 
-# ---------------------------------------------------------------- finding and reading
+# ---------------------------------------------------------------- lines of a file
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("x/a.txt", "x/b.txt", "y/a.txt", "c.txt"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"Text of {name}.")
+def lines_of(text: str) -> list[Input]:
+    Path("m.jsonl").write_text(text)
+    return list(read_in_turn(find_sources(["m.jsonl"]), ReadOptions()))
+
+
+def test_a_bad_line_is_an_input_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def names(found: list[Source | Item]) -> list[str]:
-    return [item.name if isinstance(item, Item) else item.path for item in found]
-
-
-@pytest.mark.usefixtures("folder")
-def test_missing_inputs_keep_their_places() -> None:
-    found = find(["no1", "x", "no2", "c.txt", "x/a.txt", "no3"])
-    assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
-
-
-@pytest.mark.usefixtures("folder")
-def test_one_missing_input_is_an_error() -> None:
-    with pytest.raises(DocumentError, match="no1 does not exist"):
-        find(["no1"])
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_same_name_in_two_folders_gives_two_results() -> None:
-    items = list(read_all(find(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
-    assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
-    assert len({item.relative for item in items}) == 2
-
-
-@pytest.mark.usefixtures("folder")
-def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Item] = read_all(find(["x/a.txt", "c.txt"]), ReadOptions())
-    assert next(items).name == "x/a.txt"
-    Path("c.txt").unlink()
-    assert isinstance(next(items).content, DocumentError)
-
-
-def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"text": "One.", "id": "../x y\n"},
-        {"text": "Two.", "id": "same"},
-        {"text": "Three.", "id": "same"},
-        {"text": "Four."},
-        {"text": "Five.", "id": "l" * 300},
-    ]
-    (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(read_all(find(["m.jsonl"]), ReadOptions()))
-    assert [str(item.relative) for item in items] == [
-        "m.jsonl#.._x_y_",
-        "m.jsonl#same",
-        "m.jsonl#same-3",
-        "m.jsonl#4",
-        "m.jsonl#" + "l" * 100,
-    ]
-
-
-def test_a_bad_line_is_an_item_in_its_place(folder: Path) -> None:
-    (folder / "m.jsonl").write_text('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
     batch = Batch()
-    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    batch.items = lines_of('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
     assert [str(item.relative) for item in batch.items] == ["m.jsonl#1", "m.jsonl#2", "m.jsonl#x"]
     with pytest.raises(BatchError, match="1 of 3 documents failed"):
         batch.run()
@@ -280,16 +225,11 @@ def test_a_bad_line_is_an_item_in_its_place(folder: Path) -> None:
     assert batch.lines()[1]["error"].startswith("m.jsonl line 2 is not valid JSON (")
 
 
-def test_a_bad_line_alone_has_the_code_of_an_input(folder: Path) -> None:
-    (folder / "m.jsonl").write_text("{nope\n")
+def test_a_bad_line_alone_has_the_code_of_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     batch = Batch()
-    batch.items = list(read_all(find(["m.jsonl"]), ReadOptions()))
+    batch.items = lines_of("{nope\n")
     with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
         batch.run(alone=True)
-
-
-def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = read_all(find(["-"]), ReadOptions())
-    assert (item.name, str(item.relative)) == ("stdin", "stdin")
-    assert str(item.content) == "stdin is empty; there is nothing to summarize"

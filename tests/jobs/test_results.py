@@ -14,7 +14,7 @@ A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
 
 
 def to(out: Path | None = None, **options: object) -> Destination:
-    return Destination(io.StringIO(), out, **options)  # type: ignore[arg-type]
+    return Destination(io.StringIO(), out=out, **options)  # type: ignore[arg-type]
 
 
 def printed(destination: Destination) -> str:

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from specx.kernels.torch.attention import tree_attention
-from tests.kernels.reference import reference_attention
 from specx.kernels.ancestors import BITS, words_for
+from specx.kernels.torch.attention import tree_attention
 from specx.models.call import AttentionCall
+from tests.kernels.reference import reference_attention
 
 # Against float64 on the same (rounded) inputs. A path in half precision may round the weights and
 # the output, each to within 2^-9 of a value of size 1; it must not round the scores.

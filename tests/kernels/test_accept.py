@@ -6,8 +6,8 @@ from itertools import pairwise
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from specx.engine.accept import Path, accept
+
 from specx.kernels.trees import TokenTree, root_only
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from specx.engine.growth import Footing, footing
+
 from specx.engine.kv_cache import CacheShape, PreallocatedCache
 from specx.kernels import fused
 from specx.kernels.trees import Level

@@ -33,16 +33,3 @@ def test_both_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_amount_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda _: None)
     memory.check_memory(10**18, torch.device("cpu"), "The target m")
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError("CUDA out of memory"), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
-        (RuntimeError("shapes differ"), False),
-    ],
-)
-def test_running_out_of_memory_has_several_faces(error: Exception, expected: bool) -> None:
-    assert memory.is_out_of_memory(error) is expected

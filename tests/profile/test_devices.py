@@ -28,9 +28,9 @@ def test_what_a_device_does_not_say_is_the_profiles() -> None:
     on_gpu, on_cpu = profile.on("cuda"), profile.on("cpu")
     assert on_gpu.target.dtype == "float16"
     assert (on_gpu.tree.nodes, on_gpu.tree.depth, on_gpu.tree.threshold) == (50, 6, 0.3)
-    assert on_gpu.draft_cache == profile.draft_cache.model_copy(update={"every": 8})
+    assert on_gpu.draft_cache == profile.draft_cache.changed(every=8)
     assert on_gpu.draft == profile.draft
-    assert on_cpu == profile.model_copy(update={"devices": Devices()})
+    assert on_cpu == profile.changed(devices=Devices())
 
 
 def test_what_runs_says_nothing_of_devices() -> None:

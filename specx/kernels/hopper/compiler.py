@@ -21,7 +21,7 @@ OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")  # Hopper with its own in
 
 
 def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
-    """The machine code of a file, for Hopper, with ``constants`` defined in front of it.
+    """Compile a file for Hopper, with ``constants`` defined in front of it.
 
     Kept in the user's cache folder, where that can be written to.
     """
@@ -43,8 +43,10 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
 
 
 def _keep(path: Path, binary: bytes) -> None:
-    """Behind its own digest: what a crash leaves of a file is not taken for a kernel. Another
-    process may write the same at the same time, or read it."""
+    """Write the binary behind its own digest: the rest of a crash is not taken for a kernel.
+
+    Another process may write the same file at the same time, or read it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
@@ -57,7 +59,7 @@ def _keep(path: Path, binary: bytes) -> None:
 
 
 def _whole(content: bytes) -> bytes:
-    """What ``_keep`` was given; ValueError if it is not all there."""
+    """Return the binary that ``_keep`` was given; ValueError if it is not all there."""
     size = hashlib.sha256().digest_size
     digest, binary = content[:size], content[size:]
     if hashlib.sha256(binary).digest() != digest:
@@ -82,7 +84,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def version() -> tuple[int, int]:
-    """Of NVRTC; CudaError where there is none."""
+    """Return the version of NVRTC; CudaError where there is none."""
     major, minor = c_int(), c_int()
     _call("nvrtcVersion", byref(major), byref(minor))
     return major.value, minor.value

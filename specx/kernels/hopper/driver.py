@@ -1,4 +1,4 @@
-"""What the CUDA driver does for a kernel of ours: load it, launch it, describe a matrix to it.
+"""The CUDA driver at work for our kernels: loading, launching, describing a matrix.
 
 torch has no public way to a launch that is early or in clusters, nor to a tensor map, so this is
 the driver's own C interface, of the library that every CUDA program has.
@@ -66,13 +66,15 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def is_hopper(device: torch.device) -> bool:
-    """Whether a CUDA device is of the generation that our kernels are written for. AMD numbers its
-    generations alike."""
+    """Return True for a CUDA device of the generation that our kernels are written for.
+
+    AMD numbers its generations alike.
+    """
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) == HOPPER
 
 
 class TensorMap:
-    """How the copy engine finds boxes of an array, for a kernel's ``__grid_constant__`` parameter.
+    """A tensor map: an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
 
     array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
     aligned, in any order of strides; ``box``: its size in each of them, 64 in the last one,
@@ -113,8 +115,9 @@ class Kernel:
     def launch(
         self, grid: tuple[int, int, int], block: int, arguments: Sequence[Any], cluster: int = 1
     ) -> None:
-        """On the current stream: a grid of blocks of ``block`` threads, in clusters of ``cluster``,
-        and before the kernel in front is done, so it must wait for that one itself.
+        """Launch a grid of blocks of ``block`` threads, in clusters of ``cluster``.
+
+        On the current stream, and before the kernel in front is done: it must wait for that itself.
 
         ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
         """
@@ -138,7 +141,7 @@ class Kernel:
 
 
 def load(binary: bytes, name: str, shared: int) -> Kernel:
-    """The kernel ``name`` of a compiled file, on the current device of torch."""
+    """Load the kernel ``name`` of a compiled file on the current device of torch."""
     torch.cuda.current_stream()  # the context of the device exists
     module, function = c_void_p(), c_void_p()
     _call("cuModuleLoadData", byref(module), c_char_p(binary))

@@ -13,11 +13,11 @@ from specx.kernels.hopper.driver import CudaError, Kernel, is_hopper, load
 def kernel_of(
     source: Path, name: str, shared: int, device: torch.device, **constants: int
 ) -> Kernel | None:
-    """The kernel ``name`` of a file, with ``constants`` defined in front of it and ``shared`` bytes
-    of dynamic shared memory for each block, on a CUDA device.
+    """Return the kernel ``name`` of a file on a CUDA device, or None where it cannot be had.
 
-    None where it cannot be had, on another GPU than Hopper or without a compiler: everything that
-    such a kernel does there is another way to do.
+    ``constants`` are defined in front of the file; each block has ``shared`` bytes of dynamic
+    shared memory. It cannot be had on another GPU than Hopper or without a compiler: everything
+    that such a kernel does can be done another way.
     """
     if not is_hopper(device):
         return None

@@ -36,7 +36,7 @@ PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
 
 @dataclass(frozen=True)
 class Launch:
-    """How a product is spread over the device.
+    """The spread of a product over the device.
 
     ``columns``: rows of the weight in a tile, a multiple of 16. ``split``: blocks that share the
     sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of x that are
@@ -57,7 +57,7 @@ class Launch:
 
 
 def plan(columns: int, sides: int, multiprocessors: int) -> Launch:
-    """The launch for ``columns`` columns of the result, with ``sides`` rows of the weight to each.
+    """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each.
 
     One block on a multiprocessor, and as little as possible to read for the one with most. What
     else is faster was measured on an H200, with the weights of 8B and 7B models.
@@ -72,8 +72,10 @@ def plan(columns: int, sides: int, multiprocessors: int) -> Launch:
 
 
 def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[int, float]:
-    """Rows of the weight in a tile, and the most of them that a block reads, of ``split`` that
-    share them. Blocks that share a tile have one only."""
+    """Return the rows of the weight in a tile, and the most of them that a block reads.
+
+    ``split`` blocks share a tile; blocks that share a tile have one only.
+    """
     step = sides * max(16 // sides, 8 * split)
     found = []
     for rounds in range(1, MOST_TILES + 1 if split == 1 else 2):
@@ -86,7 +88,7 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
 
 def launch_of(columns: int, split: int) -> Launch:
-    """With as many pieces as there is room for, as many of x as of the weight."""
+    """Plan as many pieces as there is room for, as many of x as of the weight."""
     exchanged = (split - 1) * columns // split * MULTIPLIERS * 2
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
     inputs = room // (columns + MOST_ROWS)
@@ -117,8 +119,10 @@ class _Product:
         head_dim: int | None = None,
         launch: Launch | None = None,
     ) -> None:
-        """weight [R, K], bias [R]; see ``suits``. head_dim: where the weight is of heads, whose
-        halves are sides. CudaError where no kernel can be had.
+        """weight [R, K], bias [R]; see ``suits``.
+
+        head_dim: where the weight is of heads, whose halves are sides. Raises CudaError where no
+        kernel can be had.
 
         The weight is read before the kernel in front of a product is done: it must have been
         written before the last kernel that was not launched early (``programmatic_launch``).
@@ -177,7 +181,7 @@ class CudaProduct(_Product):
     kind, sides = PLAIN, 1
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """x [T, K] with T <= 64, residual [T, R], contiguous -> [T, R]."""
+        """Multiply x [T, K] with T <= 64, and add residual [T, R]; contiguous -> [T, R]."""
         out = x.new_empty((len(x), self.columns))
         assert residual is None or (residual.shape == out.shape and _alike(residual, x))
         self._run(x, out, residual, _Heads())
@@ -190,7 +194,7 @@ class GatedProduct(_Product):
     kind, sides = GATED, 2
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [T, K] with T <= 64, contiguous -> [T, N]."""
+        """Multiply x [T, K] with T <= 64, contiguous -> [T, N]."""
         out = x.new_empty((len(x), self.columns))
         self._run(x, out, None, _Heads())
         return out
@@ -215,8 +219,10 @@ class HeadsProduct(_Product):
     def __call__(
         self, x: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """x [T, K] with T <= 64, contiguous; the rest, and what is returned, as of
-        ``triton_layer.rotate_and_store``."""
+        """Multiply x [T, K] with T <= 64, contiguous.
+
+        Other arguments and result as of ``triton.layer.rotate_and_store``.
+        """
         kv_heads, _, dim = keys.shape
         heads = 2 * self.columns // dim - 2 * kv_heads
         assert dim == self.head_dim
@@ -242,8 +248,10 @@ Product = TypeVar("Product", bound=_Product)
 def product_of(
     kind: type[Product], weight: Tensor, bias: Tensor | None, **options: Any
 ) -> Product | None:
-    """The product of a weight that is for this; None where it is not, or no kernel can be had:
-    cuBLAS does it, too."""
+    """Return the product of a weight that suits; None where it does not, or without a kernel.
+
+    cuBLAS does it, too.
+    """
     if not suits(weight) or not (bias is None or _alike(bias, weight)):
         return None
     try:
@@ -253,7 +261,7 @@ def product_of(
 
 
 def suits(weight: Tensor) -> bool:
-    """Whether a weight can be multiplied here: on a Hopper GPU."""
+    """Return True if a weight can be multiplied here: on a Hopper GPU."""
     return (
         weight.is_cuda
         and weight.dtype in (torch.float16, torch.bfloat16)

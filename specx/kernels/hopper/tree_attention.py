@@ -24,7 +24,7 @@ SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + 1024  # queries, six stages, what alig
 
 
 def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
-    """Whether they are for this, and the device is."""
+    """Return True if the inputs and the device are for this kernel."""
     q = inputs.q
     return (
         q.is_cuda
@@ -41,12 +41,12 @@ def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
 
 
 def splits(inputs: TreeInputs, multiprocessors: int) -> int:
-    """Blocks along the columns: one on each multiprocessor."""
+    """Return the blocks along the columns: one on each multiprocessor."""
     return max(1, multiprocessors // (-(-inputs.rows // ROWS) * inputs.kv_heads))
 
 
 def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor) -> None:
-    """Attention over each part of the columns, for inputs that suit.
+    """Attend to each part of the columns, for inputs that suit.
 
     part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
     """

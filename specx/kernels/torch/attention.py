@@ -60,7 +60,7 @@ def prefill_attention(
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor:
-    """q [1, Hq, T, D]; k, v [1, Hkv, past + T, D] -> out [1, Hq, T, D]."""
+    """Attend causally: q [1, Hq, T, D]; k, v [1, Hkv, past + T, D] -> [1, Hq, T, D]."""
     kv_heads = k.shape[1]
     group = q.shape[1] // kv_heads
     own_k = k[:, :, past:].repeat_interleave(group, dim=1)

@@ -21,7 +21,7 @@ MOST_DIM = 256
 
 
 def serves(q: Tensor) -> bool:
-    """Whether it can be used for queries [1, H, T, D]."""
+    """Return True if it can be used for queries [1, H, T, D]."""
     return (
         q.is_cuda
         and q.dtype in (torch.float16, torch.bfloat16)
@@ -33,7 +33,7 @@ def serves(q: Tensor) -> bool:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-    """Attention of ``q`` over all of ``k``, for what it ``serves``.
+    """Attend from ``q`` to all of ``k``, for queries that it ``serves``.
 
     q [1, H, T, D]; k, v [1, H, S, D], last dimensions contiguous -> (out [1, H, T, D], lse
     [1, H, T] float32, natural logarithm).
@@ -51,8 +51,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> tuple[Tensor, Ten
 
 @cache
 def _kernel() -> Callable[..., Any] | None:
-    """None where there is no such package, an older one that keeps the log-sum-exp to itself, one
-    that only has the name (version 4), or one that was built for another torch."""
+    """Return its function, or None.
+
+    None without such a package, with an older one that keeps the log-sum-exp to itself, one that
+    only has the name (version 4), or one that was built for another torch.
+    """
     try:
         from flash_attn import flash_attn_with_kvcache
     except Exception:  # a library that does not fit raises more than ImportError
@@ -62,5 +65,5 @@ def _kernel() -> Callable[..., Any] | None:
 
 
 def is_installed() -> bool:
-    """Whether there is a package that can be used."""
+    """Return True if there is a package that can be used."""
     return _kernel() is not None

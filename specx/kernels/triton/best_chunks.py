@@ -17,7 +17,7 @@ MOST_CHUNKS = 1 << 14  # what one program still holds in its registers
 
 
 def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-    """As ``policies.best_chunks``, of float32 scores; of equal ones the first are taken.
+    """Compute ``Ops.best_chunks`` of float32 scores; of equal ones the first are taken.
 
     min(k, M) <= MOST_KEPT and M <= MOST_CHUNKS.
     """

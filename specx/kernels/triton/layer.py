@@ -1,4 +1,4 @@
-"""What a decoder layer computes around its matrix products: a Triton kernel each.
+"""The work of a decoder layer around its matrix products: a Triton kernel each.
 
 Results are rounded where the modules of transformers round them. Nothing is read back to the host,
 and grids depend on shapes only, so all of it can be captured in a CUDA graph.
@@ -17,14 +17,14 @@ COLUMNS_AT_ONCE = 1024
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [T, K], weight [K] -> [T, K]."""
+    """Compute ``Ops.rms_norm``: x [T, K], weight [K] -> [T, K]."""
     out = torch.empty_like(x)
     _normalize(x, None, None, out, weight, eps)
     return out
 
 
 def add_rms_norm(x: Tensor, product: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x, product [T, K], weight [K] -> (their sum, its norm), [T, K] each."""
+    """Add x, product [T, K], and norm with weight [K] -> (the sum, its norm), [T, K] each."""
     assert product.shape == x.shape
     assert product.is_contiguous()
     total, out = torch.empty_like(x), torch.empty_like(x)
@@ -92,7 +92,7 @@ def rotate_and_store(
 
 
 def gated(both: Tensor) -> Tensor:
-    """SiLU of the first half of each row times the second: [T, 2 N] -> [T, N]."""
+    """Multiply SiLU of the first half of each row by the second: [T, 2 N] -> [T, N]."""
     rows, columns = both.shape[0], both.shape[1] // 2
     assert both.is_contiguous()
     out = torch.empty((rows, columns), dtype=both.dtype, device=both.device)
@@ -110,8 +110,7 @@ def gated(both: Tensor) -> Tensor:
 def angles(
     positions: Tensor, frequencies: Tensor, scaling: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of positions int64 [T] times frequencies float32 [D/2], times ``scaling``:
-    [T, D] each, whose second halves repeat the first."""
+    """Compute ``Ops.rotary_angles``."""
     assert positions.stride(0) == frequencies.stride(0) == 1
     half = len(frequencies)
     both = torch.empty((2, len(positions), 2 * half), dtype=dtype, device=positions.device)

@@ -1,4 +1,4 @@
-"""What the nodes of a level stand on, in one launch."""
+"""The inputs of a level of a tree, in one launch."""
 
 import torch
 import triton
@@ -15,11 +15,10 @@ def level_inputs(
     behind: tuple[Tensor, int],
     position: tuple[Tensor, int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sets ``above`` (int64 [M, W]) of ``parents`` (int64 [N]) joined with ``own`` (int64
-    [N, W]), the position and the place of each node: int64 [N, W], [N], [N].
+    """Compute ``Ops.level_inputs``: visible int64 [N, W], positions and slots int64 [N].
 
-    ``behind``: int64 [1], and how many rows behind it the first node's place is. ``position``:
-    int64 [1], and how far behind it the position of all is. ``above`` None stands for empty sets.
+    ``behind``: the text's length int64 [1], and the rows between it and the first node's.
+    ``position``: int64 [1], and how far behind it all nodes stand.
     """
     count, words = own.shape
     assert count <= MAX_ROWS

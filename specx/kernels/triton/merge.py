@@ -1,4 +1,4 @@
-"""Attention over two disjoint sets of keys out of the attention over each, with one launch."""
+"""Merging attention over two disjoint sets of keys, with one launch."""
 
 import torch
 import triton
@@ -9,8 +9,10 @@ from torch import Tensor
 def merge(
     out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """As ``kernels.merge``: out_a, out_b [1, H, T, D], rows contiguous; lse_a, lse_b float32
-    [1, H, T], contiguous. The output is of ``dtype``, and lies in memory as [1, T, H, D]."""
+    """Compute ``Ops.merge_attention`` with an output of ``dtype``, in memory as [1, T, H, D].
+
+    out_a, out_b: rows contiguous; lse_a, lse_b float32, contiguous.
+    """
     _, heads, rows, dim = out_a.shape
     assert out_a.stride(3) == out_b.stride(3) == 1
     assert lse_a.is_contiguous()

@@ -18,7 +18,7 @@ HOPPER = 9  # the first generation that can
 
 @cache
 def options(device: torch.device) -> dict[str, Any]:
-    """What a launch on ``device`` adds to its arguments, for a kernel that calls ``wait``."""
+    """Return the arguments that a launch on ``device`` adds, for a kernel that calls ``wait``."""
     can = device.type == "cuda" and torch.version.hip is None
     if can and torch.cuda.get_device_capability(device)[0] >= HOPPER:
         return {"EARLY": True, "launch_pdl": True}

@@ -24,7 +24,7 @@ PIECE = 1024
 def row_product(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
 ) -> Tensor:
-    """x [1, K], weight [N, K], bias [N], residual [1, N], all contiguous -> [1, N].
+    """Multiply x [1, K] by weight [N, K], add bias [N] and residual [1, N]; contiguous -> [1, N].
 
     The sum of all is rounded once.
     """
@@ -35,8 +35,10 @@ def row_product(
 
 
 def gated_row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [1, K], weight [2 N, K], bias [2 N], all contiguous -> [1, N]: SiLU of the first half of
-    the product times the second."""
+    """Multiply, and gate: SiLU of the product's first half times the second.
+
+    x [1, K], weight [2 N, K], bias [2 N], all contiguous -> [1, N].
+    """
     return _launch(x, weight, bias, None, len(weight) // 2, gated=True)
 
 

@@ -30,8 +30,7 @@ UNUSED_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 
 
 def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
-    """The best ``nodes`` children over all parents, as ``tree.best_continuations`` finds them in
-    the log-softmax of the logits that are not forbidden.
+    """Compute ``Ops.best_continuations``.
 
     logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
     weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Where weights are
@@ -73,7 +72,7 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
 
 
 def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
-    """As ``tree.best_tree``, with the sets of ancestors."""
+    """Compute ``Ops.best_tree``, with the sets of ancestors."""
     nodes, places = len(levels[0].tokens), len(levels) * len(levels[0].tokens)
     assert nodes < MAX_ROWS
     assert places < 1 << 15
@@ -92,7 +91,7 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 
 def _parts(parents: int, groups: int) -> int:
-    """How many programs share a row: a power of 2, and of all rows at most ``MOST_PARTS``.
+    """Return the programs that share a row: a power of 2, and of all rows at most ``MOST_PARTS``.
 
     A part has no fewer groups than are kept of it: it never keeps a group of the next one.
     """

@@ -22,7 +22,7 @@ DEPTH = 128  # inputs that a program multiplies at once
 
 
 def suits(weight: Tensor) -> bool:
-    """Whether a product with weight [N, K] is faster here."""
+    """Return True if a product with weight [N, K] is faster here."""
     columns, inputs = weight.shape
     splits, width = _spread(inputs)
     return (
@@ -34,12 +34,12 @@ def suits(weight: Tensor) -> bool:
 
 
 def counters(device: torch.device) -> Tensor:
-    """int32, zeros: how many programs of a column are done; zeros again behind each product."""
+    """Return zeros, int32: counts of a column's programs that are done, zeros after a product."""
     return torch.zeros(MOST_COLUMNS, dtype=torch.int32, device=device)
 
 
 def add_product(x: Tensor, weight: Tensor, residual: Tensor, counters: Tensor) -> Tensor:
-    """x [T, K], weight [N, K], residual [T, N], all contiguous -> [T, N].
+    """Multiply x [T, K] by weight [N, K] and add residual [T, N]; contiguous -> [T, N].
 
     ``counters``: not for two products at the same time.
     """
@@ -66,7 +66,7 @@ def add_product(x: Tensor, weight: Tensor, residual: Tensor, counters: Tensor) -
 
 
 def _spread(inputs: int) -> tuple[int, int]:
-    """Programs that share a sum, and columns of each: the fastest of many tried."""
+    """Return the programs that share a sum, and columns of each: the fastest of many tried."""
     return (4, 32) if inputs >= 2048 else (1, 16)
 
 

@@ -33,7 +33,7 @@ LN_2 = tl.constexpr(math.log(2))
 
 @dataclass(frozen=True)
 class Launch:
-    """How ``tree_attention`` is spread over the device.
+    """The spread of ``tree_attention`` over the device.
 
     ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
     that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
@@ -51,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Device:
-    """What a launch depends on. ``shared_memory``: the most bytes that one program can have."""
+    """The device, as far as a launch depends on it. ``shared_memory``: bytes, of one program."""
 
     multiprocessors: int
     shared_memory: int
@@ -66,7 +66,7 @@ def plan(
     itemsize: int,
     device: Device,
 ) -> Launch:
-    """The launch for ``rows`` packed rows (head in group × node) per key head.
+    """Plan the launch for ``rows`` packed rows (head in group × node) per key head.
 
     ``capacity`` bounds the columns, ``itemsize`` is the bytes of one element of the cache.
     """
@@ -98,7 +98,7 @@ def _plan_of_few_rows(kv_heads: int, capacity: int, device: Device) -> Launch:
 
 
 def _fits(block_columns: int, stages: int, row: int, device: Device) -> bool:
-    """Whether a program has room for the blocks that it reads ahead, with rows of ``row`` bytes."""
+    """Return True if a program has room for the blocks it reads ahead, of rows of ``row`` bytes."""
     read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
     return read_ahead + 16 * 1024 <= device.shared_memory
 
@@ -115,7 +115,7 @@ def tree_attention(
     lse: Tensor | None = None,
     launch: Launch | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of T tree nodes over a committed prefix and the rows written behind it.
+    """Attend from T tree nodes to a committed prefix and the rows written behind it.
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 256; keys, values [Hkv, capacity, D],
     the whole storage of a layer; only the last dimension of the three must be contiguous.
@@ -211,7 +211,7 @@ def chunk_scores(
     short: int = 0,
     out: Tensor | None = None,
 ) -> Tensor:
-    """What one query attends to, chunk by chunk: ``exp(q·K·scaling − lse)``, averaged.
+    """Compute ``Ops.chunk_scores``: ``exp(q·K·scaling − lse)``, averaged by chunks.
 
     query [Hq, D]; lse float32 [Hq], natural logarithm of that query's own softmax; keys
     [Hkv, capacity, D]; length: int64, one element on the device: the rows that count. The mean is

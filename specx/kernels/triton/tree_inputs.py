@@ -1,4 +1,4 @@
-"""What hybrid tree attention is computed of, for every kernel that can do it."""
+"""The inputs of hybrid tree attention, for every kernel that computes it."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""What follows the target's forward pass, on a GPU: the most probable ids, and the way they lead
-through a tree, by a few Triton kernels.
+"""Verification after the target's forward pass: the most probable ids, and their way through a
+tree, by a few Triton kernels.
 
 ``most_probable`` reads the logits once, as they are, instead of masking, writing and searching
 them: several programs share a row, and a second kernel compares what they found. ``follow`` is one
@@ -23,8 +23,7 @@ WARPS = 4
 
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """The id of the greatest logit of each row that is not forbidden, the lowest of equal ones;
-    0 where there is none. int64 [T].
+    """Compute ``Ops.most_probable``; 0 where all ids are forbidden.
 
     logits [T, V] float16, bfloat16 or float32, rows contiguous; forbidden bool [V].
     """
@@ -50,7 +49,7 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
 
 
 def follow(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows, tokens and count of the path that ``accept.accept`` finds, for at most 64 rows."""
+    """Compute ``Ops.accept`` for at most 64 rows: rows, tokens and count of the path."""
     rows, most = len(tree.tokens), tree.levels + 1
     assert rows <= MAX_ROWS
     columns = (tree.tokens, tree.parents, tree.depths, tree.valid, choices)

@@ -1,7 +1,7 @@
 import pytest
 import torch
-
 from specx.kernels.torch.rotary import rotate
+
 from specx.models.rope import rope_facts
 from tests.engine.cache_examples import INV_FREQ, normal, rope
 from tests.tiny import LINEAR, LLAMA3, YARN, make_model

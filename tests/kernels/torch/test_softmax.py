@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-
 from specx.kernels.torch.attend import attend, attend_dense, merge
+
 from tests.kernels.examples import LSE_TOLERANCE, TOLERANCE, assert_close, make_inputs
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]

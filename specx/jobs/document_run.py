@@ -1,0 +1,47 @@
+"""The account of one document while it is summarized."""
+
+import time
+from dataclasses import dataclass, field
+
+from specx.records import Event, FellBack, Finished, FinishReason, Speedup, Step, Tally, Timings
+from specx.reports.report import LosslessCheck
+
+
+@dataclass(kw_only=True)
+class DocumentRun:
+    """Sums over all parts of one document.
+
+    ``timings`` begins with the seconds already spent on the document (reading, loading).
+    ``started``: ``time.perf_counter()`` at the beginning of the work. ``check_s``: seconds of
+    ``--check-lossless``, which the summary did not need.
+    """
+
+    timings: Timings
+    started: float = field(default_factory=time.perf_counter)
+    tally: Tally = field(default_factory=Tally)
+    prompt_tokens: int = 0
+    fell_back: list[FellBack] = field(default_factory=list)
+    reasons: list[FinishReason] = field(default_factory=list)
+    speedup: Speedup = field(default_factory=Speedup)
+    lossless: LosslessCheck | None = None
+    check_s: float = 0.0
+
+    def on(self, event: Event) -> None:
+        """Add what an event of decoding says."""
+        match event:
+            case Step():
+                self.tally.add(event)
+            case FellBack():
+                self.fell_back.append(event)
+            case Finished():
+                self.timings.add(event.timings)
+                self.reasons.append(event.reason)
+                self.speedup.add(event.speedup)
+
+    def end(self) -> None:
+        """Set ``total`` to the wall clock without checking, and ``host`` to its remainder."""
+        timings = self.timings
+        spent = time.perf_counter() - self.started - self.check_s
+        timings.total = spent + timings.read + timings.load
+        parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
+        timings.host = max(0.0, timings.total - parts)

@@ -1,0 +1,119 @@
+"""The inputs of a job: finding them, and reading each when its turn comes."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from specx.documents.discover import Source, discover
+from specx.documents.document import Document
+from specx.documents.jsonl import LineError
+from specx.documents.read import ReadOptions, read_documents
+from specx.errors import DocumentError, SpecxError
+
+_UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
+_LONGEST_LABEL = 100  # characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputDocument:
+    """A document to summarize. ``relative``: the path of its results, without an ending."""
+
+    name: str
+    relative: PurePath
+    document: Document
+    read_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedInput:
+    """An input that could not be read, with the error that says why."""
+
+    name: str
+    relative: PurePath
+    error: SpecxError
+
+
+Input = InputDocument | FailedInput
+
+
+def find_sources(names: Sequence[str]) -> list[Source | FailedInput]:
+    """Return the sources that ``names`` stand for, each once.
+
+    A missing one becomes a FailedInput in its place. If it is the only one, its error is raised.
+    """
+    missing: list[tuple[int, FailedInput]] = []
+    good: list[str] = []
+    for name in names:
+        try:
+            discover([name])
+        except DocumentError as error:
+            if len(names) == 1:
+                raise
+            relative = PurePath(name).relative_to(PurePath(name).anchor)
+            failed = FailedInput(name=name, relative=relative, error=error)
+            missing.append((len(discover(good)), failed))
+        else:
+            good.append(name)
+    found: list[Source | FailedInput] = list(discover(good))
+    for place, failed in reversed(missing):
+        found.insert(place, failed)
+    return found
+
+
+def read_inputs(
+    sources: Sequence[Source | FailedInput], options: ReadOptions
+) -> tuple[Iterator[Input], int]:
+    """Return the inputs of all sources, and the least number of them.
+
+    A single source is read at once, because a file of JSON lines may hold many documents.
+    """
+    inputs = read_in_turn(sources, options)
+    if len(sources) > 1:
+        return inputs, len(sources)
+    read = list(inputs)
+    return iter(read), len(read)
+
+
+def read_in_turn(sources: Sequence[Source | FailedInput], options: ReadOptions) -> Iterator[Input]:
+    """Yield the inputs of all sources, each source read when its turn comes.
+
+    A file of JSON lines gives one input for each line, whether the line is good or bad.
+    """
+    for source in sources:
+        if isinstance(source, FailedInput):
+            yield source
+        else:
+            yield from _read(source, options)
+
+
+def _read(source: Source, options: ReadOptions) -> Iterator[Input]:
+    started = time.perf_counter()
+    try:
+        documents = read_documents(source.path, options)
+    except SpecxError as error:
+        yield FailedInput(name=source.name, relative=source.relative, error=error)
+        return
+    read_s = (time.perf_counter() - started) / len(documents)
+    taken: set[PurePath] = set()
+    for number, document in enumerate(documents, start=1):
+        relative = _relative(source, document)
+        while relative in taken:  # two lines with one id must not overwrite each other
+            relative = relative.with_name(f"{relative.name}-{number}")
+        taken.add(relative)
+        if isinstance(document, LineError):
+            yield FailedInput(name=document.name, relative=relative, error=document)
+        else:
+            yield InputDocument(
+                name=document.name, relative=relative, document=document, read_s=read_s
+            )
+
+
+def _relative(source: Source, document: Document | LineError) -> PurePath:
+    """Return the path of a document's results, such as ``a.jsonl#7`` for a line of JSON lines."""
+    if isinstance(document, Document) and document.kind != "jsonl":
+        return source.relative
+    label = document.name.removeprefix(f"{source.path}#")
+    label = _UNSAFE.sub("_", label)[:_LONGEST_LABEL]
+    return source.relative.with_name(f"{source.relative.name}#{label}")

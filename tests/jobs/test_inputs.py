@@ -1,0 +1,85 @@
+"""Finding and reading inputs, each in its place and under its own name."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specx.documents.discover import Source
+from specx.documents.read import ReadOptions
+from specx.errors import DocumentError
+from specx.jobs.inputs import FailedInput, Input, find_sources, read_in_turn
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("x/a.txt", "x/b.txt", "y/a.txt", "c.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"Text of {name}.")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(found: list[Source | FailedInput]) -> list[str]:
+    return [item.name if isinstance(item, FailedInput) else item.path for item in found]
+
+
+@pytest.mark.usefixtures("folder")
+def test_missing_inputs_keep_their_places() -> None:
+    found = find_sources(["no1", "x", "no2", "c.txt", "x/a.txt", "no3"])
+    assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_missing_input_is_an_error() -> None:
+    with pytest.raises(DocumentError, match="no1 does not exist"):
+        find_sources(["no1"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_same_name_in_two_folders_gives_two_results() -> None:
+    items = list(read_in_turn(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
+    assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
+    assert len({item.relative for item in items}) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_reading_waits_for_its_turn() -> None:
+    items: Iterator[Input] = read_in_turn(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
+    assert next(items).name == "x/a.txt"
+    Path("c.txt").unlink()
+    failed = next(items)
+    assert isinstance(failed, FailedInput)
+    assert isinstance(failed.error, DocumentError)
+
+
+def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "One.", "id": "../x y\n"},
+        {"text": "Two.", "id": "same"},
+        {"text": "Three.", "id": "same"},
+        {"text": "Four."},
+        {"text": "Five.", "id": "l" * 300},
+    ]
+    (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = list(read_in_turn(find_sources(["m.jsonl"]), ReadOptions()))
+    assert [str(item.relative) for item in items] == [
+        "m.jsonl#.._x_y_",
+        "m.jsonl#same",
+        "m.jsonl#same-3",
+        "m.jsonl#4",
+        "m.jsonl#" + "l" * 100,
+    ]
+
+
+def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    assert (item.name, str(item.relative)) == ("stdin", "stdin")
+    assert isinstance(item, FailedInput)
+    assert str(item.error) == "stdin is empty; there is nothing to summarize"
