@@ -102,7 +102,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
-    output = _Destination(out, json)
+    output = _BenchOutput(out, json)
     if list_:
         _print_names()
     elif again is not None:
@@ -134,7 +134,7 @@ def bench(
 
 
 @dataclass(frozen=True)
-class _Destination:
+class _BenchOutput:
     """The places that a report is written to."""
 
     folder: Path | None
@@ -164,7 +164,7 @@ def _find_experiments(names: str) -> "list[Experiment]":
 
 
 def _measure(
-    request: Request, experiments: "list[Experiment]", output: _Destination, *, quiet: bool
+    request: Request, experiments: "list[Experiment]", output: _BenchOutput, *, quiet: bool
 ) -> None:
     """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
     from specx.bench import session
