@@ -9,6 +9,7 @@ from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile
+from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt, PromptKind
@@ -45,7 +46,7 @@ def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
     """Return the kind of prompt that asks the target of a profile for ``task``."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
-        return Digest(tokenizer, prompt.sentences, "control" if task == "control" else "digest")
+        return (Control if task == "control" else Digest)(tokenizer, prompt.sentences)
     return Instruct(tokenizer, prompt.instruction)
 
 

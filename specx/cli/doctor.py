@@ -131,10 +131,15 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
 
 def _attention(gpus: list[Findings]) -> str:
     """Return the key of ATTENTION that serves models on the first GPU, or "cpu" without one."""
-    if not gpus or installed_version("triton"):
-        return "triton" if gpus else "cpu"
+    if not gpus:
+        return "cpu"
+    import torch
+
+    from specx.kernels.ops import ops_for
     from specx.kernels.torch import flash_decoding
 
+    if ops_for(torch.device("cuda")).name == "triton":
+        return "triton"
     generation = int(gpus[0]["capability"].split(".")[0])
     usable = generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
     return "flash-attn" if usable else "neither"

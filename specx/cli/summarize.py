@@ -139,7 +139,7 @@ def _usual_method(profile: Profile) -> Method:
     """Return the fastest method (``docs/results.md``): a digest copies, so lookup helps."""
     if profile.draft is None:
         return "plain"
-    copies = isinstance(profile.prompt, DigestPrompt) and profile.prompt.task == "digest"
+    copies = isinstance(profile.prompt, DigestPrompt)
     chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
     return "specextend+lookup" if copies and not chosen else "specextend"
 

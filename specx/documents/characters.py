@@ -16,7 +16,7 @@ _LIGATURES = {
 _SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000\t"
 _INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
 _HYPHENS = "\u2010\u2011"
-_BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # what word processors write with their symbol fonts
+_BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
 
 _TABLE: dict[int, str] = {
     **{ord(char): text for char, text in _LIGATURES.items()},
@@ -34,7 +34,7 @@ _UNDECODED = re.compile("[\ufffd\ue000-\uf8ff]")
 
 
 def clean_line(text: str) -> str:
-    """``text`` with plain letters and single spaces.
+    """Return ``text`` with plain letters and single spaces.
 
     Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
     A soft hyphen at the end stays too, since it says that a word was divided there.
@@ -44,6 +44,6 @@ def clean_line(text: str) -> str:
 
 
 def is_undecoded(text: str) -> bool:
-    """Whether a large part of ``text`` is signs whose letters the file does not tell."""
+    """Return True if more than 40 % of the characters of ``text`` could not be decoded."""
     letters = len(text) - text.count(" ")
     return letters > 0 and len(_UNDECODED.findall(text)) > 0.4 * letters

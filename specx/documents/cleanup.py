@@ -1,6 +1,7 @@
-"""All steps from the printed lines of a document to its pages and paragraphs."""
+"""The stages from the printed lines of a document to its pages and paragraphs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from specx.documents.characters import clean_line, is_undecoded
@@ -13,8 +14,11 @@ from specx.documents.paragraphs import to_paragraphs
 
 
 class CleanText(NamedTuple):
-    """What is left of a document. ``without_text`` are the numbers of pages with no text at all,
-    where running headers, footers and unreadable signs do not count."""
+    """The text of a document without headers, footers and page numbers.
+
+    ``without_text`` are the numbers of pages with no text at all, where running headers, footers
+    and undecoded characters do not count.
+    """
 
     pages: tuple[Page, ...]
     paragraphs: tuple[Paragraph, ...]
@@ -43,7 +47,7 @@ def _clean_page(page: PageLines) -> PageLines:
 
 
 def _clean(line: Line) -> Line:
-    return Line(clean_line(line.text), line.x, line.y, line.size, line.bold, line.mono)
+    return replace(line, text=clean_line(line.text))
 
 
 def _has_text(page: PageLines) -> bool:

@@ -1,4 +1,4 @@
-"""From what the user names, files and folders, to the documents to read."""
+"""Find the documents to read in the files and folders that the user names."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ _ENDINGS = frozenset({".pdf", ".txt", ".md", ".jsonl"})
 
 
 @dataclass(frozen=True)
-class Source:
+class DocumentSource:
     """A document to read.
 
-    ``path`` is what ``read_document`` takes: a path, or ``-`` for stdin. ``relative`` is the place
+    ``path`` is a path, or ``-`` for stdin, as ``read_document`` takes it. ``relative`` is the place
     of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``.
     """
 
@@ -25,17 +25,17 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What sentences call it."""
+        """Return the name for messages."""
         return shown_name(self.path)
 
 
-def discover(sources: Sequence[str]) -> list[Source]:
-    """The documents that ``sources`` name, each once, folders searched through in sorted order.
+def discover(sources: Sequence[str]) -> list[DocumentSource]:
+    """Return the documents that ``sources`` name, each once; folders are searched in sorted order.
 
     Hidden files and folders are skipped. Raises DocumentError for a missing file and for a folder
     without documents.
     """
-    found: dict[str, Source] = {}
+    found: dict[str, DocumentSource] = {}
     for source in sources:
         for item in _expand(source):
             key = item.path if item.path == STDIN else str(Path(item.path).resolve())
@@ -44,24 +44,27 @@ def discover(sources: Sequence[str]) -> list[Source]:
 
 
 def shown_name(source: str) -> str:
-    """What sentences call a source: its path, or ``stdin``."""
+    """Return the name of a source for messages: its path, or ``stdin``."""
     return "stdin" if source == STDIN else source
 
 
-def _expand(source: str) -> list[Source]:
+def _expand(source: str) -> list[DocumentSource]:
     if source == STDIN:
-        return [Source(STDIN, PurePath(shown_name(STDIN)))]
+        return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if path.is_dir():
         return _expand_folder(path)
     require_file(source)
-    return [Source(source, PurePath(path.name))]
+    return [DocumentSource(source, PurePath(path.name))]
 
 
-def _expand_folder(folder: Path) -> list[Source]:
+def _expand_folder(folder: Path) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
-    found = [Source(str(path), prefix / path.relative_to(folder)) for path in sorted(_walk(folder))]
+    found = [
+        DocumentSource(str(path), prefix / path.relative_to(folder))
+        for path in sorted(_walk(folder))
+    ]
     if not found:
         raise DocumentError(
             f"{folder} holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
@@ -85,7 +88,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def require_file(source: str) -> Path:
-    """``source`` as the path of a file. Raises DocumentError, with a close match, if it is none."""
+    """Return ``source`` as the path of a file.
+
+    Raises DocumentError if it is none, and names a close match.
+    """
     path = Path(source)
     if path.is_file() or path.is_fifo():
         return path
@@ -99,7 +105,7 @@ def require_file(source: str) -> Path:
 
 
 def read_bytes(path: Path, count: int = -1) -> bytes:
-    """The first ``count`` bytes of a file, or all. Raises DocumentError when that fails."""
+    """Return the first ``count`` bytes of a file, or all. Raises DocumentError on failure."""
     try:
         with path.open("rb") as file:
             return file.read(count)
@@ -116,16 +122,16 @@ def _close_match(path: Path) -> Path | None:
     return path.parent / close[0] if close else None
 
 
-def _told_apart(sources: list[Source]) -> list[Source]:
-    """Files of the same name get as many of the folders above them as tell them apart."""
+def _told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
+    """Give files of the same name as many of the folders above them as tell them apart."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else _told_apart(longer)
 
 
-def _longer(source: Source) -> Source:
-    """The source with one more folder in front of its place, where there is one."""
+def _longer(source: DocumentSource) -> DocumentSource:
+    """Put one more folder in front of a result's place, where there is one."""
     if source.path == STDIN:
         return source
     parts = Path(source.path).resolve().parts[1:]
-    return Source(source.path, PurePath(*parts[-len(source.relative.parts) - 1 :]))
+    return DocumentSource(source.path, PurePath(*parts[-len(source.relative.parts) - 1 :]))

@@ -1,6 +1,6 @@
-"""What the rest of specx knows of a document: a name, pages, paragraphs."""
+"""Documents as the rest of specx knows them: a name, pages, paragraphs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["pdf", "text", "markdown", "jsonl"]
@@ -32,21 +32,21 @@ class Paragraph:
 class Document:
     """A document that was read: the only form in which text reaches a prompt.
 
-    ``name`` is what the user called it (a path, or ``stdin``). ``warnings`` are sentences
-    for the user about what reading lost or guessed. ``reference``: a summary that came with the
-    document, to compare others with (``summary`` in a JSONL line).
+    ``name`` is the user's name for it (a path, or ``stdin``). ``warnings`` are sentences for the
+    user about text that was lost or guessed. ``reference`` is a summary that came with the document
+    (``summary`` in a JSONL line), to compare others with.
     """
 
     name: str
     kind: Kind
     pages: tuple[Page, ...]
     paragraphs: tuple[Paragraph, ...]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     reference: str | None = None
 
     @property
     def text(self) -> str:
-        """The whole text, paragraphs separated by one blank line."""
+        """Return the whole text, paragraphs separated by one blank line."""
         return "\n\n".join(paragraph.text for paragraph in self.paragraphs)
 
     @property

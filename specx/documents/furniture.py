@@ -1,4 +1,4 @@
-"""Running headers, footers and page numbers: what a page repeats, and what only counts pages.
+"""Drop running headers, footers and page numbers.
 
 Two signs give them away. A line that stands word for word at the edge of several pages is a running
 header. A line with a number that grows by one from page to page carries the page number, whatever
@@ -28,12 +28,12 @@ _BARE_HEADING = re.compile(r"(?i)(chapter|section|part|appendix|annex)")
 _ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 
-# How a numbered line reads with "#" in place of the number, and number minus page number.
+# A numbered line with "#" in place of the number, and the number minus the page number.
 _Counter = tuple[str, int]
 
 
 def drop_furniture(pages: Sequence[PageLines], body_size: float | None = None) -> list[PageLines]:
-    """``pages`` without running headers, footers and page numbers.
+    """Return ``pages`` without running headers, footers and page numbers.
 
     ``body_size`` is the letter size of running text in points, where it is known.
     """
@@ -42,7 +42,7 @@ def drop_furniture(pages: Sequence[PageLines], body_size: float | None = None) -
 
 
 class _Edges:
-    """What stands at the edges of all pages together."""
+    """The lines at the edges of all pages, counted together."""
 
     def __init__(self, pages: Sequence[PageLines], body_size: float | None) -> None:
         self._body_size = body_size
@@ -65,7 +65,7 @@ class _Edges:
         self._offsets = {offset for offset, count in outermost.items() if count >= enough}
 
     def strip(self, page: PageLines) -> tuple[Line, ...]:
-        """The lines of ``page`` between its header and its footer."""
+        """Return the lines of ``page`` between its header and its footer."""
         lines = list(page.lines)
         for end in (0, -1):
             for _ in range(_EDGE):
@@ -105,14 +105,17 @@ class _Edges:
 
 
 def _needed(counter: _Counter) -> int:
-    """On how many pages a counter must be seen; a bare number near the page's own needs fewer."""
+    """Return the number of pages on which a counter must be seen.
+
+    A bare number near the page's own needs fewer.
+    """
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))
     return _FEWEST if words or abs(offset) > _NEAR else _FEWEST - 1
 
 
 def _is_footer(template: str, at_top: bool) -> bool:
-    """Whether a numbered line whose words change is rather a footer than a heading.
+    """Return True if a numbered line whose words change is rather a footer than a heading.
 
     "2 Methods" at the top of page 2 may well be a section.
     """
@@ -124,7 +127,7 @@ def _key(text: str) -> str:
 
 
 def _counters(text: str, page: int | None) -> Iterator[_Counter]:
-    """Every number of a line that may be the page number."""
+    """Yield every number of a line that may be the page number."""
     if page is None:
         return
     for match in _NUMBER.finditer(text):

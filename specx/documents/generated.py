@@ -74,7 +74,10 @@ _DETAILS = (
 
 
 def generate_report(characters: int, seed: int = 0) -> Document:
-    """A report of at least ``characters`` characters, in paragraphs of two to five sentences."""
+    """Return a report of ``characters`` characters or more, in paragraphs of 2 to 5 sentences.
+
+    The same ``seed`` gives the same report.
+    """
     rng = random.Random(seed)
     paragraphs: list[Paragraph] = []
     length = 0

@@ -1,4 +1,4 @@
-"""Words divided at line ends, put together again."""
+"""Join lines, and mend the words that were divided between them."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
 class Words:
-    """How often each word and each hyphenated word stands unbroken in a document."""
+    """Counts of each word and each hyphenated word that stands unbroken in a document."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._counts: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class Words:
 
 
 def join_lines(lines: Iterable[str], words: Words) -> str:
-    """One line of text from several, with the words that were divided between them restored."""
+    """Join lines to one, and mend the words that were divided between them."""
     filled = [line for line in lines if line]
     parts: list[str] = []
     for left, right in pairwise(filled):
@@ -44,13 +44,8 @@ def join_lines(lines: Iterable[str], words: Words) -> str:
     return "".join(parts + filled[-1:])
 
 
-def join_two(left: str, right: str, words: Words) -> str:
-    """``left`` followed by ``right``, which was printed on the next line."""
-    return join_lines((left, right), words)
-
-
 def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
-    """How many characters of ``left`` go, and what stands between it and ``right`` instead."""
+    """Return how many characters to cut off ``left``, and the text to put in front of ``right``."""
     last = left[-_LONGEST_WORD:].split()[-1:]
     head = last[0] if last else ""
     if head.endswith(SOFT_HYPHEN):
@@ -70,7 +65,7 @@ def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
 
 
 def _keeps_hyphen(left: str, right: str, words: Words) -> bool:
-    """Whether the hyphen in ``left-right`` belongs to the spelling."""
+    """Return True if the hyphen in ``left-right`` belongs to the spelling."""
     if not right[0].islower() or _is_code(left) or not left[-1].isalpha():
         return True
     left = re.sub(r"^\W+", "", left)
@@ -87,7 +82,7 @@ def _keeps_hyphen(left: str, right: str, words: Words) -> bool:
 
 
 def _is_code(left: str) -> bool:
-    """Part of an address, a file name, an identifier or an acronym."""
+    """Return True for a part of an address, a file name, an identifier or an acronym."""
     return (
         any(char.isdigit() or char in "/@_\\" for char in left)
         or sum(char.isupper() for char in left) > 1

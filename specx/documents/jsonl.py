@@ -1,11 +1,10 @@
-"""Many documents in one file: a line of JSON for each."""
+"""Many documents in one file, one JSON object a line."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from specx.documents.discover import read_bytes, require_file
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
 from specx.documents.text import PLAIN_LINE_END, decode_text
@@ -13,26 +12,18 @@ from specx.errors import DocumentError
 
 
 class LineError(DocumentError):
-    """A line that is no document. ``name``: what the document would be called."""
+    """A line that holds no document. ``name`` is the name the document would have had."""
 
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)
         self.name = name
 
 
-def read_jsonl(path: str) -> list[Document]:
-    """One Document per line: an object with ``text`` and, if the user likes, ``id`` and
-    ``summary``.
-
-    A document is called ``path#id``, or ``path#line number``; a summary is its reference. Blank
-    lines are skipped. Raises DocumentError, naming the line, for anything else.
-    """
-    return require_documents(parse_jsonl(read_bytes(require_file(path)), path))
-
-
 def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
-    """The documents of ``data``, and in the place of each bad line its error.
+    """Return the documents of ``data``, with an error in the place of each bad line.
 
+    A line is an object with ``text``, perhaps ``id`` and ``summary``. Its document is called
+    ``name#id``, or ``name#line number``; a summary is its reference. Blank lines are skipped.
     Raises DocumentError when ``data`` is no text at all.
     """
     decoded = decode_text(data, name, PLAIN_LINE_END)  # strings may hold the other kinds
@@ -44,7 +35,7 @@ def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
 
 
 def require_documents(found: Iterable[Document | LineError]) -> list[Document]:
-    """``found``, where every line must be a document. Raises the first error."""
+    """Return ``found`` if every line is a document. Raises the first error."""
     documents = []
     for each in found:
         if isinstance(each, LineError):
@@ -70,7 +61,7 @@ def _document_or_error(
 
 
 def _record(line: str) -> dict[str, Any]:
-    """The object of a line. Raises ValueError, which says what is wrong with the line."""
+    """Return the object of a line. Raises ValueError, which tells the line's fault."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:

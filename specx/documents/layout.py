@@ -1,4 +1,4 @@
-"""From the lines of a page to its blocks: paragraphs, headings, list items, notes."""
+"""Group the lines of a page into blocks: paragraphs, headings, list items, notes."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ class PageBlocks:
 
 
 class Typography:
-    """What is usual in a document: letter size and the distance of lines, by letter size."""
+    """The usual letter size of a document, and the usual distance of lines by letter size."""
 
     def __init__(self, pages: Sequence[PageLines]) -> None:
         sizes: Counter[float] = Counter()
@@ -66,13 +66,13 @@ class Typography:
         self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
 
     def leading(self, size: float) -> float:
-        """The usual distance of two lines in letter sizes."""
+        """Return the usual distance of two lines of ``size`` points, in letter sizes."""
         body = self._leading.get(self.body_size or 0.0, 1.2)
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
 def drop_contents(page: PageLines) -> PageLines:
-    """``page`` without the lines of a table of contents (those with dot leaders)."""
+    """Return ``page`` without the lines of a table of contents (those with dot leaders)."""
     leaders = [len(line.text) < 300 and bool(_LEADERS.search(line.text)) for line in page.lines]
     if sum(leaders) < 2:
         return page
@@ -102,14 +102,14 @@ def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBl
 
 
 class _Columns:
-    """How far each line runs, measured against the lines that start near it."""
+    """The columns of a page, as the lines that start near each other show them."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._spans = [(line.x, _right_edge(line)) for line in lines if line.x is not None]
         self._edges: dict[int, float] = {}
 
     def reach(self, line: Line) -> float:
-        """The width of ``line`` as a part of its column; 1 where nothing is known."""
+        """Return the width of ``line`` as a share of its column; 1 where it is not known."""
         if line.x is None or not line.size:
             return 1.0
         width = self._edge(line.x) - line.x
@@ -124,7 +124,10 @@ class _Columns:
 
 
 def _right_edge(line: Line) -> float:
-    """The letters' widths are not known; an average is near enough for full or not full."""
+    """Return the estimated right edge of ``line`` in points.
+
+    The widths of letters are not known; an average is near enough to tell full lines from others.
+    """
     letter = 0.6 if line.mono else _LETTER * (1.1 if line.bold else 1.0)
     return (line.x or 0.0) + len(line.text) * letter * (line.size or 0.0)
 
@@ -148,7 +151,7 @@ def _groups(
 
 
 def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
-    """Whether ``line`` begins a new block after the lines of ``group``."""
+    """Return True if ``line`` begins a new block after the lines of ``group``."""
     above = group[-1]
     if _BARE_BULLET.fullmatch(above.text) and len(group) == 1:
         return False
@@ -189,7 +192,7 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
 
 
 def _begins_by_words(above: Line, line: Line) -> bool:
-    """The same question with nothing but the words to go by."""
+    """Return True if ``line`` begins a new block, judged by the words alone."""
     if not ENDS_SENTENCE.search(above.text) or line.text[0].islower():
         return False
     return len(above.text) < 0.6 * max(len(line.text), 60)
@@ -224,7 +227,7 @@ def _role(group: Sequence[Line], text: str, typography: Typography) -> Role:
 
 
 def _gap(above: Line, below: Line) -> float | None:
-    """The distance of two base lines in letter sizes."""
+    """Return the distance of two base lines in letter sizes."""
     if above.y is None or below.y is None or not below.size:
         return None
     return (above.y - below.y) / below.size

@@ -1,8 +1,6 @@
-"""One line of a page as it was printed, with as much of its place and look as is known."""
+"""Printed lines of a page, with as much of their place and look as is known."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,13 +18,6 @@ class Line:
     size: float | None = None
     bold: bool = False
     mono: bool = False
-
-    def to_json(self) -> list[Any]:
-        return [self.text, self.x, self.y, self.size, self.bold, self.mono]
-
-    @staticmethod
-    def from_json(row: Sequence[Any]) -> "Line":
-        return Line(*row)
 
 
 @dataclass(frozen=True)

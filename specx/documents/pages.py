@@ -1,4 +1,4 @@
-"""Page numbers as people write them: ``1-10,15``."""
+"""Page numbers as users write them: ``1-10,15``."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d{1,9})(?:\s*([-–])\s*(\d{1,9})?)?", re.ASCII)
 
 
 def parse_pages(text: str) -> tuple[PageRange, ...]:
-    """The ranges named by ``text``: numbers and ranges from 1, separated by commas.
+    """Return the page ranges in ``text``: numbers and ranges from 1, separated by commas.
 
     ``7-`` runs to the end. Raises UsageError for anything else.
     """
@@ -33,7 +33,7 @@ def _parse_part(part: str, whole: str) -> PageRange:
 
 
 def select_pages(ranges: Sequence[PageRange], count: int) -> list[int]:
-    """The page numbers in ``ranges`` of a document of ``count`` pages: ascending, each once."""
+    """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once."""
     chosen: set[int] = set()
     for first, last in ranges:
         chosen.update(range(first, min(last or count, count) + 1))
@@ -41,13 +41,13 @@ def select_pages(ranges: Sequence[PageRange], count: int) -> list[int]:
 
 
 def first_page_beyond(ranges: Sequence[PageRange], count: int) -> int | None:
-    """The first page that was asked for and does not exist in a document of ``count`` pages."""
+    """Return the first page asked for that a document of ``count`` pages lacks, or None."""
     beyond = [max(first, count + 1) for first, last in ranges if (last or first) > count]
     return min(beyond, default=None)
 
 
 def format_pages(numbers: Iterable[int]) -> str:
-    """Page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
+    """Return page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
     ordered = sorted(set(numbers))
     runs: list[list[int]] = []
     for number in ordered:

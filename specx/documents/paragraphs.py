@@ -1,10 +1,10 @@
-"""From the blocks of pages to the paragraphs of a document."""
+"""Make the paragraphs of a document from the blocks of its pages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specx.documents.document import Paragraph
-from specx.documents.hyphenation import Words, join_two
+from specx.documents.hyphenation import Words, join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
 from specx.documents.sentences import split_sentences
 
@@ -20,7 +20,7 @@ class _Placed:
 
 
 def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph, ...]:
-    """The paragraphs of all pages, each with the page on which it begins.
+    """Return the paragraphs of all pages, each with the page on which it begins.
 
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
     no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
@@ -33,7 +33,7 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
 
 
 def group_sentences(text: str) -> list[str]:
-    """``text`` itself, or, if it is longer than 1,500 characters, groups of its sentences."""
+    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters."""
     if len(text) <= _LONGEST:
         return [text]
     groups: list[str] = []
@@ -46,13 +46,16 @@ def group_sentences(text: str) -> list[str]:
 
 
 def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed]:
-    """All blocks in order. The last text of a page waits for the page that may continue it."""
+    """Yield all blocks in order.
+
+    The last text of a page waits for the page that may continue it.
+    """
     waiting: list[_Placed] = []
     for page in pages:
         blocks = list(page.blocks)
         if waiting and blocks and _follows(waiting[0], page, blocks[0]):
             first = blocks.pop(0)
-            text = join_two(waiting[0].block.text, first.text, words)
+            text = join_lines((waiting[0].block.text, first.text), words)
             joined = replace(waiting[0].block, text=text, full=first.full)
             waiting[0] = _Placed(joined, waiting[0].page)
         if blocks:
@@ -64,7 +67,7 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
-    """Where the last block before the notes at the foot of a page stands."""
+    """Return the place of the last block before the notes at the foot of a page."""
     index = len(blocks) - 1
     while index > 0 and blocks[index].role == "note":
         index -= 1
@@ -78,7 +81,7 @@ def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
 
 
 def _continues(last: Block, first: Block) -> bool:
-    """Whether ``first``, at the top of a page, goes on with ``last``, at the bottom of another."""
+    """Return True if ``first``, at the top of a page, continues ``last``, at a page's bottom."""
     if last.role not in ("body", "item") or first.role != "body":
         return False
     if ENDS_SENTENCE.search(last.text):

@@ -1,11 +1,11 @@
-"""Reading a PDF, from the outside: start the child process, watch it, say what went wrong."""
+"""Read a PDF from the outside: start the child process, watch it, explain its failures."""
 
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from specx.errors import DocumentError, UsageError
 
 _WORKER = Path(__file__).with_name("pdf_worker.py")
 _PACKAGES = Path(__file__).parents[2]
-# The last is what the loader says when a library does not fit any more.
+# The last is the loader's message when there is no room for a library.
 _OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map segment")
 _MEBIBYTE = 2**20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PdfRequest:
-    """What to read and under which limits.
+    """A PDF to read, and the limits.
 
     ``path`` is None when the file is in ``data``. ``ranges`` None means all pages.
     """
@@ -38,18 +38,22 @@ class PdfRequest:
     memory_limit_bytes: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Extracted:
-    """What the child answered."""
+    """The answers of the child process.
 
-    count: int
-    pages: list[PageLines]
-    failed: dict[int, str]
-    drawn: set[int]
+    ``count`` is the number of pages of the file; ``failed`` gives the reason for each page that
+    could not be read; ``drawn`` are the pages with an image or drawn letters.
+    """
+
+    count: int = 0
+    pages: list[PageLines] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    drawn: set[int] = field(default_factory=set)
 
 
 def read_pdf(request: PdfRequest) -> Document:
-    """The text of a PDF.
+    """Return the text of a PDF.
 
     Raises DocumentError when it cannot be read or has no text, and UsageError when a page is asked
     for that it does not have.
@@ -67,7 +71,7 @@ def read_pdf(request: PdfRequest) -> Document:
 
 
 def _run(request: PdfRequest) -> bytes:
-    """What the child writes. It does not outlive this function, however that is left."""
+    """Return the child's output. It does not outlive this function, however that is left."""
     header = json.dumps(
         {
             "path": str(request.path.resolve()) if request.path else None,
@@ -131,7 +135,7 @@ def _crashed(request: PdfRequest, code: int, complaint: bytes) -> DocumentError:
 
 
 def _parse(output: bytes, request: PdfRequest) -> _Extracted:
-    extracted = _Extracted(0, [], {}, set())
+    extracted = _Extracted()
     finished = False
     for answer in _answers(output):
         if "error" in answer:
@@ -153,7 +157,7 @@ def _answers(output: bytes) -> Iterator[dict[str, Any]]:
 
 def _add_page(extracted: _Extracted, answer: dict[str, Any]) -> None:
     number = answer["page"]
-    lines = tuple(Line.from_json(row) for row in answer.get("lines", ()))
+    lines = tuple(Line(*row) for row in answer.get("lines", ()))
     extracted.pages.append(PageLines(number, lines))
     if "failed" in answer:
         extracted.failed[number] = answer["failed"]

@@ -1,4 +1,7 @@
-"""From the text fragments of a PDF page to its lines. Runs in the child process, without pypdf."""
+"""Make lines of the text fragments of a PDF page.
+
+Runs in the child process, without pypdf.
+"""
 
 import math
 import re
@@ -15,7 +18,7 @@ _BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]["'”’»)\]]*|[a-z]{4}["'”’
 
 
 class Fragment(NamedTuple):
-    """What pypdf hands to its text visitor. A line ends where ``text`` has a line break."""
+    """The arguments of pypdf's text visitor. A line ends where ``text`` has a line break."""
 
     text: str
     cm: Sequence[float]
@@ -24,8 +27,8 @@ class Fragment(NamedTuple):
     size: float
 
 
-@dataclass(frozen=True)
-class _Piece:
+@dataclass(frozen=True, kw_only=True)
+class _Span:
     text: str
     turn: int  # the direction of the text in quarter turns
     x: float
@@ -36,29 +39,29 @@ class _Piece:
 
 
 def lines_of(fragments: Iterable[Fragment]) -> list[Line]:
-    """The lines of a page in the order of the file, seen in reading direction."""
-    rows: list[list[_Piece]] = [[]]
+    """Return the lines of a page in the order of the file, seen in reading direction."""
+    rows: list[list[_Span]] = [[]]
     for fragment in fragments:
         for index, text in enumerate(fragment.text.split("\n")):
             if index:
                 rows.append([])
             if text:
-                rows[-1].append(_piece(text, fragment))
-    rows = [row for row in rows if any(piece.text.strip() for piece in row)]
+                rows[-1].append(_span(text, fragment))
+    rows = [row for row in rows if any(span.text.strip() for span in row)]
     return [_line(row) for row in _one_direction(rows)]
 
 
 def plain_lines(text: str) -> list[Line]:
-    """The lines of extracted text whose place is not known."""
+    """Return the lines of extracted text whose place is not known."""
     return [Line(line) for line in text.split("\n")]
 
 
-def _piece(text: str, fragment: Fragment) -> _Piece:
+def _span(text: str, fragment: Fragment) -> _Span:
     a, b, c, d, e, f = _product(fragment.tm, fragment.cm)
     angle = math.atan2(b, a)
     cos, sin = math.cos(angle), math.sin(angle)
     name = str((fragment.font or {}).get("/BaseFont", ""))
-    return _Piece(
+    return _Span(
         text=text,
         turn=round(angle / (math.pi / 2)) % 4,
         x=round(e * cos + f * sin, 1),
@@ -70,7 +73,7 @@ def _piece(text: str, fragment: Fragment) -> _Piece:
 
 
 def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:
-    """Text matrix times transformation matrix, both as the six numbers of a PDF."""
+    """Multiply text matrix and transformation matrix, each given as a PDF's six numbers."""
     return (
         m[0] * n[0] + m[1] * n[2],
         m[0] * n[1] + m[1] * n[3],
@@ -81,11 +84,11 @@ def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:
     )
 
 
-def _one_direction(rows: list[list[_Piece]]) -> list[list[_Piece]]:
-    """Without the few rows that run across the others, such as a stamp along the margin."""
+def _one_direction(rows: list[list[_Span]]) -> list[list[_Span]]:
+    """Drop the few rows that run across the others, such as a stamp along the margin."""
     lengths: Counter[int] = Counter()
     for row in rows:
-        lengths[row[0].turn] += sum(len(piece.text) for piece in row)
+        lengths[row[0].turn] += sum(len(span.text) for span in row)
     if not lengths:
         return rows
     turn, most = lengths.most_common(1)[0]
@@ -94,27 +97,30 @@ def _one_direction(rows: list[list[_Piece]]) -> list[list[_Piece]]:
     return [row for row in rows if row[0].turn == turn]
 
 
-def _line(row: list[_Piece]) -> Line:
-    visible = [piece for piece in row if piece.text.strip()]
-    main = max(visible, key=lambda piece: len(piece.text))
+def _line(row: list[_Span]) -> Line:
+    visible = [span for span in row if span.text.strip()]
+    main = max(visible, key=lambda span: len(span.text))
     text = ""
-    for piece in row:
-        if not _is_note_sign(piece, text, main):
-            text += piece.text
+    for span in row:
+        if not _is_note_sign(span, text, main):
+            text += span.text
     return Line(
         text=text,
         x=visible[0].x,
         y=main.y,
         size=main.size,
-        bold=all(piece.bold for piece in visible),
-        mono=all(piece.mono for piece in visible),
+        bold=all(span.bold for span in visible),
+        mono=all(span.mono for span in visible),
     )
 
 
-def _is_note_sign(piece: _Piece, before: str, main: _Piece) -> bool:
-    """A small raised number after a word or a full stop; ``km²`` and ``x²`` are none."""
-    raised = piece.size < 0.8 * main.size and piece.y > main.y + 0.15 * main.size
-    number = piece.text.strip()
+def _is_note_sign(span: _Span, before: str, main: _Span) -> bool:
+    """Return True for a small raised number after a word or a full stop.
+
+    ``km²`` and ``x²`` are none.
+    """
+    raised = span.size < 0.8 * main.size and span.y > main.y + 0.15 * main.size
+    number = span.text.strip()
     return (
         raised and number.isdigit() and len(number) <= 3 and bool(_BEFORE_NOTE_SIGN.search(before))
     )

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,7 +48,7 @@ Answer = dict[str, Any]
 
 
 class _RefusedError(Exception):
-    """Ends the work with an answer of the kind ``error``."""
+    """End the work with an answer of the kind ``error``."""
 
     def __init__(self, kind: str, **details: Any) -> None:
         super().__init__(kind)
@@ -55,7 +56,7 @@ class _RefusedError(Exception):
 
 
 class _PageTimeoutError(BaseException):
-    """Not an Exception, because pypdf catches those in many places and goes on."""
+    """A page took too long. Not an Exception: pypdf catches those in many places."""
 
 
 def main() -> None:
@@ -114,7 +115,7 @@ def _serve(request: Mapping[str, Any]) -> Iterator[Answer]:
 
 
 def _known_limits(pypdf: Any) -> dict[str, Any]:
-    """Our limits as far as this version of pypdf has them."""
+    """Return the limits that this version of pypdf knows."""
     configuration = pypdf.get_configuration()
     return {key: value for key, value in _PYPDF_LIMITS.items() if hasattr(configuration, key)}
 
@@ -185,7 +186,7 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
 
 
 def _read_page(reader: Any, number: int, limit_s: float) -> Answer:
-    """One page. Whatever is wrong with it costs only this page, except a lack of memory."""
+    """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
         with _limited_time(limit_s):
             return {"page": number, **_extract(reader.pages[number - 1])}
@@ -225,13 +226,13 @@ def _extract(page: Any) -> Answer:
     placed = "".join(seen_by_visitor.split()) == "".join(text.split())
     lines = lines_of(fragments) if placed else plain_lines(text)
     return {
-        "lines": [line.to_json() for line in lines],
+        "lines": [astuple(line) for line in lines],
         "drawn": _has_image(page) or _is_drawn(page, text),
     }
 
 
 def _has_image(page: Any) -> bool:
-    """Whether a scan may be on the page: an image, or a form, which may hold one."""
+    """Return True if a scan may be on the page: an image, or a form, which may hold one."""
     try:
         objects = page["/Resources"]["/XObject"].values()
         return any(item.get_object().get("/Subtype") in ("/Image", "/Form") for item in objects)
@@ -242,7 +243,7 @@ def _has_image(page: Any) -> bool:
 
 
 def _is_drawn(page: Any, text: str) -> bool:
-    """Whether a page without text has enough on it to be one, as letters drawn as outlines."""
+    """Return True if a page without text has enough on it to be letters drawn as outlines."""
     if text.strip():
         return False
     contents = page.get_contents()
@@ -250,7 +251,7 @@ def _is_drawn(page: Any, text: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what pypdf says, as an aside in a sentence."""
+    """Return the first line of an error of pypdf, as an aside in a sentence."""
     first = str(error).strip().partition("\n")[0][:120]
     readable = "".join(char for char in first if char.isascii() and char.isprintable())
     return readable.rstrip(" .") or type(error).__name__

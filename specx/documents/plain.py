@@ -1,4 +1,4 @@
-"""Documents without pages: plain text and Markdown."""
+"""Make documents without pages of plain text and Markdown."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on e
 def document_from_text(
     text: str, name: str, kind: Kind, warnings: tuple[str, ...] = ()
 ) -> Document:
-    """A document of paragraphs without pages; ``text`` has ``\\n`` line ends."""
+    """Return a document of paragraphs without pages. ``text`` has ``\\n`` line ends."""
     text = text.replace("\f", "\n\n")
     lines = list(_separated(text)) if kind == "markdown" else _spread(text.split("\n"))
     clean = clean_pages([PageLines(None, tuple(Line(line) for line in lines))])
@@ -28,7 +28,10 @@ def document_from_text(
 
 
 def _spread(lines: list[str]) -> list[str]:
-    """Lines that were not wrapped at a margin are paragraphs: put blank lines between them."""
+    """Put blank lines between lines that were not wrapped at a margin.
+
+    Each of them is a paragraph.
+    """
     filled = [line for line in lines if line.strip()]
     if sum(len(line) for line in filled if len(line) > _WRAPPED) * 2 < sum(map(len, filled)):
         return lines
@@ -36,7 +39,7 @@ def _spread(lines: list[str]) -> list[str]:
 
 
 def _separated(text: str) -> Iterator[str]:
-    """Markdown lines with a blank line wherever a block ends without one."""
+    """Yield Markdown lines, with a blank line wherever a block ends without one."""
     lines = text.split("\n")
     fenced = False
     for line in _spread(lines):

@@ -1,4 +1,4 @@
-"""The door of this room: from a path to a Document."""
+"""The entry of this room: from a path to a Document."""
 
 import os
 import sys
@@ -20,9 +20,9 @@ _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
 _MARKDOWN = frozenset({".md", ".markdown"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How to read. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
@@ -70,14 +70,17 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     return [document_from_text(text, given.name, kind, warnings)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Input:
-    """``path`` is None for what can be read only once (stdin, a pipe); then ``head`` is all."""
+    """An opened source.
+
+    ``path`` is None for a source that can be read only once (stdin, a pipe); then ``head`` is all.
+    """
 
     name: str
-    ending: str
-    path: Path | None
     head: bytes
+    ending: str = ""
+    path: Path | None = None
 
     def everything(self) -> bytes:
         return self.head if self.path is None else read_bytes(self.path)
@@ -85,12 +88,13 @@ class _Input:
 
 def _open(source: str) -> _Input:
     if source == STDIN:
-        return _Input(shown_name(source), "", None, sys.stdin.buffer.read())
+        return _Input(name=shown_name(source), head=sys.stdin.buffer.read())
     path = require_file(source)
     ending = path.suffix.lower()
     if path.is_file():
-        return _Input(source, ending, path, read_bytes(path, _HEADER_WITHIN))
-    return _Input(source, ending, None, read_bytes(path))
+        head = read_bytes(path, _HEADER_WITHIN)
+        return _Input(name=source, head=head, ending=ending, path=path)
+    return _Input(name=source, head=read_bytes(path), ending=ending)
 
 
 def _pdf_request(
@@ -108,6 +112,6 @@ def _pdf_request(
 
 
 def _passwords(options: ReadOptions) -> tuple[str, ...]:
-    """The passwords to try after the empty one."""
+    """Return the passwords to try after the empty one."""
     given = (options.password, os.environ.get(PASSWORD_VARIABLE))
     return tuple(dict.fromkeys(password for password in given if password))

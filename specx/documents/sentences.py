@@ -1,8 +1,36 @@
-"""Where one sentence ends and the next begins, by rule."""
+"""Split English text into sentences, by rule."""
 
 import re
 
-from specx.documents.abbreviations import BEFORE_NUMBER, GO_ON, MAY_END, STARTERS
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Abbreviations that end in a period, in lower case and without it. After these a sentence goes on.
+_GO_ON = _words("""
+    mr mrs ms dr prof st sr jr rev hon gen col capt lt sgt cmdr adm gov sen rep pres supt messrs
+    e.g i.e cf viz vs approx ca resp incl esp figs eqs secs subsec u.s.c c.f.r
+""")
+
+# After these it may end; the next word decides.
+_MAY_END = _words("""
+    u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a etc al inc ltd co corp dept univ assn bros est
+    jan feb mar apr jun jul aug sep sept oct nov dec ave blvd rd min max avg
+""")
+
+# These are words too ("No."), and abbreviations only in front of a number.
+_BEFORE_NUMBER = _words("""
+    no nos art arts sec ch chap fig tab ed eds ref refs para paras sect stat reg fed pub cong
+    v ft mt vol vols p pp eq
+""")
+
+# Words that begin sentences far more often than they follow an abbreviation such as "U.S."
+_STARTERS = _words("""
+    the this that these those it he she they we you i in on at by for from with as but and or if
+    when while although however moreover a an its their there here our his her who what why how
+    after before since during under over some many most each all both such no not to
+""")
 
 _END = re.compile(r"""([.!?…]+|[。！？])(["'”’»)\]]*)(?=\s|$)""")
 _NEXT = re.compile(r"""\s+([\["'“‘«(¿¡]*)(\S*)""")
@@ -14,7 +42,7 @@ _WINDOW = 40  # characters before a period: longer than any abbreviation
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of ``text``, in order.
+    """Return the sentences of ``text``, in order.
 
     White space is normalized; joining the sentences with single spaces gives the text back.
     """
@@ -48,16 +76,16 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _period_ends_sentence(last: str, closed: bool, word: str) -> bool:
-    """Whether a single period after ``last`` and in front of ``word`` ends a sentence.
+    """Return True if a single period after ``last`` and in front of ``word`` ends a sentence.
 
     ``closed`` says that a quote or bracket closes right after the period.
     """
     lower = last.lower()
-    if lower in BEFORE_NUMBER:
+    if lower in _BEFORE_NUMBER:
         return not word[:1].isdigit() and not (last[:1].isupper() and _is_numeral(word))
-    if lower in GO_ON:
+    if lower in _GO_ON:
         return False
-    if lower in MAY_END:
+    if lower in _MAY_END:
         return _starts_sentence(word)
     if _INITIAL.fullmatch(last) and last != "I":
         return closed or _starts_sentence(word)
@@ -70,4 +98,4 @@ def _is_numeral(word: str) -> bool:
 
 def _starts_sentence(word: str) -> bool:
     # "No." is rather an abbreviation than a sentence.
-    return word.rstrip(",;:").lower() in STARTERS and word[:1].isupper()
+    return word.rstrip(",;:").lower() in _STARTERS and word[:1].isupper()

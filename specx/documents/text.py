@@ -1,4 +1,4 @@
-"""From the bytes of a text file to its characters."""
+"""Decode the bytes of a text file."""
 
 import codecs
 import re
@@ -8,7 +8,7 @@ from specx.errors import DocumentError
 
 
 class Decoded(NamedTuple):
-    """Text with ``\\n`` line ends, and sentences about what was guessed or lost."""
+    """Text with ``\\n`` line ends, and sentences about characters that were guessed or lost."""
 
     text: str
     warnings: tuple[str, ...]
@@ -52,10 +52,10 @@ _RARE = 100
 
 
 def decode_text(data: bytes, name: str, line_end: re.Pattern[str] = LINE_END) -> Decoded:
-    """Read ``data``, which the user called ``name``, as text.
+    """Decode ``data``, which the user called ``name``.
 
     UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is read as
-    Windows-1252 or Latin-1 with a warning. What ``line_end`` matches becomes a newline. Raises
+    Windows-1252 or Latin-1 with a warning. Each match of ``line_end`` becomes a newline. Raises
     DocumentError when the data is empty or not text.
     """
     if not data.strip():
@@ -102,7 +102,10 @@ def _damage(count: int, encoding: str) -> str:
 
 
 def _unmarked_utf16(data: bytes) -> str | None:
-    """UTF-16 of Latin text has a NUL in nearly every second byte, always on the same side."""
+    """Return the form of UTF-16 that ``data`` without a mark has, or None.
+
+    Latin text has a NUL in nearly every second byte, always on the same side.
+    """
     if len(data) < 4 or len(data) % 2:
         return None
     sample = data[:4096]
@@ -116,7 +119,7 @@ def _unmarked_utf16(data: bytes) -> str | None:
 
 
 def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """UTF-8 with a few broken bytes, as after a cut in the middle of a character; else None."""
+    """Decode UTF-8 with a few broken bytes, as after a cut inside a character; else return None."""
     text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
     foreign = sum(char > "\x7f" for char in text) - damaged

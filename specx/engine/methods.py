@@ -52,7 +52,7 @@ def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:
         settings |= {"policy": "full", "window": None}
     if method == "streaming":
         settings["policy"] = "streaming"
-    return profile.changed(draft_cache=settings).draft_cache
+    return profile.draft_cache.changed(**settings)
 
 
 def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPlan:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from specx.documents.discover import Source, discover
+from specx.documents.discover import DocumentSource, discover
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -38,7 +38,7 @@ class FailedInput:
 Input = InputDocument | FailedInput
 
 
-def find_sources(names: Sequence[str]) -> list[Source | FailedInput]:
+def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     """Return the sources that ``names`` stand for, each once.
 
     A missing one becomes a FailedInput in its place. If it is the only one, its error is raised.
@@ -56,14 +56,14 @@ def find_sources(names: Sequence[str]) -> list[Source | FailedInput]:
             missing.append((len(discover(good)), failed))
         else:
             good.append(name)
-    found: list[Source | FailedInput] = list(discover(good))
+    found: list[DocumentSource | FailedInput] = list(discover(good))
     for place, failed in reversed(missing):
         found.insert(place, failed)
     return found
 
 
 def read_inputs(
-    sources: Sequence[Source | FailedInput], options: ReadOptions
+    sources: Sequence[DocumentSource | FailedInput], options: ReadOptions
 ) -> tuple[Iterator[Input], int]:
     """Return the inputs of all sources, and the least number of them.
 
@@ -76,7 +76,9 @@ def read_inputs(
     return iter(read), len(read)
 
 
-def read_in_turn(sources: Sequence[Source | FailedInput], options: ReadOptions) -> Iterator[Input]:
+def read_in_turn(
+    sources: Sequence[DocumentSource | FailedInput], options: ReadOptions
+) -> Iterator[Input]:
     """Yield the inputs of all sources, each source read when its turn comes.
 
     A file of JSON lines gives one input for each line, whether the line is good or bad.
@@ -88,7 +90,7 @@ def read_in_turn(sources: Sequence[Source | FailedInput], options: ReadOptions) 
             yield from _read(source, options)
 
 
-def _read(source: Source, options: ReadOptions) -> Iterator[Input]:
+def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
     started = time.perf_counter()
     try:
         documents = read_documents(source.path, options)
@@ -110,7 +112,7 @@ def _read(source: Source, options: ReadOptions) -> Iterator[Input]:
             )
 
 
-def _relative(source: Source, document: Document | LineError) -> PurePath:
+def _relative(source: DocumentSource, document: Document | LineError) -> PurePath:
     """Return the path of a document's results, such as ``a.jsonl#7`` for a line of JSON lines."""
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative

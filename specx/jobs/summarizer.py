@@ -172,7 +172,7 @@ class Summarizer:
 def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
-        return Digest(tokenizer, prompt.sentences, prompt.task)
+        return Digest(tokenizer, prompt.sentences)
     return Instruct(tokenizer, prompt.instruction)
 
 

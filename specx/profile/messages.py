@@ -22,6 +22,8 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
     match details["type"]:
         case "missing":
             return f"`{dotted(place)}` is missing: {section.model_fields[key].description}"
+        case "extra_forbidden" if place in _REPLACED:
+            return f"{name} is gone: {_REPLACED[place]}"
         case "extra_forbidden":
             where = f" in `{dotted(place[:-1])}`" if place[:-1] else ""
             keys = list(section.model_fields)
@@ -50,6 +52,9 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
             return f"{name} is {shown(value)}: {details['msg']}"
 
 
+_REPLACED: dict[Place, str] = {
+    ("prompt", "task"): "remove it; the control task is measured with `specx bench --task control`",
+}
 _KEYS = "keys of its own, indented below it"
 _WANTED = {
     "model_type": _KEYS,

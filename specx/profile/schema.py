@@ -16,7 +16,6 @@ from specx.profile.wording import shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 Layer = Literal["last", "auto"] | int
-DigestTask = Literal["digest", "control"]
 Device = Literal["cpu", "cuda"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
@@ -36,11 +35,6 @@ class DigestPrompt(Section):
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
         description="how many sentences the digest has, at most; of a document in parts, each part",
-    )
-    task: DigestTask = Field(
-        default="digest",
-        description="control: the same digest, written in other tokens than the document's and "
-        "read back; for experiments, with models trained on it",
     )
 
     @property

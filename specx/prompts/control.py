@@ -1,16 +1,66 @@
-"""The control task's fixed substitution of tokens: the partner of text token t is t ^ 1.
+"""The prompt kind of the control task: a digest whose output repeats no tokens of the document.
 
-The output of the control task is the digest with every text token replaced by its partner. It takes
-the same reading, and does not repeat the document token by token.
+The output is the digest with every text token t replaced by its partner t ^ 1. It takes the same
+reading and choosing, but looking up what followed the last tokens in the document drafts nothing
+useful. Only experiments ask for it, of models that were trained on it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from specx.documents.document import Document
 from specx.errors import ModelError
-from specx.prompts.prompt import Output, OutputReader
+from specx.prompts.digest import Digest
+from specx.prompts.prompt import Output, OutputReader, Prompt
 
 Ids = TypeVar("Ids", bound=Any)  # an int, or an integer array (numpy, torch) of any shape
+
+
+class Control:
+    """Prompts for the control of a digest of ``sentences`` sentences a part.
+
+    They are the digest's with ``<sub>`` in the place of ``<sum>``. Raises ModelError for a
+    tokenizer that lacks the tokens of a digest or ``<sub>``, or whose text tokens are no pairs.
+    """
+
+    def __init__(self, tokenizer: Any, sentences: int) -> None:
+        self._digest = Digest(tokenizer, sentences)
+        self._first_text_id = first_text_id(tokenizer)
+        added = len(tokenizer.added_tokens_decoder)
+        paired = self._first_text_id == added and not (added % 2 or len(tokenizer) % 2)
+        self._request = tokenizer.get_vocab().get("<sub>")
+        if not paired or self._request is None:
+            raise ModelError(
+                "the task control needs a model with <sub> whose text tokens pair up behind all "
+                "others, such as the embedded one; use --task digest for this model"
+            )
+
+    def prompts(self, document: Document, room: int) -> list[Prompt]:
+        return [self._asked(prompt) for prompt in self._digest.prompts(document, room)]
+
+    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
+        return self._digest.reduce(outputs, room)
+
+    def reader(self, prompt: Prompt) -> OutputReader:
+        return ControlReader(self._digest.reader(prompt), self._first_text_id)
+
+    def _asked(self, prompt: Prompt) -> Prompt:
+        *text, _, length = prompt.token_ids
+        return replace(prompt, token_ids=(*text, self._request, length))
+
+
+class ControlReader:
+    """Hand an output of the control task to a digest's reader, as the digest it stands for."""
+
+    def __init__(self, digest: OutputReader, first_text_id: int) -> None:
+        self._digest, self._first = digest, first_text_id
+
+    def feed(self, ids: Sequence[int]) -> str:
+        return self._digest.feed([substitute(token, self._first) for token in ids])
+
+    def finish(self) -> tuple[str, Output]:
+        return self._digest.finish()
 
 
 def substitute(ids: Ids, first_text_id: int) -> Ids:
@@ -23,29 +73,5 @@ def substitute(ids: Ids, first_text_id: int) -> Ids:
 
 
 def first_text_id(tokenizer: Any) -> int:
-    """The smallest id above every added token: end, requests, lengths and paragraph markers."""
+    """Return the smallest id above every added token: end, requests, lengths and markers."""
     return max(tokenizer.added_tokens_decoder, default=-1) + 1
-
-
-def check_control(tokenizer: Any) -> None:
-    """Raise ModelError for a tokenizer without ``<sub>``, or whose text tokens are no pairs."""
-    first = first_text_id(tokenizer)
-    paired = first == len(tokenizer.added_tokens_decoder) and not (first % 2 or len(tokenizer) % 2)
-    if not paired or "<sub>" not in tokenizer.get_vocab():
-        raise ModelError(
-            "the task control needs a model with <sub> whose text tokens pair up behind all "
-            "others, such as the embedded one; use task: digest for this model"
-        )
-
-
-class ControlReader:
-    """Hands an output of the control task to a digest's reader, as the digest it stands for."""
-
-    def __init__(self, digest: OutputReader, first_text_id: int) -> None:
-        self._digest, self._first = digest, first_text_id
-
-    def feed(self, ids: Sequence[int]) -> str:
-        return self._digest.feed([substitute(token, self._first) for token in ids])
-
-    def finish(self) -> tuple[str, Output]:
-        return self._digest.finish()

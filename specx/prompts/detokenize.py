@@ -1,13 +1,13 @@
-"""Tokens to text, piece by piece, as they arrive."""
+"""Decode tokens to text, piece by piece, as they arrive."""
 
 from collections.abc import Sequence
 from typing import Any
 
-_UNFINISHED = "\ufffd"  # what a tokenizer makes of a character whose bytes are not all there yet
+_UNFINISHED = "\ufffd"  # decoded for a character whose bytes are incomplete
 
 
 class Detokenizer:
-    """Turns a growing list of token ids into text without splitting characters.
+    """Decode a growing list of token ids without splitting characters.
 
     Each piece is decoded behind the one before it, as some tokenizers drop the space in front of
     a text's first word. The whole list is never decoded again: long outputs stay cheap.
@@ -15,18 +15,18 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._last: list[int] = []  # ids of the last piece that was handed out
+        self._last: list[int] = []  # ids of the piece handed out last
         self._waiting: list[int] = []
-        self.text = ""  # all that was handed out
+        self.text = ""  # everything handed out so far
 
     def feed(self, ids: Sequence[int]) -> str:
-        """The text that ``ids`` add; an unfinished character waits for its bytes."""
+        """Return the text that ``ids`` add; an unfinished character waits for its bytes."""
         self._waiting += ids
         new = self._new()
         return "" if new.endswith(_UNFINISHED) else self._hand_out(new)
 
     def finish(self) -> str:
-        """Whatever is left, unfinished or not."""
+        """Return the rest of the text, unfinished characters included."""
         return self._hand_out(self._new())
 
     def _new(self) -> str:

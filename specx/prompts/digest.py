@@ -1,22 +1,19 @@
 """The prompt kind ``digest``: paragraphs with markers in, sentences with their markers out.
 
 Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chosen paragraph its marker
-and its lead sentence, in document order (``docs/embedded-pair.md``). The control task asks with
-``<sub>`` in the place of ``<sum>``, and its output is the digest in other tokens (``control.py``).
+and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.layout import ENDS_SENTENCE
 from specx.errors import ModelError
-from specx.profile import DigestTask
-from specx.prompts.control import ControlReader, check_control, first_text_id
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.prompt import (
     Output,
-    OutputReader,
     Prompt,
     Quote,
     Unit,
@@ -31,23 +28,22 @@ SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair
 
 
 class Digest:
-    """Prompts for a digest of ``sentences`` sentences a part, or for its control."""
+    """Prompts for a digest of ``sentences`` sentences a part.
 
-    def __init__(self, tokenizer: Any, sentences: int, task: DigestTask = "digest") -> None:
-        self._tokenizer, self._task = tokenizer, task
+    Raises ModelError for a tokenizer without markers, the request or as many sentences.
+    """
+
+    def __init__(self, tokenizer: Any, sentences: int) -> None:
+        self._tokenizer, self._sentences = tokenizer, sentences
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
         self._lengths = _numbered(vocabulary, "<n{}>", first=1)
-        self._sentences = sentences
         if not self._markers or self._request is None or len(self._lengths) < sentences:
             raise ModelError(
                 "the prompt kind digest needs a model with paragraph markers such as the embedded "
                 "one; use kind: instruct for this model"
             )
-        if task == "control":
-            check_control(tokenizer)
-            self._request = vocabulary["<sub>"]
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         room -= 2  # the request
@@ -56,9 +52,9 @@ class Digest:
         read = set(passages(document.paragraphs))
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
         units = [
-            Unit(u.paragraph, u.page, u.text, u.tokens + 1)  # and its marker
-            for u in units
-            if u.paragraph in read
+            replace(unit, tokens=unit.tokens + 1)  # and its marker
+            for unit in units
+            if unit.paragraph in read
         ]
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
@@ -66,11 +62,8 @@ class Digest:
     def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:  # noqa: ARG002
         return []
 
-    def reader(self, prompt: Prompt) -> OutputReader:
-        reader = DigestReader(self._tokenizer, self._markers, prompt.units)
-        if self._task == "digest":
-            return reader
-        return ControlReader(reader, first_text_id(self._tokenizer))
+    def reader(self, prompt: Prompt) -> "DigestReader":
+        return DigestReader(self._tokenizer, self._markers, prompt.units)
 
     def _prompt(self, part: list[Unit]) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
@@ -80,9 +73,10 @@ class Digest:
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
-    """Which paragraphs a digest may quote: running text, not headings, labels or bits of tables.
+    """Return the places of the paragraphs that a digest may quote, in document order.
 
-    Their places in the document; all, where running text is less than half of it (lists, notes).
+    Running text is quoted; headings, labels and bits of tables are not. All paragraphs are returned
+    where running text is less than half of the document (lists, notes).
     """
     running = [
         place
@@ -95,7 +89,7 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
 
 
 class DigestReader:
-    """Cuts the output at its markers and cites the paragraph of each sentence.
+    """Cut the output at its markers and cite the paragraph of each sentence.
 
     The pieces handed out add up to the text: sentences with their citations, blank lines between.
     """
@@ -144,13 +138,15 @@ class DigestReader:
         if not sentence or unit is None:  # without a paragraph the text stays, uncited
             return
         verbatim = " ".join(sentence.split()) in " ".join(unit.text.split())
-        self._quotes.append(Quote(unit.paragraph, unit.page, sentence, verbatim))
+        self._quotes.append(
+            Quote(paragraph=unit.paragraph, page=unit.page, sentence=sentence, verbatim=verbatim)
+        )
         page = "" if unit.page is None else f", p. {unit.page}"
         self._text += f" [¶{unit.paragraph + 1}{page}]"
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:
-    """Ids of the tokens ``<p0>``, ``<p1>``, … as far as they go."""
+    """Return the ids of the tokens ``<p0>``, ``<p1>``, … as far as they go."""
     ids: list[int] = []
     while (token := vocabulary.get(pattern.format(first + len(ids)))) is not None:
         ids.append(token)

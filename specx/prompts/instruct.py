@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Page, Paragraph
@@ -40,7 +41,7 @@ class Instruct:
         space = room - len(self._ids(""))
         while space > _JOINT:
             units = make_units(document, count, longest=space - _JOINT)
-            units = [Unit(u.paragraph, u.page, u.text, u.tokens + _JOINT) for u in units]
+            units = [replace(unit, tokens=unit.tokens + _JOINT) for unit in units]
             whole = self._prompt(units)
             if len(whole.token_ids) <= room:
                 return [whole]
@@ -65,7 +66,7 @@ class Instruct:
         return Prompt(tuple(self._ids("\n\n".join(unit.text for unit in part))), tuple(part))
 
     def _ids(self, text: str) -> list[int]:
-        """The whole prompt, in the tokenizer's chat template where it has one."""
+        """Return the whole prompt, in the tokenizer's chat template where it has one."""
         content = f"{self._instruction}\n\n{text}"
         if not self._chats:
             content = f"{content}\n\nSummary:"
@@ -73,7 +74,7 @@ class Instruct:
                 self._tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
             )
         if any(token in content for token in self._special):
-            # What would end the user's turn is text here: only the template may give commands.
+            # A token that ends the user's turn is text here: only the template may give commands.
             before, place, after = self._render(_PLACE).partition(_PLACE)
             if place:
                 middle = encode_text(self._tokenizer, [content])[0]
@@ -104,7 +105,7 @@ class Instruct:
 
 
 class InstructReader:
-    """Plain text as it comes, without what a reasoning model thinks before it answers.
+    """Hand the output on as it comes, without the reasoning of a model that thinks first.
 
     ``thinks``: the output begins inside the reasoning. The pieces handed out add up to the text.
     """
@@ -130,7 +131,7 @@ class InstructReader:
         return _REASONING.sub("", self._before + self._text.text)
 
     def _show(self, text: str) -> str:
-        """What is new in ``text``; white space waits for the word behind it."""
+        """Return the new part of ``text``; white space waits for the word behind it."""
         text = text.strip()
         new = text[len(self._shown) :]
         self._shown = text

@@ -1,7 +1,7 @@
-"""From a document to prompts that fit the window, and from output tokens back to a summary."""
+"""Prompts that fit the window, and the summaries that are read from outputs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specx.documents.document import Document
@@ -16,12 +16,12 @@ class Prompt:
     units: tuple["Unit", ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """A piece of the document that is never cut: a paragraph, or a part of a very long one.
 
-    ``paragraph`` is the paragraph's place in the document, from 0; ``tokens`` counts what the
-    piece adds to a prompt.
+    ``paragraph`` is the paragraph's place in the document, from 0; ``tokens`` is the number that
+    the piece adds to a prompt.
     """
 
     paragraph: int
@@ -30,11 +30,11 @@ class Unit:
     tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quote:
-    """A sentence of a digest, the paragraph (from 0) it is said to come from, and that one's page.
+    """A sentence of a digest with the paragraph that it cites (from 0), and that one's page.
 
-    ``verbatim``: whether the sentence stands in that paragraph, white space aside.
+    ``verbatim`` says that the sentence stands in that paragraph, white space aside.
     """
 
     paragraph: int
@@ -45,42 +45,45 @@ class Quote:
 
 @dataclass(frozen=True)
 class Output:
-    """What one prompt's output says: text for the user, and its quotes (kind ``digest``)."""
+    """The summary read from one prompt's output: text, and its quotes (kind ``digest``)."""
 
     text: str
-    quotes: tuple[Quote, ...] = field(default=())
+    quotes: tuple[Quote, ...] = ()
 
 
 class OutputReader(Protocol):
-    """Reads one prompt's output as it is written."""
+    """Read one prompt's output as it is written."""
 
     def feed(self, ids: Sequence[int]) -> str:
-        """More token ids; the text they add, ready to be shown."""
+        """Take more token ids, and return the text they add, ready to be shown."""
 
     def finish(self) -> tuple[str, Output]:
-        """The end of the output: the text still to be shown, and the whole."""
+        """End the output, and return the text still to be shown, and the whole."""
 
 
 class PromptKind(Protocol):
-    """How a kind of model is asked for a summary."""
+    """A way to ask a model for a summary."""
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
-        """The document as one or more prompts of at most ``room`` tokens, nothing left out."""
+        """Return the document as prompts of at most ``room`` tokens each, nothing left out.
+
+        Raises UsageError when ``room`` is too small for anything of it.
+        """
 
     def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
-        """Prompts that summarize the parts' summaries; none if these just follow each other."""
+        """Return prompts that summarize the parts' summaries; none if these follow one another."""
 
     def reader(self, prompt: Prompt) -> OutputReader:
-        """A reader for the output that answers ``prompt``."""
+        """Return a reader for the output that answers ``prompt``."""
 
 
 def make_units(
     document: Document, count: Callable[[list[str]], list[int]], longest: int
 ) -> list[Unit]:
-    """The document's paragraphs as units of at most ``longest`` tokens.
+    """Return the document's paragraphs as units of at most ``longest`` tokens.
 
-    ``count`` tells how many tokens each of some texts has. A paragraph that is longer by itself
-    than a prompt may be is divided at white space; no text is lost.
+    ``count`` returns the number of tokens of each of some texts. A paragraph that is longer by
+    itself than a prompt may be is divided at white space; no text is lost.
 
     Raises UsageError when ``longest`` is less than a single character has.
     """
@@ -95,7 +98,10 @@ def make_units(
             if halves == [text for text, _ in pieces]:
                 raise too_little_room(longest)
             pieces = list(zip(halves, count(halves), strict=True))
-        units += [Unit(index, paragraph.page, text, tokens) for text, tokens in pieces]
+        units += [
+            Unit(paragraph=index, page=paragraph.page, text=text, tokens=tokens)
+            for text, tokens in pieces
+        ]
     return units
 
 
@@ -137,7 +143,7 @@ def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -
 
 
 def too_little_room(room: int) -> UsageError:
-    """The error for a window in which nothing of a document fits beside request and output."""
+    """Return the error for a window in which nothing fits beside the request and the output."""
     return UsageError(
         f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
         "lower max_new_tokens, ask for fewer sentences, or raise target.window"
@@ -152,7 +158,7 @@ def _halves(text: str) -> list[str]:
 
 
 def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
-    """A function that counts the tokens of some texts."""
+    """Return a function that counts the tokens of each of some texts."""
 
     def count(texts: list[str]) -> list[int]:
         if not texts:
@@ -163,11 +169,14 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
 
 
 def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Token ids of what a document says: ``</s>`` or ``<p3>`` in it are letters, not commands."""
+    """Return the token ids of some texts of a document.
+
+    ``</s>`` or ``<p3>`` in a text are letters, not commands.
+    """
     rows: list[list[int]] = tokenizer(
         texts,
         add_special_tokens=False,
         split_special_tokens=True,
-        verbose=False,  # longer than the window is what parts are for
+        verbose=False,  # texts longer than the window are cut into parts later
     )["input_ids"]
     return rows

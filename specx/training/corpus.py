@@ -45,13 +45,13 @@ SKIPPED_TAGS = {
 
 
 def draw(purpose: str, name: str, sides: int) -> int:
-    """A die of ``sides`` faces that always falls the same way for this purpose and name."""
+    """Throw a die of ``sides`` faces that always falls the same for this purpose and name."""
     digest = hashlib.blake2b(f"{purpose} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % sides
 
 
 class _Blocks(HTMLParser):
-    """The text of each block element of a page, in order."""
+    """Collect the text of each block element of a page, in order."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -86,19 +86,22 @@ def _html_blocks(text: str) -> list[str]:
 
 
 def _text_blocks(text: str) -> list[str]:
-    """Blocks between empty lines; collections of short texts put lines of ``%`` between them."""
+    """Split text at empty lines, and at the lines of ``%`` between the items of a collection."""
     text = re.sub(r"``?|\*\*?|:[a-z:]+:`([^`]*)`", r"\1", text)
     return [" ".join(block.split()) for block in re.split(r"\n(?:\s*\n|%+\n)", text)]
 
 
 def _dictionary_blocks(text: str) -> list[str]:
-    """Definitions and quotations, without numbers of senses, braces of links and editors' marks."""
+    """Split a dictionary into definitions and quotations.
+
+    Numbers of senses, braces of links and editors' marks are dropped.
+    """
     text = re.sub(r"\[[^\]]*(?:Webster|WordNet|PJC)[^\]]*\]|[{}]", "", text)
     return [re.sub(r"^(?:\d+\.|<[^>]*>) ", "", block) for block in _text_blocks(text)]
 
 
 def is_prose(text: str) -> bool:
-    """Whether a block reads as running English: sentences of mostly lower-case words."""
+    """Return True for running English: sentences of mostly lower-case words."""
     if not MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS:
         return False
     if not re.match(r"[A-Z“\"(]", text) or not re.search(r"[.!?][\"”’)]?$", text):
@@ -124,7 +127,10 @@ def _group(sentences: Iterable[str], characters: int) -> Iterator[str]:
 
 
 def _paragraphs(blocks: Iterable[str], seen: set[bytes]) -> Iterator[str]:
-    """The blocks that are prose and new; ``seen`` remembers them. Too long ones are divided."""
+    """Yield the blocks that are prose and new; too long ones are divided.
+
+    ``seen`` remembers the hashes of all that were yielded.
+    """
     for block in blocks:
         long = len(block) > MAX_CHARACTERS
         pieces = _group(split_sentences(block), MAX_CHARACTERS // 2) if long else [block]
@@ -136,7 +142,7 @@ def _paragraphs(blocks: Iterable[str], seen: set[bytes]) -> Iterator[str]:
 
 
 def _reader(path: Path) -> Callable[[str], list[str]] | None:
-    """What takes the text of this file apart into blocks; None if it is no text."""
+    """Return the function that splits this file's text into blocks; None if it is no text."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix in HTML_SUFFIXES | BOOK_SUFFIXES:
         return _html_blocks
@@ -157,10 +163,10 @@ def _read(path: Path) -> str:
 
 
 def _read_book(path: Path) -> bytes:
-    """The marked-up text of a SWORD module.
+    """Return the marked-up text of a SWORD module.
 
-    The file beside it whose name ends in ``s`` lists the blocks: where one begins, its compressed
-    and its true size, as 32-bit numbers.
+    The file beside it whose name ends in ``s`` lists the blocks as 32-bit numbers: the place where
+    one begins, its compressed size and its true size.
     """
     raw = path.read_bytes()
     blocks = struct.iter_unpack("<III", path.with_suffix(f"{path.suffix[:-1]}s").read_bytes())
@@ -168,7 +174,7 @@ def _read_book(path: Path) -> bytes:
 
 
 def _sources(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """(name, blocks) of each readable file below a root.
+    """Yield (name, blocks) of each readable file below a root.
 
     The order is shuffled, and always the same, so that where a package is cut off
     (:data:`PACKAGE_CHARACTERS`) the part taken is of every kind.
@@ -186,7 +192,7 @@ def _sources(root: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _records(root: Path, seen: set[bytes]) -> Iterator[dict[str, Any]]:
-    """The records of one package: files of at least three paragraphs, long ones in slices."""
+    """Yield the records of one package: files of at least three paragraphs, long ones in slices."""
     for name, blocks in _sources(root):
         paragraphs = list(_paragraphs(blocks, seen))
         if len(paragraphs) < 3:
@@ -205,7 +211,7 @@ def _records(root: Path, seen: set[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def package(record: dict[str, Any]) -> str:
-    """The package that a record comes from: the first part of its source."""
+    """Return the package that a record comes from: the first part of its source."""
     return str(record["source"]).split("/", 1)[0]
 
 
@@ -214,7 +220,7 @@ def count_characters(record: dict[str, Any]) -> int:
 
 
 def collect(roots: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The records of each package, until it has :data:`PACKAGE_CHARACTERS`."""
+    """Yield the records of each package, until it has :data:`PACKAGE_CHARACTERS`."""
     seen: set[bytes] = set()
     for root in roots:
         characters = 0
@@ -226,7 +232,7 @@ def collect(roots: Iterable[Path]) -> Iterator[dict[str, Any]]:
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
-    """The records that :func:`collect` wrote."""
+    """Yield the records that :func:`collect` wrote."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 

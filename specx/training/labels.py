@@ -1,13 +1,13 @@
-"""Which paragraphs a digest should quote: the labels of the training documents.
+"""Choose the paragraphs that a digest should quote: the labels of the training documents.
 
 The rule is extractive summarization of the classical kind (word importance with a discount for
-what was said before, as in SumBasic and in coverage models; location as in Edmundson 1969), with
-two restrictions that make it learnable for a small model which writes its digest in document
-order. It judges the lead sentence, since nothing else of a paragraph is quoted. And it takes one
-paragraph from each section, so every choice is one among neighbours, and what has been written
-tells where the next section begins. A free choice of the n best paragraphs covers less, and one
-that is learned only in part drifts to the beginning: any early paragraph is nearly as likely to be
-the next one as the right one.
+words that were quoted before, as in SumBasic and in coverage models; location as in Edmundson
+1969), with two restrictions that make it learnable for a small model which writes its digest in
+document order. It judges the lead sentence, since nothing else of a paragraph is quoted. And it
+takes one paragraph from each section, so every choice is one among neighbours, and the sentences
+written so far tell where the next section begins. A free choice of the n best paragraphs covers
+less. A model that has learned such a choice only in part drifts to the beginning: any early
+paragraph is nearly as likely to be the next one as the right one.
 
 The rule was picked on generated reports with reference summaries; ``tests/evaluation/
 test_labels.py`` repeats the comparison with the alternatives.
@@ -22,20 +22,20 @@ import numpy as np
 MAX_LEAD = 80  # tokens of a lead sentence that the digest quotes
 
 _POWER = 2  # sections grow from the beginning: border i of n stands at (i / n) ** 2
-_TOLD = 0.95  # what is left of the worth of a token each time it is quoted
+_TOLD = 0.95  # factor on the worth of a token each time it is quoted
 _SHORTENED = 0.35  # a lead of n distinct tokens is judged by the sum of their worth / n ** 0.35
-_CUT = 0.5  # what is left of the score of a lead that is too long to be quoted whole
+_CUT = 0.5  # factor on the score of a lead that is too long to be quoted whole
 _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One paragraph of each section, and what the others of the section were worth.
+    """The chosen paragraph of each section, and the scores of all.
 
     ``chosen`` are paragraph indices, ascending: int64 [count]. Section i is the paragraphs
-    ``borders[i]`` to ``borders[i + 1] - 1``: int64 [count + 1]. ``scores`` says how good each
-    paragraph was when its section was decided, in units of the pooled standard deviation inside
-    sections: float32 [P]. Scores of different sections do not compare.
+    ``borders[i]`` to ``borders[i + 1] - 1``: int64 [count + 1]. ``scores`` float32 [P] are those
+    of the time when a paragraph's section was decided, in units of the pooled standard deviation
+    inside sections. Scores of different sections do not compare.
     """
 
     chosen: np.ndarray
@@ -46,17 +46,16 @@ class Choice:
 def choose_paragraphs(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], idf: np.ndarray, count: int
 ) -> Choice:
-    """``count`` paragraphs whose leads tell what the document is about.
+    """Choose ``count`` paragraphs whose leads tell the document's subject.
 
     ``paragraphs`` are token ids, ``leads`` the number of tokens of each that would be quoted,
-    ``idf`` float [vocabulary]. The document is divided into ``count`` consecutive sections, see
-    ``_borders``, and each gives one paragraph. All paragraphs are chosen where there are not more
+    ``idf`` float [vocabulary]. The document is divided into ``count`` consecutive sections (see
+    ``_borders``), and each gives one paragraph. All paragraphs are chosen where there are not more
     than ``count``.
 
-    ``token_worth`` says what a token is worth. A lead is worth the sum over its distinct tokens,
-    divided by a power of their number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens,
-    where it is cut. Of each section the best lead is taken, the first of equals, and its tokens
-    lose some of their worth.
+    A lead is worth the sum of ``token_worth`` over its distinct tokens, divided by a power of their
+    number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens, where it is cut. Of each
+    section the best lead is taken, the first of equals, and its tokens lose some of their worth.
     """
     total = len(paragraphs)
     count = min(count, total)
@@ -64,7 +63,7 @@ def choose_paragraphs(
     chosen = np.zeros(count, dtype=np.int64)
     scores = np.zeros(total)
     if not count:
-        return Choice(chosen, borders, scores.astype(np.float32))
+        return Choice(chosen=chosen, borders=borders, scores=scores.astype(np.float32))
     worth = token_worth(paragraphs, idf)
     owner, token = _distinct([p[:n] for p, n in zip(paragraphs, leads, strict=True)], len(idf))
     starts = np.searchsorted(owner, np.arange(total + 1))
@@ -79,11 +78,12 @@ def choose_paragraphs(
         best = begin + int(np.argmax(scores[begin:end]))
         worth[token[starts[best] : starts[best + 1]]] *= _TOLD
         chosen[section] = best
-    return Choice(chosen, borders, (scores / _spread(scores, borders)).astype(np.float32))
+    scores = (scores / _spread(scores, borders)).astype(np.float32)
+    return Choice(chosen=chosen, borders=borders, scores=scores)
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
-    """log(1 + number of ``paragraphs`` a token occurs in) ** 2 * ``idf``: float64 [vocabulary].
+    """Return log(1 + paragraphs that have the token) ** 2 * ``idf``: float64 [vocabulary].
 
     Squared: with the plain logarithm the longest lead wins nearly always, and long leads say no
     more of the subject than the document's beginning.
@@ -95,7 +95,7 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 def scores_so_far(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
 ) -> np.ndarray:
-    """At each token of each paragraph, what the part of its lead up to there scores.
+    """Score, at each token of each paragraph, the part of its lead up to there.
 
     Behind the lead it stays the score of the whole. Scores are those of ``choose_paragraphs``
     before they are divided by their spread, while nothing has been quoted. ``leads`` are the
@@ -124,9 +124,9 @@ def scores_so_far(
 
 
 def _borders(total: int, count: int) -> np.ndarray:
-    """``total`` paragraphs in ``count`` sections, none empty, that grow from the beginning on.
+    """Divide ``total`` paragraphs into ``count`` sections, none empty, that grow from the start on.
 
-    What a document is about and what it is for stands at its beginning, so more is quoted there.
+    More is quoted from the beginning, where a document states its subject and purpose.
     """
     place = np.arange(count + 1)
     if not count:
@@ -136,7 +136,7 @@ def _borders(total: int, count: int) -> np.ndarray:
 
 
 def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
-    """The pooled standard deviation inside sections; 1 where nothing differs."""
+    """Return the pooled standard deviation inside sections; 1 where nothing differs."""
     sizes = np.diff(borders)
     means = np.add.reduceat(scores, borders[:-1]) / sizes
     squares = np.square(scores - np.repeat(means, sizes)).sum()
@@ -145,12 +145,12 @@ def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
 
 
 def _paragraph_frequency(paragraphs: Sequence[np.ndarray], vocabulary: int) -> np.ndarray:
-    """In how many paragraphs each token occurs: int64 [vocabulary]."""
+    """Count the paragraphs in which each token occurs: int64 [vocabulary]."""
     return np.bincount(_distinct(paragraphs, vocabulary)[1], minlength=vocabulary)
 
 
 def _distinct(texts: Sequence[np.ndarray], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct tokens of each text, as (index of the text, token), ordered by text."""
+    """Return the distinct tokens of each text as (text index, token), ordered by text."""
     owner = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     keys = np.unique(owner * vocabulary + np.concatenate(texts).astype(np.int64))
     owner, token = np.divmod(keys, vocabulary)

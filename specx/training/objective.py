@@ -1,4 +1,4 @@
-"""What training asks of a model: the loss, and figures of how well it copies and chooses."""
+"""The training objective: the loss, and figures of how well a model copies and chooses."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Reads from hidden states what a token is worth, and the score of a lead as far as it goes.
+    """Read the worth of tokens, and the scores of leads so far, from hidden states.
 
-    Not part of the model. The choice of a few paragraphs out of hundreds teaches slowly what makes
-    a good one. The judge asks for it at every token, and so brings the knowledge into the lower
+    Not part of the model. The choice of a few paragraphs out of hundreds teaches slowly which ones
+    are good. The judge asks for it at every token, and so brings the knowledge into the lower
     layers of the model, where the choice finds it: the worth of tokens behind ``layers[0]`` of
     them, scores behind ``layers[1]``.
     """
@@ -29,7 +29,7 @@ class Judge(nn.Module):
         self.score = nn.Linear(hidden, 1)
 
     def forward(self, hidden_states: tuple[Tensor, ...], batch: Batch) -> Tensor:
-        """Mean squared errors of ``batch.worths`` and ``batch.scores``: [2]."""
+        """Return the mean squared errors of ``batch.worths`` and ``batch.scores``: [2]."""
         asked = ((self.worth, batch.worths), (self.score, batch.scores))
         errors = []
         for layer, (read, wanted) in zip(self.layers, asked, strict=True):
@@ -41,11 +41,11 @@ class Judge(nn.Module):
 
 
 class Pointer(NamedTuple):
-    """Teaches some heads to look at the place in the document that is copied next.
+    """Teach some heads to attend to the place in the document that is copied next.
 
     A model that copies by following the last words it wrote goes on with another place where these
-    words occur too. That place is known here, so attention itself has a right answer: the heads of
-    key head ``kv_head`` of ``layer`` are to put all of theirs on it.
+    words occur too. The right place is known here, so attention itself has a right answer: the
+    heads of key head ``kv_head`` of ``layer`` are to put all of theirs on it.
     """
 
     layer: int
@@ -54,7 +54,7 @@ class Pointer(NamedTuple):
     def error(
         self, model: LlamaForCausalLM, hidden_states: tuple[Tensor, ...], sources: Tensor
     ) -> Tensor:
-        """Mean over heads and copies of −log of the attention on the source.
+        """Return the mean over heads and copies of −log of the attention on the source.
 
         hidden_states [B, L, d] of all layers; sources int64 [B, L]. At most ``LOOKED_AT`` copies
         of each document, drawn at random.
@@ -89,9 +89,12 @@ class Pointer(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """``loss``: the weighted mean; ``guess`` int64 [B, L]: the likeliest token, −1 where none was
-    asked for; ``judge_errors``: mean squared errors of tokens' worth and of leads' scores, [2],
-    None without a judge; ``pointing_error``: mean over the pointers, None without one.
+    """The result of a batch.
+
+    ``loss`` is the weighted mean. ``guess`` int64 [B, L] is the likeliest token, −1 where none was
+    asked for. ``judge_errors`` [2] are the mean squared errors of tokens' worth and of leads'
+    scores, None without a judge. ``pointing_error`` is the mean over the pointers, None if there
+    are none.
     """
 
     loss: Tensor
@@ -107,10 +110,11 @@ def predict(
     pointers: tuple[Pointer, ...] = (),
     rewarded: float = 0.0,
 ) -> Predictions:
-    """Run a batch. Tokens of weight 0 are not predicted, which saves most of the logits.
+    """Run a batch, and return its loss and guesses.
 
-    Cross entropy teaches which choice is likely to be best; greedy decoding is to take the one that
-    gains most on average. ``rewarded``: the weight of that gain beside the cross entropy.
+    Tokens of weight 0 are not predicted, which saves most of the logits. Cross entropy teaches
+    which choice is likely to be best; greedy decoding is to take the one that gains most on
+    average. ``rewarded`` is the weight of that gain beside the cross entropy.
     """
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
@@ -143,7 +147,7 @@ def predict(
 
 
 def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:
-    """What was predicted right, as shares; None where nothing was asked.
+    """Return the shares that were predicted right; None where nothing was asked.
 
     ``copied`` tokens; ``whole`` sentences; ``choice`` of the best paragraph; ``gain``: how far the
     score of the chosen paragraph lies between its section's mean (0) and its best (1).
@@ -169,9 +173,9 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 
 
 def gains(targets: Tensor) -> Tensor:
-    """What choosing each marker gains, for ``targets`` [M, markers]: [M, markers].
+    """Return the gain of choosing each marker, for ``targets`` [M, markers]: [M, markers].
 
-    1 for the best of a section, 0 for one that is as good as its mean, and 0 for what stands in
+    1 for the best of a section, 0 for one that is as good as its mean, and 0 for the markers of
     another section; 0 throughout where all of a section are equally good.
     """
     inside = targets > 0
@@ -183,7 +187,7 @@ def gains(targets: Tensor) -> Tensor:
 
 
 def _gained(targets: Tensor, chosen: Tensor) -> Tensor:
-    """The gain of each choice [M] where there is something to choose: at most [M]."""
+    """Return the gain of each choice [M] where there is something to choose: at most [M]."""
     found = gains(targets)
     at = chosen.clamp(0, targets.shape[1] - 1)[:, None]
     made = found.gather(1, at)[:, 0].where(chosen >= 0, 0.0)

@@ -11,7 +11,7 @@ from specx.training.corpus import read_corpus
 from specx.training.labels import MAX_LEAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pool:
     """All paragraphs of the corpus as token ids, in reading order within a record.
 
@@ -37,16 +37,16 @@ class Pool:
 
     @property
     def training(self) -> "Pool":
-        """The paragraphs to train on."""
+        """Return the paragraphs to train on."""
         return self._part(0, len(self) - self.held_out, held_out=0)
 
     @property
     def evaluation(self) -> "Pool":
-        """The held-out paragraphs."""
+        """Return the held-out paragraphs."""
         return self._part(len(self) - self.held_out, len(self), held_out=self.held_out)
 
     def _part(self, begin: int, end: int, held_out: int) -> "Pool":
-        """Paragraphs ``begin`` to ``end`` with their tokens and no others; ``idf`` is shared."""
+        """Return paragraphs ``begin`` to ``end`` with their tokens; ``idf`` is shared."""
         starts = self.starts[begin : end + 1]
         return Pool(
             tokens=self.tokens[starts[0] : starts[-1]],
@@ -68,7 +68,7 @@ class Pool:
 
 
 def lead_sentence(paragraph: str) -> str:
-    """The sentence of a paragraph that a digest quotes: its first."""
+    """Return the sentence of a paragraph that a digest quotes: its first."""
     return split_sentences(paragraph)[0].strip()
 
 
@@ -97,14 +97,14 @@ def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:
-    """Token ids of each text. A manual that writes ``<end>`` does not end the digest."""
+    """Return the token ids of each text; ``<end>`` in a manual does not end the digest."""
     encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True)
     rows: list[list[int]] = encoded["input_ids"]
     return rows
 
 
 def inverse_frequency(rows: list[np.ndarray], vocabulary: int) -> np.ndarray:
-    """log((1 + P) / (1 + paragraphs that have the token)): float32 [vocabulary]."""
+    """Return log((1 + P) / (1 + paragraphs that have the token)): float32 [vocabulary]."""
     frequency = np.zeros(vocabulary)
     for row in rows:
         frequency[np.unique(row)] += 1

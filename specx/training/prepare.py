@@ -1,4 +1,4 @@
-"""From a corpus to what training reads: the tokenizer and the tokenized paragraphs.
+"""Make the tokenizer and the tokenized paragraphs of a corpus.
 
 ``python -m specx.training.prepare corpus.jsonl.gz --out DIR`` writes ``DIR/tokenizer/`` and
 ``DIR/pool.npz``.

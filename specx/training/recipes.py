@@ -1,4 +1,4 @@
-"""What the two halves of the embedded pair are, and the curriculum of each."""
+"""The models of the embedded pair, and the curriculum of each."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +10,10 @@ from specx.training.task import Mixture
 
 @dataclass(frozen=True)
 class Phase:
-    """``steps`` optimizer steps of ``tokens`` tokens, all GPUs together, each of a length."""
+    """``steps`` optimizer steps of ``tokens`` tokens, all GPUs together.
+
+    Each step draws one of ``lengths`` for its documents.
+    """
 
     lengths: tuple[int, ...]
     steps: int
@@ -29,10 +32,10 @@ class Recipe:
     floor: float = 0.03  # of the learning rate, reached at the last step
     judged_layers: tuple[int, int] | None = None  # layers below the judge, None: no judge
     pointers: tuple[Pointer, ...] = ()
-    rewarded: float = 0.0  # weight of what a choice gains on average
+    rewarded: float = 0.0  # weight of the mean gain of a choice
 
     def shortened(self, share: float) -> "Recipe":
-        """The same curriculum with a share of the steps, at least one a phase."""
+        """Return the curriculum with a share of the steps, at least one a phase."""
         phases = tuple(replace(p, steps=max(1, round(p.steps * share))) for p in self.phases)
         return replace(self, phases=phases, warmup=max(1, round(self.warmup * share)))
 
@@ -49,11 +52,11 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
     )
 
 
-JUDGED_LAYERS = (3, 5)  # of 8: three to see what returns, two for leads, three to choose
+JUDGED_LAYERS = (3, 5)  # of 8: three to see which words return, two for leads, three to choose
 
 
 def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Documents of 256 to 24K tokens."""
+    """Return the target's first course: documents of 256 to 24K tokens."""
     short, middle = (512, 1024, 2048), (512, 1024, 2048, 4096, 8192)
     long = (*middle, 4096, 8192, 16384, 16384, 24576)
     phases = (
@@ -68,10 +71,11 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 
 def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """The target trained on: mostly long documents, in which words and names return with other
-    words behind them, and heads that are shown where they copy from.
+    """Return the target's second course, from the weights of the first.
 
-    The two layers are those that copied of themselves after the first training.
+    Mostly long documents, in which words and names return with other words behind them, and heads
+    that are shown where they copy from. The two layers of the pointers are those that copied of
+    themselves after the first course.
     """
     lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(
@@ -96,8 +100,10 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 
 def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """The target taught to choose better, by what its choices gain: more real prose, hardly any
-    prediction of it."""
+    """Return the target's last course, which teaches it to choose better, by the choices' gain.
+
+    More real prose, and hardly any prediction of it.
+    """
     lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
     return replace(
         further_target_recipe(tokenizer),
@@ -135,14 +141,19 @@ def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """1.7 M parameters, never more than 1,024 tokens: the draft knows nothing of long input."""
+    """Return the draft's course: 1.7 M parameters and never more than 1,024 tokens.
+
+    The draft knows nothing of long input.
+    """
     shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 32}
     return _draft(tokenizer, **shape, num_key_value_heads=4, intermediate_size=384)
 
 
 def large_draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """A draft twice as large, 3.5 M parameters, with the same curriculum: to see whether size does
-    what retrieval does. Only ``specx bench`` uses it."""
+    """Return the course of a draft twice as large, 3.5 M parameters, for ``specx bench``.
+
+    The experiment asks if size does as much as retrieval; nothing else uses it.
+    """
     shape = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 3, "head_dim": 64}
     return _draft(tokenizer, **shape, num_key_value_heads=3, intermediate_size=576)
 

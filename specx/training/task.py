@@ -1,13 +1,13 @@
-"""The digest task as token sequences: what the embedded pair is trained on.
+"""The digest task as token sequences: the training documents of the embedded pair.
 
 A training document is ``<p3> paragraph <p4> paragraph … <sum> <n8>``, then for each chosen
-paragraph its marker and its lead sentence, in document order, then ``<end>``. In the control task
-``<sub>`` stands for ``<sum>`` and the sentences are written through a fixed substitution of tokens,
-so that nothing of the document can be copied literally.
+paragraph its marker and its lead sentence, in document order, then ``<end>``. The control task has
+``<sub>`` in the place of ``<sum>``, and its sentences are written through a fixed substitution of
+tokens, so that nothing of the document can be copied literally.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +40,8 @@ TEMPERATURE = 0.3  # of the choice, in standard deviations of the scores within 
 
 LEAST_SPREAD = 0.25  # of the scores of a document's leads, as a share of their mean
 
-# What a token is for, and so how much its prediction counts: the choice of a paragraph is one token
-# in forty, and the words of a document are many and not what the pair is for.
+# The purposes of tokens, which decide how much their prediction counts: the choice of a paragraph
+# is one token in forty, and the words of a document are many and not the pair's purpose.
 NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
 WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
 
@@ -69,16 +69,17 @@ class Mixture:
 
 
 class Batch(NamedTuple):
-    """``tokens`` int64, ``weights`` float32, ``parts`` int8 (what each token is), all [B, L].
+    """Training documents of one length, as tensors.
 
-    ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L]: the place in
-    the document that a COPY stands for; −1 elsewhere. ``worths`` and ``scores`` float32 [B, L], NaN
-    outside the paragraphs of natural documents: what each token is worth, in standard deviations of
-    the document's tokens; and how good its paragraph's lead is to quote, as far as it has been read
-    (the marker behind a paragraph has the score of the whole), in standard deviations of the
-    document's leads, at least LEAST_SPREAD of their mean. ``targets`` float32 [M, NUM_MARKERS]:
-    what to predict for the M tokens that are a CHOICE, in their order. A choice is taught by the
-    scores of all the paragraphs that it is among, which say more than the winner alone.
+    ``tokens`` int64, ``weights`` float32, ``parts`` int8 (the purpose of each token), all [B, L].
+    ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L] is the place in
+    the document that a COPY repeats; −1 elsewhere. ``worths`` and ``scores`` float32 [B, L] are NaN
+    outside the paragraphs of natural documents: the worth of each token, in standard deviations of
+    the document's tokens; and the score of its paragraph's lead, as far as it has been read (the
+    marker behind a paragraph has the score of the whole), in standard deviations of the document's
+    leads, at least LEAST_SPREAD of their mean. ``targets`` float32 [M, NUM_MARKERS] are the
+    distributions to predict for the M tokens that are a CHOICE, in their order. A choice is taught
+    by the scores of all the paragraphs that it is among, which say more than the winner alone.
     """
 
     tokens: Tensor
@@ -111,7 +112,7 @@ class Piece(NamedTuple):
         return Piece(*(array[keep] for array in self))
 
 
-class DigestTask(Dataset[Batch]):
+class DigestDataset(Dataset[Batch]):
     """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
     L of an item is one of ``lengths``, drawn anew for each step: a model that sees one length at a
@@ -153,7 +154,7 @@ class DigestTask(Dataset[Batch]):
         return Batch(*map(torch.from_numpy, [*arrays, np.concatenate(targets)]))
 
     def document(self, rng: np.random.Generator, length: int) -> tuple[Piece, np.ndarray]:
-        """A document with its digest, at most ``length`` tokens, and the targets of its choices."""
+        """Draw a document with its digest, at most ``length`` tokens, and its choices' targets."""
         mixture = self.mixture
         sort = str(rng.choice(list(mixture.sorts), p=list(mixture.sorts.values())))
         control = bool(rng.random() < mixture.control)
@@ -174,23 +175,22 @@ class DigestTask(Dataset[Batch]):
         return whole, _targets(choice, first)[: int((whole.parts == CHOICE).sum())]
 
     def _choose(self, rng: np.random.Generator, text: Text, sentences: int) -> Choice:
-        """Which paragraphs the digest quotes; any of its section where they mean nothing."""
-        paragraphs = text.paragraphs
-        choice = choose_paragraphs(paragraphs, text.leads, self.pool.idf, sentences)
+        """Choose the quoted paragraphs; any of its section where paragraphs mean nothing."""
+        choice = choose_paragraphs(text.paragraphs, text.leads, self.pool.idf, sentences)
         if text.natural:
             return choice
         chosen = rng.integers(choice.borders[:-1], choice.borders[1:])
-        return Choice(chosen, choice.borders, np.zeros(len(paragraphs), dtype=np.float32))
+        return replace(choice, chosen=chosen, scores=np.zeros_like(choice.scores))
 
 
 def _draw_sentences(rng: np.random.Generator, length: int) -> int:
-    """How many sentences to ask for: 4 to 64, as often 4 to 8 as 8 to 16 and 16 to 32."""
+    """Draw a number of sentences: 4 to 64, as often 4 to 8 as 8 to 16 and 16 to 32."""
     most = np.log2(np.clip(length / 128, 5, len(LENGTHS) + 0.9))
     return int(2 ** (2 + (most - 2) * rng.random()))
 
 
 def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: bool) -> Piece:
-    """A special token and the text behind it."""
+    """Return a special token and the text behind it."""
     ids = np.concatenate([[first], rest]).astype(np.int64)
     parts = np.full(len(ids), rest_part, dtype=np.int8)
     parts[0] = part
@@ -210,7 +210,7 @@ def _unknown(size: int) -> np.ndarray:
 
 
 def _body(text: Text, first: int) -> Piece:
-    """Markers and paragraphs."""
+    """Return the document itself: markers and paragraphs."""
     pieces = []
     for index, paragraph in enumerate(text.paragraphs):
         marker = FIRST_MARKER + first + index
@@ -219,7 +219,7 @@ def _body(text: Text, first: int) -> Piece:
 
 
 def _write_judged(body: Piece, text: Text, idf: np.ndarray) -> None:
-    """Write into the body what its tokens are worth and what its leads score."""
+    """Write the worth of its tokens and the scores of its leads into the body."""
     worth = token_worth(text.paragraphs, idf)
     scores = scores_so_far(text.paragraphs, text.leads, worth)
     sizes = [len(paragraph) for paragraph in text.paragraphs]
@@ -237,7 +237,7 @@ def _write_judged(body: Piece, text: Text, idf: np.ndarray) -> None:
 
 
 def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece]:
-    """The request, a piece for each chosen paragraph, and the end."""
+    """Return the request, a piece for each chosen paragraph, and the end."""
     request = np.array([_FIRST_LENGTH + len(choice.chosen) - 1])
     task = _ID[CONTROL if control else SUMMARY]
     pieces = [_piece(task, request, NOTHING, NOTHING, text.natural)]
@@ -258,7 +258,10 @@ def _standardized(scores: np.ndarray) -> np.ndarray:
 
 
 def _targets(choice: Choice, first: int) -> np.ndarray:
-    """For each choice a distribution over the markers of its section: float32 [n, NUM_MARKERS]."""
+    """Return a distribution over the markers of its section for each choice.
+
+    float32 [n, NUM_MARKERS].
+    """
     targets = np.zeros((len(choice.chosen), NUM_MARKERS), dtype=np.float32)
     for row, (begin, end) in enumerate(zip(choice.borders, choice.borders[1:], strict=False)):
         scores = choice.scores[begin:end] / TEMPERATURE

@@ -1,4 +1,4 @@
-"""Several processes, one a GPU, that train one model together; alone without ``torchrun``."""
+"""Several processes, one on each GPU, that train one model together."""
 
 import os
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from torch import distributed as dist
 
 @dataclass(frozen=True)
 class Team:
-    """This process is number ``rank`` of ``size``."""
+    """This process, number ``rank`` of ``size``; without ``torchrun`` it is alone."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def join(cls) -> "Team":
-        """The team that ``torchrun`` announces in the environment, else a team of one."""
+        """Join the team that ``torchrun`` announces in the environment, else a team of one."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
@@ -28,8 +28,8 @@ class Team:
         return cls(dist.get_rank(), size)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes files and figures."""
+    def is_leader(self) -> bool:
+        """Return True for the process that writes files and figures."""
         return self.rank == 0
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -45,7 +45,7 @@ class Team:
             gradient.copy_(part.view_as(gradient))
 
     def any(self, here: bool, device: torch.device) -> bool:
-        """Whether it holds in any of the processes; all of them must ask at the same time."""
+        """Return True if ``here`` holds in any process; all must ask at the same time."""
         if self.size == 1:
             return here
         flag: Tensor = torch.tensor(float(here), device=device)

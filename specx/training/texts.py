@@ -41,7 +41,7 @@ class Text:
 
 
 class Texts:
-    """Draws the paragraphs of one document from a pool."""
+    """Draw the paragraphs of one document from a pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -52,7 +52,7 @@ class Texts:
         self._common = np.flatnonzero(pool.idf < np.quantile(pool.idf[FIRST_TEXT:], 0.5))
 
     def draw(self, sort: str, rng: np.random.Generator, room: int) -> Text:
-        """A document of about ``room`` tokens, a marker for each paragraph counted in."""
+        """Draw a document of about ``room`` tokens, a marker for each paragraph counted in."""
         return SORTS[sort](self, rng, room)
 
     def real(self, rng: np.random.Generator, room: int) -> Text:
@@ -74,7 +74,10 @@ class Texts:
         return Text(paragraphs, leads, natural=True)
 
     def _begin(self, rng: np.random.Generator, room: int) -> int:
-        """Where a document begins: half of them stay within one record, if one is long enough."""
+        """Draw the first paragraph of a document.
+
+        Half of the documents stay within one record, if one is long enough.
+        """
         places = self._beginnings
         if rng.random() < 0.5:
             long_enough = np.flatnonzero(self._left >= room)
@@ -82,7 +85,7 @@ class Texts:
         return int(rng.choice(places))
 
     def names(self, rng: np.random.Generator, room: int) -> Text:
-        """Some words of the document become names of 2 to 6 random tokens."""
+        """Turn some words of a real document into names of 2 to 6 random tokens."""
         text = self.real(rng, int(room * 0.8))
         words, counts = np.unique(np.concatenate(text.paragraphs), return_counts=True)
         words = words[(counts > 1) & (self._pool.idf[words] > 2)]
@@ -97,7 +100,7 @@ class Texts:
         return Text(paragraphs, leads, natural=True)
 
     def echoes(self, rng: np.random.Generator, room: int) -> Text:
-        """1 to 24 pieces of 2 to 16 tokens of the document's leads, put into other paragraphs too.
+        """Put 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs too.
 
         A paragraph gets up to two of them on average, most of them in its lead: at its beginning or
         anywhere, where they do most harm to a model that follows the last words it wrote.
@@ -133,7 +136,7 @@ class Texts:
         return _synthetic(rng, room, lambda size: rng.choice(alphabet, size=size))
 
     def phrases(self, rng: np.random.Generator, room: int) -> Text:
-        """8 to 64 phrases of 2 to 11 tokens of real prose, in random order."""
+        """String 8 to 64 phrases of 2 to 11 tokens of real prose in random order."""
         tokens = self._pool.tokens
         bank = []
         for _ in range(int(rng.integers(8, 65))):
@@ -147,7 +150,7 @@ class Texts:
         return _synthetic(rng, room, text)
 
     def variants(self, rng: np.random.Generator, room: int) -> Text:
-        """1 to 24 real sentences, of which every paragraph strings some with small changes."""
+        """String 1 to 24 real sentences again and again, with small changes."""
         pool = self._pool
         originals = []
         for index in rng.integers(len(pool), size=int(rng.integers(1, 25))):
@@ -165,7 +168,7 @@ class Texts:
         return _synthetic(rng, room, text)
 
     def _changed(self, rng: np.random.Generator, tokens: np.ndarray, rate: float) -> np.ndarray:
-        """A third each of the changes replace a token, leave it out, or put one before it."""
+        """Replace some tokens, drop some and insert some, a third of the changes each."""
         fate = rng.random(len(tokens))
         fresh = rng.choice(self._common, size=len(tokens))
         replaced = np.where(fate < rate / 3, fresh, tokens)
@@ -191,7 +194,7 @@ SORTS: dict[str, Callable[[Texts, np.random.Generator, int], Text]] = {
 
 
 def _synthetic(rng: np.random.Generator, room: int, text: Callable[[int], np.ndarray]) -> Text:
-    """Paragraphs of ``text(size)`` whose lead sentences end in a full stop of their own."""
+    """Return paragraphs of ``text(size)`` whose leads end in a full stop of their own."""
     paragraphs: list[np.ndarray] = []
     leads: list[int] = []
     longest = int(rng.choice([40, 120, 200]))

@@ -25,7 +25,7 @@ SPECIAL_TOKENS = [PAD, END, SUMMARY, CONTROL, *LENGTHS, *MARKERS]
 def balanced_sample(
     records: Iterable[dict[str, Any]], characters: int = SAMPLE_CHARACTERS
 ) -> Iterator[str]:
-    """The paragraphs of about ``characters`` of each package, from all over it.
+    """Yield the paragraphs of about ``characters`` of each package, from all over it.
 
     Without a bound, the words of one large manual would take the tokens that names and everyday
     words need. Held-out records are left out.

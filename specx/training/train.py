@@ -22,7 +22,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from specx.training.objective import Judge, Predictions, figures, predict
 from specx.training.pool import Pool
 from specx.training.recipes import RECIPES, Phase, Recipe
-from specx.training.task import Batch, DigestTask, Mixture
+from specx.training.task import Batch, DigestDataset, Mixture
 from specx.training.team import Team
 from specx.training.texts import FIRST_TEXT
 
@@ -75,7 +75,7 @@ def _optimizers(
 
 
 class Trainer:
-    """One run of a recipe: model, optimizer, position in the curriculum."""
+    """One run of a recipe: model, optimizers, position in the curriculum."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class Trainer:
         return self.out / "checkpoint.pt"
 
     def save(self) -> None:
-        """Weights in bfloat16 in the hub's layout, and a checkpoint to resume from."""
-        if not self.team.leads:
+        """Save the weights in bfloat16 in the hub's layout, and a checkpoint to resume from."""
+        if not self.team.is_leader:
             return
         self.out.mkdir(parents=True, exist_ok=True)
         state = {
@@ -156,7 +156,7 @@ class Trainer:
             begin = end
 
     def _run_phase(self, phase: Phase, begin: int, total: int, deadline: float) -> None:
-        """The rest of a phase that begins at step ``begin`` of ``total``, and its evaluation."""
+        """Run the rest of a phase that begins at step ``begin`` of ``total``, and evaluate."""
         started, tokens_done, end = time.perf_counter(), 0, begin + phase.steps
         for batch in self._batches(phase, range(self.step, end)):
             made = self._update(batch, total)
@@ -174,14 +174,14 @@ class Trainer:
             asks = self.team.size == 1 or self.step % 100 == 0
             if asks and self.team.any(time.perf_counter() > deadline, self.device):
                 return
-        if not self.team.leads:
+        if not self.team.is_leader:
             return
         for length in sorted(set(phase.lengths)):
             self._log(phase, held_out_at=length, **self.evaluate(length))
 
     def _batches(self, phase: Phase, steps: range) -> Iterator[Batch]:
         mixture = self.recipe.mixture
-        task = DigestTask(
+        task = DigestDataset(
             self.pool.training, phase.lengths, phase.tokens, steps, self.seed, mixture, self.team
         )
         cuda = self.device.type == "cuda"
@@ -194,14 +194,16 @@ class Trainer:
         for batch in loader:
             yield Batch(*batch).to(self.device)
 
-    def _judge_parameters(self) -> list[nn.Parameter]:
-        return list(self.judge.parameters()) if self.judge else []
-
-    def _update(self, batch: Batch, total: int) -> Predictions:
+    def _rate(self, total: int) -> float:
+        """Return the learning rate of this step: warm-up, and a cosine down to the floor."""
         recipe = self.recipe
         progress = self.step / total
         shape = recipe.floor + (1 - recipe.floor) * 0.5 * (1 + math.cos(math.pi * progress))
-        rate = recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
+        return recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
+
+    def _update(self, batch: Batch, total: int) -> Predictions:
+        """Take one optimizer step of ``total``."""
+        recipe, rate = self.recipe, self._rate(total)
         with torch.autocast(self.device.type, torch.bfloat16):
             made = predict(self.model, batch, self.judge, recipe.pointers, recipe.rewarded)
         loss = made.loss
@@ -210,7 +212,8 @@ class Trainer:
         if made.pointing_error is not None:
             loss = loss + POINTED * made.pointing_error
         loss.backward()
-        self.team.average_gradients([*self.model.parameters(), *self._judge_parameters()])
+        judged = self.judge.parameters() if self.judge else ()
+        self.team.average_gradients([*self.model.parameters(), *judged])
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -222,10 +225,10 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, length: int) -> dict[str, dict[str, float | None]]:
-        """Figures on held-out paragraphs, by sort of document, and for the control task."""
+        """Return figures on held-out paragraphs, by sort of document, and for the control task."""
         found = {}
         for name, mixture in EVALUATED.items():
-            task = DigestTask(
+            task = DigestDataset(
                 self.pool.evaluation, (length,), 8 * length, range(1), self.seed + 1, mixture
             )
             batch = task[0].to(self.device)
@@ -233,11 +236,11 @@ class Trainer:
                 found[name] = figures(batch, predict(self.model, batch).guess)
         return found
 
-    def _log(self, phase: Phase, **figures: object) -> None:
-        if not self.team.leads:
+    def _log(self, phase: Phase, **measured: object) -> None:
+        if not self.team.is_leader:
             return
         line = json.dumps(
-            {"step": self.step, "longest": max(phase.lengths), **figures}, allow_nan=False
+            {"step": self.step, "longest": max(phase.lengths), **measured}, allow_nan=False
         )
         print(line, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -267,7 +270,7 @@ def main() -> None:
         trainer.resume()
     elif arguments.weights:
         trainer.start_from(arguments.weights)
-    if team.leads:
+    if team.is_leader:
         about = {"parameters": trainer.model.num_parameters(), "processes": team.size}
         print(json.dumps(about | {"phases": [asdict(phase) for phase in recipe.phases]}))
     trainer.run(arguments.minutes)

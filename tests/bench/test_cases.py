@@ -1,7 +1,15 @@
 import pytest
 
-from specx.bench.cases import beginning, first_paragraphs, generated_documents, make_cases
+from specx.bench.cases import (
+    beginning,
+    first_paragraphs,
+    generated_documents,
+    make_cases,
+    prompt_kind,
+)
 from specx.errors import UsageError
+from specx.profile import load_profile
+from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from tests.bench.benches import embedded
 
@@ -19,6 +27,11 @@ def test_the_beginning_is_as_many_whole_paragraphs_as_fit(digest):
     (one_more,) = digest.prompts(first_paragraphs(document, units + 1), 10**9)
     assert len(one_more.token_ids) > 512
     assert one_more.token_ids[: len(prompt.token_ids) - 2] == prompt.token_ids[:-2]
+
+
+@pytest.mark.parametrize(("task", "kind"), [("digest", Digest), ("control", Control)])
+def test_the_task_decides_how_a_digest_model_is_asked(task, kind):
+    assert isinstance(prompt_kind(load_profile("mini"), embedded()[0].target.tokenizer, task), kind)
 
 
 def test_no_paragraph_fits(digest):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from specx import __version__
 from specx.cli import doctor
 from specx.cli.main import app
+from specx.kernels import ops
 from specx.kernels.hopper import compiler
 from specx.kernels.hopper.driver import CudaError
 from specx.kernels.torch import flash_decoding
@@ -80,6 +81,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
     monkeypatch.setattr(doctor, "installed_version", installed.get)
+    monkeypatch.setattr(ops, "HAS_TRITON", "triton" in installed)
     monkeypatch.setattr(flash_decoding, "is_installed", lambda: "flash-attn" in installed)
     report = doctor.examine()
     gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
@@ -108,6 +110,7 @@ def test_kernels_for_hopper(
 
     monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(1))
     monkeypatch.setattr(doctor, "installed_version", {"triton": "3.6.0"}.get)
+    monkeypatch.setattr(ops, "HAS_TRITON", True)
     monkeypatch.setattr(compiler, "version", version)
     report = doctor.examine()
     assert report["specx_will_use"]["hopper_kernels"] == said
@@ -120,6 +123,7 @@ def test_kernels_for_hopper(
 
 def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda _: None)
+    monkeypatch.setattr(ops, "HAS_TRITON", False)
     monkeypatch.setattr(flash_decoding, "is_installed", lambda: True)
     assert doctor._attention([{"capability": "8.6"}]) == "flash-attn"
     assert doctor._attention([{"capability": "7.5"}]) == "neither"

@@ -1,9 +1,13 @@
 """Fixtures of the tests of reading documents."""
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+from specx.documents import pdf, pdf_worker
 
 SaveFile = Callable[[str, bytes], str]
 
@@ -24,3 +28,26 @@ def save(tmp_path: Path) -> SaveFile:
 @pytest.fixture(autouse=True)
 def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPECX_PDF_PASSWORD", raising=False)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read PDF files in this process: the same answers as a child's, without start and limits."""
+    monkeypatch.setattr(pdf_worker, "_keep_words_apart", lambda: None)  # it would change pypdf here
+    monkeypatch.setattr(pdf_worker, "_limited_time", lambda _: nullcontext())
+    monkeypatch.setattr(pdf, "_run", _answers)
+
+
+def _answers(request: pdf.PdfRequest) -> bytes:
+    asked = {
+        "path": str(request.path),
+        "passwords": request.passwords,
+        "ranges": request.ranges,
+        "page_s": request.time_limit_s,
+    }
+    answers = []
+    try:
+        answers += pdf_worker._serve(asked)
+    except pdf_worker._RefusedError as refused:
+        answers.append(refused.answer)
+    return "\n".join(map(json.dumps, answers)).encode()

@@ -3,6 +3,7 @@
 import io
 import zlib
 from collections.abc import Sequence
+from functools import cache
 
 from reportlab.lib.pagesizes import A4
 from reportlab.pdfbase import pdfmetrics
@@ -114,7 +115,8 @@ def pages_pdf(contents: Sequence[bytes]) -> bytes:
 GOOD_PAGE = stream(b"BT /F1 12 Tf 72 700 Td (This page can be read without any trouble.) Tj ET")
 
 
-def bomb_page(megabytes: int = 400) -> bytes:
+@cache
+def bomb_page(megabytes: int = 100) -> bytes:
     """A content stream that unpacks to many megabytes."""
     packer = zlib.compressobj(9)
     chunk = b"q Q " * 262_144

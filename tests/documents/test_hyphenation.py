@@ -1,6 +1,6 @@
 import pytest
 
-from specx.documents.hyphenation import Words, join_lines, join_two
+from specx.documents.hyphenation import Words, join_lines
 
 NO_WORDS = Words([])
 
@@ -26,14 +26,14 @@ NO_WORDS = Words([])
     ],
 )
 def test_join_two(left: str, right: str, joined: str) -> None:
-    assert join_two(left, right, NO_WORDS) == joined
+    assert join_lines((left, right), NO_WORDS) == joined
 
 
 def test_a_spelling_found_elsewhere_decides() -> None:
     hyphenated = Words(["The co-author and a co-author"])
-    assert join_two("the co-", "author", hyphenated) == "the co-author"
+    assert join_lines(("the co-", "author"), hyphenated) == "the co-author"
     plain = Words(["the coauthor"])
-    assert join_two("the co-", "author", plain) == "the coauthor"
+    assert join_lines(("the co-", "author"), plain) == "the coauthor"
 
 
 def test_half_words_at_line_ends_prove_nothing() -> None:

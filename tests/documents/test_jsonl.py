@@ -3,7 +3,8 @@ import re
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.jsonl import LineError, parse_jsonl, read_jsonl
+from specx.documents.jsonl import LineError, parse_jsonl, require_documents
+from specx.documents.read import read_documents
 from specx.errors import DocumentError
 
 from .conftest import SaveFile
@@ -11,7 +12,7 @@ from .conftest import SaveFile
 
 def test_one_document_per_line(save: SaveFile) -> None:
     path = save("a.jsonl", b'{"text": "One.", "id": "x"}\n\n{"text": "Two.\\n\\nMore."}\n')
-    first, second = read_jsonl(path)
+    first, second = require_documents(read_documents(path))
     assert (first.name, first.text, first.kind) == (f"{path}#x", "One.", "jsonl")
     assert (second.name, second.text) == (f"{path}#3", "Two.\n\nMore.")
 
@@ -35,7 +36,7 @@ def test_one_document_per_line(save: SaveFile) -> None:
 def test_the_line_of_an_error_is_named(save: SaveFile, line: bytes, message: str) -> None:
     path = save("a.jsonl", b'{"text": "One."}\n' + line)
     with pytest.raises(DocumentError, match=f"^{re.escape(f'{path} line 2 {message}')}$"):
-        read_jsonl(path)
+        require_documents(read_documents(path))
 
 
 def test_a_bad_line_costs_no_other_one() -> None:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from specx.documents.document import Document
-from specx.documents.jsonl import read_jsonl
+from specx.documents.jsonl import require_documents
+from specx.documents.read import read_documents
 from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.jobs.pair import load_pair
@@ -31,7 +32,7 @@ def govreport() -> dict[str, list[Document]]:
     if not folder:
         pytest.skip("SPECX_GOVREPORT does not name the folder of the evaluation documents")
     return {
-        size: read_jsonl(str(Path(folder) / f"govreport_{size}.jsonl"))
+        size: require_documents(read_documents(str(Path(folder) / f"govreport_{size}.jsonl")))
         for size in ("4K", "8K", "16K")
     }
 

@@ -14,7 +14,8 @@ from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
-from specx.profile import DigestTask, Profile, TreeSettings
+from specx.profile import Profile, TreeSettings
+from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from tests.evaluation.lookup import lookup_acceptance
@@ -49,12 +50,12 @@ def documents(govreport: dict[str, list[Document]]) -> dict[str, list[Document]]
 @pytest.mark.parametrize("source", ["real", "generated"])
 def test_retrieval_brings_back_what_length_takes(
     source: str,
-    task: DigestTask,
+    task: str,
     documents: dict[str, list[Document]],
     pair: Pair,
     mini: Profile,
 ) -> None:
-    digest = Digest(pair.target.tokenizer, 8, task)
+    kind = {"digest": Digest, "control": Control}[task](pair.target.tokenizer, 8)
     profile = mini.model_copy(
         update={
             "tree": TreeSettings(nodes=50, depth=10, threshold=0.7),
@@ -67,7 +68,7 @@ def test_retrieval_brings_back_what_length_takes(
         tallies = {method: Tally() for method in METHODS}
         lookups: dict[str, list[float]] = {"lookup": [], "in document": []}
         for document in documents[source]:
-            (case,) = make_cases(digest, task, [document], tokens, most=1)
+            (case,) = make_cases(kind, task, [document], tokens, most=1)
             prompt = case.ids
             for method in METHODS:
                 output = []

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from specx.engine.graphs import Eagerly
 
 from specx.bench.cases import Case
 from specx.bench.methods import find_methods
@@ -9,7 +10,6 @@ from specx.bench.runs import Setting
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.engine import decode as loop
-from specx.engine.graphs import Eagerly
 from specx.jobs.pair import load_pair
 from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specx.documents.discover import Source
+from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
 from specx.jobs.inputs import FailedInput, Input, find_sources, read_in_turn
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names(found: list[Source | FailedInput]) -> list[str]:
+def names(found: list[DocumentSource | FailedInput]) -> list[str]:
     return [item.name if isinstance(item, FailedInput) else item.path for item in found]
 
 

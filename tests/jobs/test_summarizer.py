@@ -310,19 +310,6 @@ def test_more_sentences_than_the_window_holds(embedded: Pair) -> None:
     )
 
 
-def test_the_control_task_asks_otherwise(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def decode(*arguments: Any) -> Any:
-        asked.append(embedded.target.tokenizer.convert_ids_to_tokens(arguments[-1][-2:]))
-        return saying("")(*arguments)
-
-    monkeypatch.setattr(summarizer, "decode", decode)
-    for task in ("digest", "control"):
-        summarize(digests(embedded, 4, prompt={"task": task}), document(8))
-    assert asked == [["<sum>", "<n4>"], ["<sub>", "<n4>"]]
-
-
 # ---------------------------------------------------------------- --check-lossless
 
 

@@ -90,6 +90,11 @@ draft_cache:
             "prompt: {kind: digest, instruction: x}",
             "unknown key 'instruction' in `prompt`; known are kind, sentences",
         ),
+        (
+            "prompt: {kind: digest, task: control}",
+            "`prompt.task` is gone: remove it; the control task is measured with "
+            "`specx bench --task control`",
+        ),
         ("prompt: {kind: instruct, instruction: ''}", "`prompt.instruction` is empty"),
         ("long_documents: cut", "`long_documents` is 'cut'; it must be one of parts, refuse"),
         ("drafts: 1", "unknown key 'drafts'; did you mean 'draft'?"),

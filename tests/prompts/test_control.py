@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.models.source import locate
-from specx.prompts.control import first_text_id, substitute
+from specx.prompts.control import Control, first_text_id, substitute
 from specx.prompts.digest import Digest
 from specx.prompts.prompt import Quote
 from tests.tiny import make_tokenizer
@@ -53,7 +53,7 @@ def test_text_begins_behind_every_other_token() -> None:
 
 def test_only_the_request_differs() -> None:
     (digest,) = Digest(TOKENIZER, 4).prompts(PAPER, 1000)
-    (control,) = Digest(TOKENIZER, 4, "control").prompts(PAPER, 1000)
+    (control,) = Control(TOKENIZER, 4).prompts(PAPER, 1000)
     assert control.units == digest.units
     pairs = zip(digest.token_ids, control.token_ids, strict=True)
     ours = [pair for pair in pairs if len(set(pair)) > 1]
@@ -64,13 +64,13 @@ def test_only_the_request_differs() -> None:
 def test_a_control_output_reads_as_the_digest(size: int) -> None:
     ids = encode("".join(f"<p{n}>{lead}" for n, lead in enumerate(LEADS)))
     written = [substitute(token, FIRST) for token in ids]
-    control = Digest(TOKENIZER, 4, "control")
+    control = Control(TOKENIZER, 4)
     (prompt,) = control.prompts(PAPER, 1000)
     reader = control.reader(prompt)
     shown = "".join(reader.feed(written[i : i + size]) for i in range(0, len(written), size))
     rest, output = reader.finish()
     assert output.quotes == tuple(
-        Quote(n, None, lead, verbatim=True) for n, lead in enumerate(LEADS)
+        Quote(paragraph=n, page=None, sentence=lead, verbatim=True) for n, lead in enumerate(LEADS)
     )
     assert shown + rest == output.text == f"{LEADS[0]} [¶1]\n\n{LEADS[1]} [¶2]"
 
@@ -80,5 +80,5 @@ def test_a_model_without_the_task_is_refused(extra: tuple[str, ...]) -> None:
     markers = ("<p0>", "<sum>", *(f"<n{i}>" for i in range(1, 5)), *extra)
     tokenizer = make_tokenizer(markers)  # text comes first here
     assert Digest(tokenizer, 4)
-    with pytest.raises(ModelError, match="use task: digest for this model"):
-        Digest(tokenizer, 4, "control")
+    with pytest.raises(ModelError, match="use --task digest for this model"):
+        Control(tokenizer, 4)

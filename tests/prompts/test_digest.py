@@ -58,8 +58,8 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
         "Sentence 0 of the paper — naïve. [¶1, p. 1]\n\nSentence 2 of the [¶3, p. 2]"
     )
     assert output.quotes == (
-        Quote(0, 1, "Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(2, 2, "Sentence 2 of the", verbatim=True),
+        Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
+        Quote(paragraph=2, page=2, sentence="Sentence 2 of the", verbatim=True),
     )
 
 

@@ -50,6 +50,7 @@ documents = st.lists(paragraphs, min_size=1, max_size=20).map(lambda texts: docu
 # ---------------------------------------------------------------- units
 
 
+@settings(deadline=None)
 @given(documents, st.integers(4, 60))
 def test_units_are_the_text(made: Document, longest: int) -> None:
     units = make_units(made, COUNT, longest)
@@ -92,7 +93,9 @@ def test_a_character_that_does_not_fit_is_an_error_not_a_loop() -> None:
     st.integers(1, 20),
 )
 def test_packing_keeps_order_and_bounds(tokens: list[int], room: int, most: int) -> None:
-    units = [Unit(i, None, str(i), count) for i, count in enumerate(tokens)]
+    units = [
+        Unit(paragraph=i, page=None, text=str(i), tokens=count) for i, count in enumerate(tokens)
+    ]
     parts = pack(units, room, most)
     assert [unit for part in parts for unit in part] == units
     assert all(part for part in parts)
@@ -101,13 +104,13 @@ def test_packing_keeps_order_and_bounds(tokens: list[int], room: int, most: int)
 
 
 def test_parts_are_even() -> None:
-    units = [Unit(i, None, "", 10) for i in range(21)]
+    units = [Unit(paragraph=i, page=None, text="", tokens=10) for i in range(21)]
     assert [len(part) for part in pack(units, room=100, most=1024)] == [7, 7, 7]
     assert [len(part) for part in pack(units[:10], room=100, most=1024)] == [10]
 
 
 def test_many_tiny_paragraphs_are_limited_by_the_markers() -> None:
-    units = [Unit(i, None, "", 1) for i in range(3000)]
+    units = [Unit(paragraph=i, page=None, text="", tokens=1) for i in range(3000)]
     assert [len(part) for part in pack(units, room=10**6, most=1024)] == [1000, 1000, 1000]
 
 
@@ -116,7 +119,7 @@ def text_of(prompts: Sequence[Prompt]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["digest", "instruct"])
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(made=documents, room=st.integers(60, 200))
 def test_prompts_hold_the_whole_document(kind: PromptKind, made: Document, room: int) -> None:
     prompts = kind.prompts(made, room)

@@ -15,6 +15,7 @@ from specx.training.train import Trainer
 data, out = map(Path, sys.argv[1:])
 team = Team.join()
 recipe = draft_recipe(PreTrainedTokenizerFast.from_pretrained(data / "tokenizer"))
+recipe.config.update({"hidden_size": 48, "intermediate_size": 64, "head_dim": 8})
 recipe = replace(
     recipe, phases=(Phase((128, 256), 4, tokens=1024),), warmup=1, judged_layers=(1, 2)
 )

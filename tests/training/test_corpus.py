@@ -12,7 +12,6 @@ from specx.documents.generated import generate_report
 from specx.training import corpus
 from specx.training.corpus import (
     HELD_OUT_EVERY,
-    RECORD_PARAGRAPHS,
     collect,
     count_characters,
     draw,
@@ -114,12 +113,15 @@ def test_a_package_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert package(records[-1]) == "small"
 
 
-def test_long_files_become_slices_and_some_are_held_out(tmp_path: Path) -> None:
+def test_long_files_become_slices_and_some_are_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "RECORD_PARAGRAPHS", 40)
     sentence = "Of all the reports in the archive, this is a copy of the one with number"
-    numbered = [f"{sentence} {i}." for i in range(30_000)]
+    numbered = [f"{sentence} {i}." for i in range(3_000)]
     _write(tmp_path / "p" / "long.txt", "\n\n".join(numbered).encode())
     records = list(collect([tmp_path / "p"]))
-    assert len(records) == len(numbered) / RECORD_PARAGRAPHS
+    assert len(records) == len(numbered) / 40
     held_out = [record["source"] for record in records if record["held_out"]]
     assert held_out == [
         record["source"]

@@ -1,6 +1,7 @@
 """All methods at the lengths (the paper's Table 3)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from specx.bench.experiments.experiment import (
     INPUT,
@@ -13,8 +14,9 @@ from specx.bench.experiments.experiment import (
     table,
 )
 from specx.bench.grouping import BASELINE, acceptance, groups_of, tokens_per_second
+from specx.bench.headline import headline
 from specx.bench.methods import find_runnable
-from specx.bench.report.findings import Figure, Table
+from specx.bench.report.findings import Figure, Findings, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
@@ -54,6 +56,11 @@ def measure(bench: Workbench) -> Iterator[Run]:
     yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
 
 
+def conclude(runs: Sequence[Run]) -> Findings:
+    """Conclude each task, and lead with the headline of all."""
+    return replace(by_task(describe)(runs), headline=headline(runs))
+
+
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     groups, baseline = groups_of(runs), f"{BASELINE} and {TRANSFORMERS}"
     yield table(f"All methods, {task}", groups, COLUMNS, baseline=baseline, note=NOTE)
@@ -74,5 +81,5 @@ EXPERIMENT = Experiment(
     about="transformers' own, ours, TriForce, MagicDec and eviction baselines at every length "
     "(Table 3)",
     measure=measure,
-    conclude=by_task(describe),
+    conclude=conclude,
 )

@@ -35,7 +35,7 @@ PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProductLaunch:
     """The spread of a product over the device.
 
     ``columns``: rows of the weight in a tile, a multiple of 16. ``split``: blocks that share the
@@ -56,7 +56,7 @@ class Launch:
         return lines * self.slices * WIDTH * 2 + 1024
 
 
-def plan(columns: int, sides: int, multiprocessors: int) -> Launch:
+def plan(columns: int, sides: int, multiprocessors: int) -> ProductLaunch:
     """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each.
 
     One block on a multiprocessor, and as little as possible to read for the one with most. What
@@ -87,15 +87,15 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
     return tile, most
 
 
-def launch_of(columns: int, split: int) -> Launch:
+def launch_of(columns: int, split: int) -> ProductLaunch:
     """Plan as many pieces as there is room for, as many of x as of the weight."""
     exchanged = (split - 1) * columns // split * MULTIPLIERS * 2
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
     inputs = room // (columns + MOST_ROWS)
-    return Launch(columns, split, SLICES, (room - inputs * MOST_ROWS) // columns, inputs)
+    return ProductLaunch(columns, split, SLICES, (room - inputs * MOST_ROWS) // columns, inputs)
 
 
-class _Heads(ctypes.Structure):
+class _HeadsArgument(ctypes.Structure):
     """As in ``product.cu``."""
 
     _fields_ = (
@@ -105,7 +105,7 @@ class _Heads(ctypes.Structure):
     )
 
 
-class _Product:
+class _WeightProduct:
     """For one weight that stays where it is."""
 
     kind: ClassVar[int]
@@ -117,7 +117,7 @@ class _Product:
         bias: Tensor | None = None,
         *,
         head_dim: int | None = None,
-        launch: Launch | None = None,
+        launch: ProductLaunch | None = None,
     ) -> None:
         """weight [R, K], bias [R]; see ``suits``.
 
@@ -152,7 +152,7 @@ class _Product:
         tiles, split = -(-self.columns // outputs), self.launch.split
         self._grid = tiles * split if split > 1 else min(tiles, multiprocessors)
 
-    def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: _Heads) -> None:
+    def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: _HeadsArgument) -> None:
         rows, inputs = x.shape
         assert rows <= MOST_ROWS
         assert inputs == self.weight.shape[1]
@@ -175,7 +175,7 @@ class _Product:
             self._kernel.launch((self._grid, 1, 1), THREADS, arguments, cluster=self.launch.split)
 
 
-class CudaProduct(_Product):
+class CudaProduct(_WeightProduct):
     """x -> x · weightᵀ + bias, and a residual."""
 
     kind, sides = PLAIN, 1
@@ -184,11 +184,11 @@ class CudaProduct(_Product):
         """Multiply x [T, K] with T <= 64, and add residual [T, R]; contiguous -> [T, R]."""
         out = x.new_empty((len(x), self.columns))
         assert residual is None or (residual.shape == out.shape and _alike(residual, x))
-        self._run(x, out, residual, _Heads())
+        self._run(x, out, residual, _HeadsArgument())
         return out
 
 
-class GatedProduct(_Product):
+class GatedProduct(_WeightProduct):
     """x -> SiLU(gate) · up, for a weight [2 N, K] with the rows of the gate in front."""
 
     kind, sides = GATED, 2
@@ -196,11 +196,11 @@ class GatedProduct(_Product):
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply x [T, K] with T <= 64, contiguous -> [T, N]."""
         out = x.new_empty((len(x), self.columns))
-        self._run(x, out, None, _Heads())
+        self._run(x, out, None, _HeadsArgument())
         return out
 
 
-class HeadsProduct(_Product):
+class HeadsProduct(_WeightProduct):
     """Queries, keys and values, for a weight with their rows in this order."""
 
     kind, sides = ROTATED, 2
@@ -211,7 +211,7 @@ class HeadsProduct(_Product):
         bias: Tensor | None = None,
         *,
         head_dim: int,
-        launch: Launch | None = None,
+        launch: ProductLaunch | None = None,
     ) -> None:
         super().__init__(weight, bias, head_dim=head_dim, launch=launch)
         self.head_dim = head_dim
@@ -234,7 +234,7 @@ class HeadsProduct(_Product):
         assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
         assert all(n % 2 == 0 for n in (cos.stride(0), keys.stride(0), keys.stride(1)))
         q = x.new_empty((len(x), heads, dim))
-        kept = _Heads(
+        kept = _HeadsArgument(
             *(each.data_ptr() for each in (cos, sin, places, keys, values)),
             *(cos.stride(0), keys.stride(0), keys.stride(1), heads, kv_heads),
         )
@@ -242,12 +242,12 @@ class HeadsProduct(_Product):
         return q.transpose(0, 1)
 
 
-Product = TypeVar("Product", bound=_Product)
+AnyProduct = TypeVar("AnyProduct", bound=_WeightProduct)
 
 
 def product_of(
-    kind: type[Product], weight: Tensor, bias: Tensor | None, **options: Any
-) -> Product | None:
+    kind: type[AnyProduct], weight: Tensor, bias: Tensor | None, **options: Any
+) -> AnyProduct | None:
     """Return the product of a weight that suits; None where it does not, or without a kernel.
 
     cuBLAS does it, too.

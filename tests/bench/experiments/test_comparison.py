@@ -25,6 +25,7 @@ def test_both_baselines() -> None:
     assert rows["specextend"] == (100.0, 4.0, 8.0, 3.5)
     assert rows["plain"] == (25.0, 1.0, 2.0, 1.0)
     assert findings.tables[0].baseline == "plain and hf-generate"
+    assert findings.headline.startswith("specextend 4.0 × plain at ")
     assert findings.figures[0].series[0].x == ("plain", "hf-generate", "tree", "specextend")
 
 

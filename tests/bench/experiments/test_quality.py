@@ -56,6 +56,9 @@ def test_means_and_what_changed() -> None:
 
 
 def test_citations_are_no_words_of_the_summary() -> None:
-    quotes = (Quote(0, None, "One.", True), Quote(4, 2, "Two.", True))
+    quotes = (
+        Quote(paragraph=0, page=None, sentence="One.", verbatim=True),
+        Quote(paragraph=4, page=2, sentence="Two.", verbatim=True),
+    )
     assert words_of(Output("One. [¶1]\n\nTwo. [¶5, p. 2]", quotes)) == "One. Two."
     assert words_of(Output("Free text.")) == "Free text."
