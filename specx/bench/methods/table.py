@@ -31,6 +31,7 @@ FULL = {"policy": "full", "sink": 0}
 RECENT = {"policy": "streaming", "sink": 0}
 RETRIEVED = {"policy": "cross-model", "sink": 0}
 
+KEEPING_REQUEST = Grid.ending  # for evictions: else the loss of the request would be measured
 DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as the profile says
 
 
@@ -39,13 +40,10 @@ def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     return _drafter(ChainDrafter, pair, plan, max_tokens)
 
 
-# Evictions keep the request (``Grid.ending``), so that it is not its loss that is measured.
-
-
 def random_chunks(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
     policy = RandomChunks(cache, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=KEEPING_REQUEST)
     return _drafter(ModelDrafter, pair, plan, max_tokens)
 
 
@@ -53,7 +51,7 @@ def lexical(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
     rows = max(model.vocab_size for model in (pair.target, pair.draft) if model)
     policy = Lexical(cache, rows, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=KEEPING_REQUEST)
     return _drafter(LexicalDrafter, pair, plan, max_tokens)
 
 
