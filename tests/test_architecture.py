@@ -42,7 +42,7 @@ LATE_IMPORTS = {
         "pypdf.generic",
         "specx.documents.pages",
         "specx.documents.pdf_lines",
-    },  # fmt: skip
+    },
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
 }

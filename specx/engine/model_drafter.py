@@ -17,7 +17,6 @@ from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
-from specx.models.call import RetrievalLayer
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -29,18 +28,16 @@ AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 class DraftPlan:
     """The work of a draft model: the tree it grows and what it remembers.
 
-    ``policy``: chooses the chunks it works on; None where it sees everything. ``own_layer``: the
-    draft's own layer whose queries are kept, of the end of the prompt and then of emitted tokens.
-    ``reserved``: nodes of a level that others fill. ``chain``: the most tokens that are committed
-    at once; None: what a tree of its own leads to. ``behind``: the most tokens of the text that it
-    may not have read when a tree is due, but for those of a step. ``grid``: how a text is cut, by
-    tokens of its prompt and of a chunk.
+    ``policy``: chooses the chunks it works on; None where it sees everything. ``reserved``: nodes
+    of a level that others fill. ``chain``: the most tokens that are committed at once; None: what a
+    tree of its own leads to. ``behind``: the most tokens of the text that it may not have read when
+    a tree is due, but for those of a step. ``grid``: how a text is cut, by tokens of its prompt and
+    of a chunk.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
     policy: CachePolicy | None = None
-    own_layer: RetrievalLayer | None = None
     reserved: int = 0
     chain: int | None = None
     behind: int = 0
@@ -117,7 +114,6 @@ class ModelDrafter(Drafter):
             call = self.model.prefill_call(
                 ops=self.model.ops,
                 mapping=store.mapping(len(tokens)),
-                retrieval=plan.own_layer,
                 past=start,
                 window=plan.cache.window,
             )
@@ -177,26 +173,19 @@ class ModelDrafter(Drafter):
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
         """
-        tokens, own_layer = self._pending, self.draft_plan.own_layer
-        logits = self._read(tokens, self._chain_mask, self._pending_count - 1, own_layer)
+        tokens = self._pending
+        logits = self._read(tokens, self._chain_mask, self._pending_count - 1)
         count = self._pending_count - but if but else self._pending_count
         self.cache.commit(count, len(tokens))
         return logits
 
-    def _read(
-        self,
-        tokens: Tensor,
-        mask: AncestorMask,
-        logits_of: Tensor | int,
-        own_layer: RetrievalLayer | None = None,
-    ) -> Tensor:
+    def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
         """Read a chain of tokens behind what has been read."""
         working = self.cache.working
         mapping = working.mapping(len(tokens))
         call = self.model.tree_call(
             ops=self.model.ops,
             mapping=mapping,
-            retrieval=own_layer,
             prefix=working.length,
             mask=mask,
         )
