@@ -31,7 +31,7 @@ class RetrievalCost:
 
 @dataclass(frozen=True)
 class Place:
-    """Where, and in which number format, the caches are."""
+    """The device and the number format of the caches."""
 
     device: torch.device
     dtype: torch.dtype

@@ -11,7 +11,7 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.report import BenchReport, Section
+from specx.bench.report.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
@@ -119,7 +119,7 @@ def _check_window(bench: Workbench) -> None:
 
 
 def carry_out(
-    bench: Workbench, experiments: Sequence[Experiment], sections: list[Section]
+    bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
     """Run the experiments; each one's section is added to ``sections`` when it ends, also when it
     is interrupted. What of several cannot be measured here is left out: a sentence for each."""
@@ -140,8 +140,8 @@ def carry_out(
     return left_out
 
 
-def _section(experiment: Experiment, runs: Sequence[Run]) -> Section:
-    return Section(
+def _section(experiment: Experiment, runs: Sequence[Run]) -> ReportSection:
+    return ReportSection(
         experiment.name,
         experiment.title,
         experiment.about,

@@ -15,7 +15,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from specx.bench.cases import beginning, generated_documents
 from specx.bench.lengths import parse_length
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.workbench import with_output, without_fallback
+from specx.engine.decode import decode
+from specx.profile import load_profile
+from specx.prompts.digest import Digest
+from specx.records import Step
 
 SETTINGS = {
     "as it is": {"graphs": True},
@@ -71,16 +80,6 @@ def _in_process(
 def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, float]:
     """Return the seconds since the process was started: until the models are there, the first
     token, the last. Building the scaled weights stands for loading them."""
-    import torch
-
-    from specx.bench.cases import beginning, generated_documents
-    from specx.bench.scaled import scaled_pair, scaled_profile
-    from specx.bench.workbench import with_output, without_fallback
-    from specx.engine.decode import decode
-    from specx.profile import load_profile
-    from specx.prompts.digest import Digest
-    from specx.records import Step
-
     profile = without_fallback(load_profile("mini").on("cuda"))
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
     profile = profile.changed(graphs=settings["graphs"])

@@ -14,7 +14,7 @@ from specx.bench.lengths import label, parse_lengths
 from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
-from specx.bench.report.report import BenchReport, DocumentFacts, Section
+from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request, Scale
 from specx.cli.console import make_console
 from specx.documents.discover import discover
@@ -102,7 +102,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
-    output = _Destination(out, json)
+    output = _BenchOutput(out, json)
     if list_:
         _print_names()
     elif again is not None:
@@ -134,7 +134,7 @@ def bench(
 
 
 @dataclass(frozen=True)
-class _Destination:
+class _BenchOutput:
     """The places that a report is written to."""
 
     folder: Path | None
@@ -164,12 +164,12 @@ def _find_experiments(names: str) -> "list[Experiment]":
 
 
 def _measure(
-    request: Request, experiments: "list[Experiment]", output: _Destination, *, quiet: bool
+    request: Request, experiments: "list[Experiment]", output: _BenchOutput, *, quiet: bool
 ) -> None:
     """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
     from specx.bench import session
 
-    sections: list[Section] = []
+    sections: list[ReportSection] = []
     started = datetime.datetime.now(datetime.UTC)
     with LiveTable(make_console(quiet=quiet)) as live:
         workbench = session.prepare(request, _LiveListener(live))
@@ -200,7 +200,7 @@ class _LiveListener(BenchListener):
 
 def _report(
     workbench: "session.Workbench",
-    sections: list[Section],
+    sections: list[ReportSection],
     started: datetime.datetime,
     warnings: tuple[str, ...],
     *,

@@ -1,4 +1,4 @@
-"""Which rows behind a prefix each new token sees, as sets of bits.
+"""The rows behind a prefix that each new token sees, as sets of bits.
 
 A set is a row of int64 words: bit j of word w says that row 64 w + j behind the prefix is seen.
 """
@@ -14,7 +14,7 @@ BITS = 64  # rows in one word of a set
 
 @dataclass(frozen=True)
 class AncestorMask:
-    """What T new tokens see behind the prefix, all of which they see.
+    """The rows that T new tokens see behind the prefix, all of which they see.
 
     ``sets`` int64 [T, W]: token i sees row ``prefix + 64 w + j`` if bit j of word w of its set is
     one. A token always sees itself. ``rows``: how many rows behind the prefix are written, the new

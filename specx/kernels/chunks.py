@@ -46,11 +46,6 @@ class Grid:
         short = -begin % chunk
         return cls(chunk, short, (begin + short) // chunk)
 
-    @classmethod
-    def ending(cls, prompt: int, chunk: int) -> "Grid":
-        """Cut from the beginning of the text; keep the chunk in which the prompt ends."""
-        return cls(chunk, kept=(prompt - 1) // chunk)
-
     def newest(self, tokens: Tensor) -> Tensor:
         """Return the chunk of the last token: int64 [1]."""
         return (tokens - 1 + self.short) // self.chunk

@@ -5,6 +5,7 @@ import torch
 
 from specx.bench.request import BenchListener
 from specx.bench.runs import run_from_raw
+from specx.bench.workbench import with_output
 from specx.engine.decode import decode
 from specx.errors import UsageError
 from specx.records import Step
@@ -97,9 +98,10 @@ def test_on_a_gpu_each_run_reads_its_prompt():
 
 def test_a_run_says_what_it_took():
     bench = workbench((300,), "specextend")
+    bench = replace(bench, profile=with_output(bench.profile, 24))
     (run,) = bench.alternate(bench.cases(300, "digest"))
     assert run.prompt_tokens == len(bench.cases(300, "digest")[0].ids)
-    assert len(run.output) == 12
+    assert len(run.output) == 24
     assert 0 < run.decode_s < 60
     assert set(run.parts_ms) == {"retrieval", "drafting", "verification", "keep"}
     assert all(ms > 0 for ms in run.parts_ms.values())

@@ -95,7 +95,7 @@ def needed(copied: Sequence[int | None], look: TokenAttention) -> int | None:
 
 
 def sources(prompt: Sequence[int], output: Sequence[int]) -> list[int | None]:
-    """Return, for each token of the output the place in the prompt that it was copied from, as far
+    """Return, for each token of the output, the place in the prompt that it was copied from, as far
     as that is certain: it is in a run of ``RUN`` tokens that the prompt has exactly once."""
     places: dict[tuple[int, ...], int | None] = {}
     for place in range(len(prompt) - RUN + 1):

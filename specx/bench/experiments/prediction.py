@@ -1,14 +1,23 @@
 """The speedup as the times of the parts foretell it (the paper's Equation 1)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
+from math import nan
 from statistics import mean, median
 
-from specx.bench.experiments.experiment import Experiment, by_task, in_turn
-from specx.bench.grouping import BASELINE, by, by_case, by_length, speedups
-from specx.bench.lengths import label
+from specx.bench.experiments.experiment import (
+    INPUT,
+    METHOD,
+    Columns,
+    Experiment,
+    by_task,
+    in_turn,
+    table,
+)
+from specx.bench.grouping import BASELINE, Group, by, by_case, groups_of
 from specx.bench.methods import METHODS
-from specx.bench.report.findings import Cell, Figure, Series, Table
+from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
@@ -73,92 +82,73 @@ def predict(run: Run, plain: Run) -> Prediction:
     return Prediction(run.acceptance_length, 1e3 / plain.tokens_per_second, cost)
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """One method at one length. ``first``, ``measured``: speedups of the first repetition, which
-    the predictions are made from, and of the later ones."""
+def predictions(group: Group) -> list[Prediction]:
+    """Predict from the first repetition, for each prompt that plain decoding ran on, too."""
+    found = []
+    for runs in by_case(run for run in group.peers if run.repeat == 0).values():
+        methods = by(runs, "method")
+        if {group.method, BASELINE} <= methods.keys():
+            run, plain = methods[group.method][0], methods[BASELINE][0]
+            if run.steps and plain.steps:  # a text may end with its first token
+                found.append(predict(run, plain))
+    return found
 
-    method: str
-    length: int
-    predictions: list[Prediction]
-    first: float
-    measured: float
 
-    @property
-    def speedup(self) -> float:
-        return median(prediction.speedup for prediction in self.predictions)
+def predicted(group: Group) -> float:
+    return median(prediction.speedup for prediction in predictions(group))
 
-    def row(self) -> dict[str, Cell]:
-        """Return its row of the table, by column."""
-        predictions = self.predictions
-        costs = zip(*(astuple(prediction.cost) for prediction in predictions), strict=True)
-        parts = (f"{field.name}, ms" for field in fields(StepCost))
-        return {
-            "method": self.method,
-            "input": label(self.length),
-            "acceptance length": mean(each.acceptance_length for each in predictions),
-            "plain token, ms": mean(each.plain_ms for each in predictions),
-            **dict(zip(parts, map(mean, costs), strict=True)),
-            "predicted speedup": self.speedup,
-            "measured speedup": self.measured,
-            "error, %": 100 * (self.speedup / self.measured - 1),
-            "measured speedup, first repetition": self.first,
-        }
+
+def measured(group: Group, *, first: bool = False) -> float | None:
+    """Return the speedup of the first repetition, or of the later ones."""
+    peers = [run for run in group.peers if (run.repeat == 0) == first]
+    return replace(group, peers=peers).ratio()
+
+
+def error(group: Group) -> float:
+    """Return the relative error of the prediction."""
+    return predicted(group) / (measured(group) or nan) - 1
+
+
+def _mean_cost(group: Group, part: str) -> float:
+    return mean(getattr(prediction.cost, part) for prediction in predictions(group))
+
+
+COLUMNS: Columns = {
+    **METHOD,
+    **INPUT,
+    "acceptance length": lambda group: mean(p.acceptance_length for p in predictions(group)),
+    "plain token, ms": lambda group: mean(p.plain_ms for p in predictions(group)),
+    **{f"{part.name}, ms": partial(_mean_cost, part=part.name) for part in fields(StepCost)},
+    "predicted speedup": predicted,
+    "measured speedup": measured,
+    "error, %": lambda group: 100 * error(group),
+    "measured speedup, first repetition": lambda group: measured(group, first=True),
+}
 
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
-    found = predicted(run for run in runs if run.total_s)
-    if not found:
+    groups = [
+        group
+        for group in groups_of(run for run in runs if run.total_s)
+        if group.method != BASELINE and measured(group) and predictions(group)
+    ]
+    if not groups:
         return
-    rows = [each.row() for each in found]
-    yield Table(
-        f"Predicted speedup, {task}",
-        tuple(rows[0]),
-        tuple(tuple(row.values()) for row in rows),
-        BASELINE,
-        "Times of the first repetition, speeds of the later ones.",
-    )
-    names = tuple(f"{each.method} {label(each.length)}" for each in found)
+    note = "Times of the first repetition, speeds of the later ones."
+    yield table(f"Predicted speedup, {task}", groups, COLUMNS, baseline=BASELINE, note=note)
+    names = tuple(f"{group.method} {group.input}" for group in groups)
     yield Figure(
         f"prediction-{task}",
         f"Predicted and measured speedup over {BASELINE}, {task}",
         "",
         "speedup",
         (
-            Series("predicted", names, tuple(each.speedup for each in found)),
-            Series("measured", names, tuple(each.measured for each in found)),
+            Series("predicted", names, tuple(map(predicted, groups))),
+            Series("measured", names, tuple(measured(group) or nan for group in groups)),
         ),
         kind="bars",
         level=1.0,
     )
-
-
-def predicted(runs: Iterable[Run]) -> list[Predicted]:
-    """Predict every method at every length that was repeated: otherwise there is nothing to
-    predict."""
-    found = []
-    for length, group in by_length(runs):
-        first = [run for run in group if run.repeat == 0]
-        later = [run for run in group if run.repeat > 0]
-        for method in by(group, "method"):
-            measured = speedups(later, method)
-            predictions = _predictions(first, method)
-            if method != BASELINE and measured and predictions:
-                known = median(speedups(first, method))
-                found.append(Predicted(method, length, predictions, known, median(measured)))
-    return found
-
-
-def _predictions(runs: Sequence[Run], method: str) -> list[Prediction]:
-    """Predict for each prompt."""
-    found = []
-    for group in by_case(runs).values():
-        methods = by(group, "method")
-        if {method, BASELINE} <= methods.keys():
-            run, plain = methods[method][0], methods[BASELINE][0]
-            if run.steps and plain.steps:  # a text may end with its first token
-                found.append(predict(run, plain))
-    return found
 
 
 EXPERIMENT = Experiment(

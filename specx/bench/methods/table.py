@@ -34,18 +34,23 @@ RETRIEVED = {"policy": "cross-model", "sink": 0}
 DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as the profile says
 
 
+def keeping_request(prompt: int, chunk: int) -> Grid:
+    """Cut from the beginning of the text; keep the chunk in which the prompt ends.
+
+    For evictions: else the loss of the request would be measured.
+    """
+    return Grid(chunk, kept=(prompt - 1) // chunk)
+
+
 def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     plan = draft_plan("specextend", profile, pair.target)
     return _drafter(ChainDrafter, pair, plan, max_tokens)
 
 
-# Evictions keep the request (``Grid.ending``), so that it is not its loss that is measured.
-
-
 def random_chunks(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
     policy = RandomChunks(cache, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=keeping_request)
     return _drafter(ModelDrafter, pair, plan, max_tokens)
 
 
@@ -53,7 +58,7 @@ def lexical(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     cache, device = profile.draft_cache, pair.target.device
     rows = max(model.vocab_size for model in (pair.target, pair.draft) if model)
     policy = Lexical(cache, rows, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=Grid.ending)
+    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=keeping_request)
     return _drafter(LexicalDrafter, pair, plan, max_tokens)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from specx.bench.report.figures import describe, is_empty
 from specx.bench.report.findings import Figure, Table
 from specx.bench.report.numbers import count, numeric_columns, show
-from specx.bench.report.report import BenchReport, Section
+from specx.bench.report.report import BenchReport, ReportSection
 from specx.reports.json_lines import to_json_folded
 from specx.reports.markdown_notation import bullets, code_block, plain, table
 
@@ -44,7 +44,7 @@ def _paragraphs(report: BenchReport, raw: str, figures: str) -> Iterator[str]:
     yield from _measured_on(report)
 
 
-def _findings(section: Section, raw: str, figures: str) -> Iterator[str]:
+def _findings(section: ReportSection, raw: str, figures: str) -> Iterator[str]:
     for figure in section.findings.figures:
         yield _figure(f"{figures}/{section.file_name(figure)}.svg", figure)
     for one in section.findings.tables:
@@ -54,7 +54,7 @@ def _findings(section: Section, raw: str, figures: str) -> Iterator[str]:
     yield f"The raw runs behind every number here ({runs}) are in [{plain(raw)}]({raw})."
 
 
-def _headline(section: Section, report: BenchReport) -> Iterator[str]:
+def _headline(section: ReportSection, report: BenchReport) -> Iterator[str]:
     """Yield the headline of a section, unless the whole report leads with it."""
     if section.findings.headline not in ("", report.headline):
         yield f"**{plain(section.findings.headline)}**"

@@ -58,7 +58,7 @@ DARK = Palette(
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How a series is drawn. Two styles differ in more than the colour. ``colour``: its place in
+    """The style of a series. Two styles differ in more than the colour. ``colour``: its place in
     ``Palette.series``. ``hollow``: only the edge of its markers is coloured."""
 
     colour: int

@@ -24,7 +24,7 @@ class DocumentFacts:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """One experiment. ``name``: as it is written after ``--experiment``. ``runs``: the raw
     measurements that ``findings`` were made of, as JSON objects."""
 
@@ -56,7 +56,7 @@ class BenchReport:
     methods: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     interrupted: bool = False
-    sections: tuple[Section, ...] = ()
+    sections: tuple[ReportSection, ...] = ()
 
     @property
     def headline(self) -> str:

@@ -13,8 +13,8 @@ from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.jobs.pair import load_pair
 from specx.profile import load_profile
 
-OUTPUT = 48  # tokens
-CHUNKS = 8  # of 64 tokens: all of a text of 400, half of one of 1,000
+OUTPUT = 40  # tokens
+CHUNKS = 6  # of 64 tokens: all of a text of 350, a third of one of 1,000
 
 
 @cache
@@ -24,7 +24,7 @@ def runs(length: int) -> dict[tuple[str, str], Run]:
     profile = profile.changed(draft_cache={"top_k": CHUNKS})
     pair = load_pair(profile, "specextend", torch.device("cpu"))
     methods = tuple(find_methods("plain,magicdec,triforce", profile))
-    documents = tuple(generated_documents(1, length, seed=0))
+    documents = tuple(generated_documents(1, length, seed=7))
     bench = Workbench(
         pair=pair, profile=profile, documents=documents, lengths=(length,), methods=methods
     )
@@ -39,7 +39,7 @@ def acceptance(length: int, method: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["magicdec", "triforce"])
-@pytest.mark.parametrize("length", [400, 1000])
+@pytest.mark.parametrize("length", [350, 1000])
 def test_the_text_is_the_targets_own(length: int, name: str) -> None:
     done = runs(length)
     for case in {case for case, _ in done}:
@@ -50,7 +50,7 @@ def test_the_text_is_the_targets_own(length: int, name: str) -> None:
 def test_the_target_on_all_of_its_cache_is_always_right() -> None:
     """The chunks are the whole text, and a step writes as much as may be drafted."""
     whole = load_profile("mini").tree.depth
-    assert acceptance(400, "triforce") >= whole - 1  # the last step of an output is short
+    assert acceptance(350, "triforce") >= whole - 1  # the last step of an output is short
 
 
 def test_retrieved_chunks_serve_the_target_better_than_the_latest() -> None:

@@ -2,7 +2,7 @@
 that are markup, numbers of every size, a figure without data."""
 
 from specx.bench.report.findings import Figure, Findings, Series, Table
-from specx.bench.report.report import BenchReport, DocumentFacts, Section
+from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 
 LENGTHS = (1024, 4096, 16384)
 METHODS = (*(f"method-{number}" for number in range(9)), "<b>&\"'$x$")
@@ -63,7 +63,7 @@ TABLE = Table(
 
 def make_bench(interrupted: bool = False) -> BenchReport:
     sections = (
-        Section(
+        ReportSection(
             "speedup",
             f"Speed {HOSTILE}",
             "every method",
@@ -72,7 +72,7 @@ def make_bench(interrupted: bool = False) -> BenchReport:
             ),
             ({"method": "plain", "output": list(range(300)), "facts": {"gap": 0.1}},),
         ),
-        Section("parts", "Parts", "of a step", Findings(headline="2 ms")),
+        ReportSection("parts", "Parts", "of a step", Findings(headline="2 ms")),
     )
     return BenchReport(
         title=f"mini {HOSTILE}",
