@@ -19,41 +19,32 @@ from tests.kernels.examples import (
     assert_close,
     make_inputs,
     sets_of,
-    visible_of,
+    stored,
 )
+from tests.kernels.reference import attention, causal_mask, tree_mask, visible_of
 
 UNWRITTEN = 9  # rows of storage behind the written ones
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
-def oracle(inputs: Inputs, visible: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out in float64: out [T, Hq, D], lse [Hq, T]."""
-    q, k, v = (x[0].double() for x in (inputs.q, inputs.k, inputs.v))
-    group = len(q) // len(k)
-    keys, values = (x.repeat_interleave(group, 0) for x in (k, v))
-    scores = (q @ keys.transpose(1, 2) * inputs.scaling).masked_fill(~visible, -torch.inf)
-    return (scores.softmax(-1) @ values).transpose(0, 1), scores.logsumexp(-1)
-
-
-def stored(inputs: Inputs) -> dict[str, Any]:
+def common(inputs: Inputs) -> dict[str, Any]:
     """What every call has: one layer's keys and values, with unwritten rows behind them."""
-    noise = torch.full((*inputs.k.shape[:2], UNWRITTEN, inputs.k.shape[3]), torch.nan)
-    keys, values = (torch.cat([x, noise.to(x.dtype)], dim=2) for x in (inputs.k, inputs.v))
-    written, rows = inputs.k.shape[2], inputs.q.shape[2]
+    written, rows = inputs.k.shape[1], inputs.q.shape[1]
+    keys, values = (stored(x, written + UNWRITTEN) for x in (inputs.k, inputs.v))
     slots = torch.arange(written - rows, written)
-    storage = torch.stack([keys, values], dim=1)
-    retrieval = RetrievalLayer(0, inputs.q[0].clone(), torch.zeros(inputs.q.shape[1:3]).double())
+    storage = torch.stack([keys, values])[None]
+    retrieval = RetrievalLayer(0, inputs.q.clone(), torch.zeros(inputs.q.shape[:2]).double())
     return {"ops": TorchOps(), "mapping": SlotMapping(storage, slots), "retrieval": retrieval}
 
 
 def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch.float64) -> None:
     """``visible`` bool [T, R]: what is seen of the rows behind the prefix."""
-    prefix = inputs.k.shape[2] - visible.shape[1]
+    prefix = inputs.k.shape[1] - visible.shape[1]
     mask = AncestorMask(sets_of(visible), visible.shape[1])
-    call = MaskedTreeCall(prefix=torch.tensor([prefix]), mask=mask, **stored(inputs))
-    out = call.attend_stored(0, inputs.q[0], inputs.scaling)
-    everything = torch.cat([torch.ones(len(visible), prefix, dtype=torch.bool), visible], dim=1)
-    expected, expected_lse = oracle(inputs, everything)
+    call = MaskedTreeCall(prefix=torch.tensor([prefix]), mask=mask, **common(inputs))
+    out = call.attend_stored(0, inputs.q, inputs.scaling)
+    seen = tree_mask(prefix, visible)
+    expected, expected_lse = attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
     assert out.dtype == dtype
     assert_close(out, expected, TOLERANCE[dtype])
     # Unlike our own paths, products in half precision round the scores.
@@ -63,13 +54,13 @@ def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch
 def check_prefill(
     inputs: Inputs, window: int | None = None, dtype: torch.dtype = torch.float64
 ) -> None:
-    rows, written = inputs.q.shape[2], inputs.k.shape[2]
-    call = MaskedPrefillCall(past=written - rows, window=window, **stored(inputs))
-    out = call.attend_stored(0, inputs.q[0], inputs.scaling)
-    row, column = torch.arange(written - rows, written)[:, None], torch.arange(written)
-    visible = (column <= row) & (column > row - (window or written))
+    rows, written = inputs.q.shape[1], inputs.k.shape[1]
+    call = MaskedPrefillCall(past=written - rows, window=window, **common(inputs))
+    out = call.attend_stored(0, inputs.q, inputs.scaling)
+    seen = causal_mask(rows, written - rows, window)
+    expected, _ = attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
     assert out.dtype == dtype
-    assert_close(out, oracle(inputs, visible)[0], TOLERANCE[dtype])
+    assert_close(out, expected, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 33, 1000])
@@ -109,8 +100,8 @@ def test_rows_of_earlier_calls_are_seen_as_the_mask_says():
 def test_a_long_prefill_holds_a_bounded_number_of_scores(monkeypatch):
     monkeypatch.setattr(masked, "DENSE_SCORES", 2**16)
     inputs = make_inputs(600, 600, dtype=torch.float32)
-    call = MaskedPrefillCall(past=0, **stored(inputs))
+    call = MaskedPrefillCall(past=0, **common(inputs))
     assert call.visible.shape == (600, 600)
     with Allocations(inputs.q, call.mapping.storage, call.visible) as made:
-        call.attend_stored(0, inputs.q[0], inputs.scaling)
+        call.attend_stored(0, inputs.q, inputs.scaling)
     assert made.largest == inputs.q.numel() > 2**16  # the output; all scores are 20 times as many
