@@ -46,7 +46,7 @@ def assert_best(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) 
 
 
 @pytest.mark.parametrize(
-    ("parents", "vocabulary"), [(3, 8192), (2, 32_000), (3, 32_001), (2, 128_256), (1, 262_147)]
+    ("parents", "vocabulary"), [(3, 8192), (2, 32_001), (1, 128_256), (1, 262_147)]
 )
 def test_vocabularies_of_real_models(parents, vocabulary):
     assert_best(*draw(parents, vocabulary, torch.float16), 63)
@@ -70,18 +70,15 @@ def test_parts_that_are_not_full(vocabulary):
 
 @pytest.mark.parametrize(
     ("sharing", "steep"),
-    [
-        *((1, 0.0), (2, 0.01), (3, 0.0), (8, 0.0), (9, 0.01)),
-        *((31, 0.0), (32, 0.01), (33, 0.0), (63, 0.0)),
-    ],
+    [(1, 0.0), (2, 0.01), (3, 0.0), (8, 0.0), (9, 0.01), (31, 0.0), (33, 0.01), (63, 0.0)],
 )
 def test_the_best_are_shared_by_any_number_of_rows(sharing, steep):
     """Alike, or the first rows with the most of them."""
     rows = min(63, sharing + 3)
-    logits, forbidden, _ = draw(rows, 300)
+    logits, forbidden, _ = draw(rows, 130)
     weights = torch.where(torch.arange(rows, device=DEVICE) < sharing, 0.0, -60.0)
     for row in range(sharing):
-        best = torch.randperm(300, generator=torch.Generator().manual_seed(row))[: 100 // sharing]
+        best = torch.randperm(130, generator=torch.Generator().manual_seed(row))[: 100 // sharing]
         logits[row, best.to(DEVICE)] = 30 - steep * (row + torch.arange(len(best), device=DEVICE))
     level = assert_best(logits, forbidden, weights, 63)
     assert level.parents.max() < sharing
@@ -165,7 +162,7 @@ def test_what_plain_torch_picks():
     torch.testing.assert_close(actual.weights, expected.weights, atol=2e-6, rtol=0)
 
 
-@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     parents=st.integers(1, 5),
     vocabulary=st.integers(1, 5000),
