@@ -19,8 +19,8 @@ from tests.kernels.examples import (
     assert_close,
     make_inputs,
     sets_of,
-    visible_of,
 )
+from tests.kernels.reference import visible_of
 
 UNWRITTEN = 9  # rows of storage behind the written ones
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
