@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.bench.baselines.chain import chain_tree
+from specx.bench.baselines.chain import unbranched_tree
 from specx.bench.prefill import restore
 from specx.engine.target import Target
 from specx.kernels.torch.scores import attention_row
@@ -40,7 +40,7 @@ def looks(
     assert retrieval is not None
     scaling = model.model.get_decoder().layers[layer].self_attn.scaling
     for start in range(0, len(ids), MAX_ROWS):
-        tree = chain_tree(ids[start : start + MAX_ROWS])
+        tree = unbranched_tree(ids[start : start + MAX_ROWS])
         target.verify(tree)
         target.keep(Path(tree.depths, tree.tokens, torch.tensor(len(tree.tokens))))
         keys = target.cache.keys_of(layer)

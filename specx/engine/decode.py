@@ -7,11 +7,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from specx.engine import methods
 from specx.engine.controller import Budget, Controller
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, NoDrafter, Reshapable
 from specx.engine.measured_costs import known_costs
-from specx.engine.methods import Pair, make_drafter
+from specx.engine.methods import Pair
 from specx.engine.pending import HostCopy, PendingEvents
 from specx.engine.pipeline import Pipeline
 from specx.engine.runner import runner_for
@@ -50,7 +51,7 @@ def decode(
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
     window, and UsageError when the profile cannot run the method.
     """
-    make = partial(make_drafter, method, profile, pair)
+    make = partial(methods.make_drafter, method, profile, pair)
     return decode_with(pair, profile, make, prompt, stopwatch=stopwatch)
 
 

@@ -1,5 +1,6 @@
 """The protocol of a drafter, and the simplest one, which drafts nothing."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -14,7 +15,7 @@ from specx.records import PrefillProgress, Step
 
 
 class DraftMode(Enum):
-    """The one who drafts a tree; each mode is recorded apart."""
+    """A drafter's two ways, each recorded apart: MODEL is the usual one, whoever drafts."""
 
     MODEL = auto()
     LOOKUP = auto()
@@ -59,6 +60,7 @@ class Drafter(Protocol):
     levels: int
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
 
+    @abstractmethod
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         """Read the prompt int64 [L], which the target has read; progress when a chunk is launched.
 
@@ -67,9 +69,11 @@ class Drafter(Protocol):
         each time. If this does not wait either, they are prepared while the device still reads.
         """
 
+    @abstractmethod
     def grow(self, root: Tensor) -> TokenTree:
         """Grow a tree behind ``root`` int64 [1], the last token of the text."""
 
+    @abstractmethod
     def commit(self, path: Path) -> None:
         """Take the first ``path.count`` of ``path.tokens`` as the new end of the text."""
 

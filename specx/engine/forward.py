@@ -37,6 +37,7 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are written where the call maps them; the caller commits them.
     """
+    # transformers hands it through to the attention function, and to the forward of fused layers.
     extra: dict[str, Any] = {"specx_call": call}
     with around_forward(model, cache.storage, eager=_runs_eagerly(model, len(tokens), call)):
         output = model.model(

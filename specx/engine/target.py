@@ -19,14 +19,14 @@ from specx.records import PrefillProgress
 class Target:
     """A target model with the cache of one document.
 
-    ``retrieval``: the layer whose queries are kept for retrieval, or None; ``asked`` int64 [1]: the
-    row of these queries that belongs to the last committed token.
+    ``retrieval``: the layer whose queries are kept for retrieval, or None; ``last_row`` int64 [1]:
+    the row of these queries that belongs to the last committed token.
     """
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
         self.cache = PreallocatedCache(cache_shape(model), capacity)
-        self.asked = torch.zeros(1, dtype=torch.int64, device=model.device)
+        self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
             shape, device = (model.num_heads, MAX_ROWS), model.device
@@ -57,15 +57,15 @@ class Target:
             yield PrefillProgress("target", start + len(tokens), len(prompt))
         assert logits is not None
         if self.retrieval is not None:
-            self._sum_up(self.retrieval, len(prompt), min(len(tokens), MAX_ROWS) - 1)
+            self._note_lse(self.retrieval, len(prompt), min(len(tokens), MAX_ROWS) - 1)
         yield logits
 
-    def _sum_up(self, retrieval: RetrievalLayer, length: int, row: int) -> None:
+    def _note_lse(self, retrieval: RetrievalLayer, length: int, row: int) -> None:
         """Note the log-sum-exp of the last token, which prefill does not compute."""
-        self.asked.fill_(row)
+        self.last_row.fill_(row)
         keys = self.cache.keys_of(retrieval.layer)[:, :length]
         scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
-        retrieval.lse.index_copy_(1, self.asked, scores.logsumexp(-1)[:, None].float())
+        retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())
 
     def verify(self, tree: TokenTree) -> Tensor:
         """Return the logits [T, V] after each row of the tree.
@@ -88,7 +88,7 @@ class Target:
             self.cache.keep(path.rows)
         self.cache.commit(path.count)
         if self.retrieval is not None:
-            self.asked.copy_(path.last_row)
+            self.last_row.copy_(path.last_row)
 
     def stop_retrieval(self) -> None:
         """Keep no more queries: nobody will ask for attention again."""
@@ -101,13 +101,13 @@ class Target:
         """
         retrieval = self.retrieval
         assert retrieval is not None
-        lse = retrieval.lse.index_select(1, self.asked)[:, 0]
+        lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
         keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
         return self.ops.chunk_scores(self._query(retrieval), lse, keys, length, scaling, grid)
 
     def _query(self, retrieval: RetrievalLayer) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
-        return retrieval.queries.index_select(1, self.asked)[:, 0]
+        return retrieval.queries.index_select(1, self.last_row)[:, 0]
 
     def _scaling(self, retrieval: RetrievalLayer) -> float:
         """Return the factor that the retrieval layer multiplies its scores with."""

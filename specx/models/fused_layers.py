@@ -18,7 +18,8 @@ from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.projections import are_alike, join
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # the same, but for biases and norms of heads
+# Families whose layers are alike but for biases and norms of heads -> how their classes begin.
+FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies
 
 
@@ -131,8 +132,8 @@ def _is(module: Any, part: str) -> bool:
     kind = type(module)
     return any(
         (kind.__module__, kind.__name__)
-        == (f"transformers.models.{family}.modeling_{family}", f"{family.title()}{part}")
-        for family in FAMILIES
+        == (f"transformers.models.{family}.modeling_{family}", f"{prefix}{part}")
+        for family, prefix in FAMILIES.items()
     )
 
 

@@ -59,6 +59,8 @@ def _tree(
     retrieval = None
     if queries is not None and lse is not None:
         retrieval = RetrievalLayer(watched, queries, lse)
+    # Of the mask only the sets: its number of rows differs between levels, and the kernels do
+    # without it. (Layers are compiled where Triton is.)
     call = TreeCall(
         ops=ops_for(query.device),
         mapping=SlotMapping(storage, slots),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specx.engine import decode as loop
+from specx.engine import methods
 from specx.engine.drafter import Drafter, StepPlan
 from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree
@@ -60,5 +60,5 @@ def chain_tree(root: Tensor, chain: list[int]) -> TokenTree:
 
 def use(monkeypatch: pytest.MonkeyPatch, drafter: Scripted) -> Scripted:
     """Let ``decode`` draft with ``drafter``, whatever the method."""
-    monkeypatch.setattr(loop, "make_drafter", lambda *_: drafter)
+    monkeypatch.setattr(methods, "make_drafter", lambda *_: drafter)
     return drafter

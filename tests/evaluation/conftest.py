@@ -78,7 +78,7 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
         if kept and torch.equal(kept["prompt"], prompt):
             target.cache.storage[:, :, :, :rows] = kept["rows"]
             target.cache.commit(rows)
-            target.asked.copy_(kept["asked"])
+            target.last_row.copy_(kept["last_row"])
             if target.retrieval is not None and kept["retrieval"] is not None:
                 assert target.retrieval.layer == kept["retrieval"].layer
                 target.retrieval.queries.copy_(kept["retrieval"].queries)
@@ -90,7 +90,7 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
                 kept.update(
                     prompt=prompt,
                     rows=target.cache.storage[:, :, :, :rows].clone(),
-                    asked=target.asked.clone(),
+                    last_row=target.last_row.clone(),
                     retrieval=copy.deepcopy(target.retrieval),
                     logits=item,
                 )

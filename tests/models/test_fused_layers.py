@@ -11,7 +11,7 @@ from specx.kernels.ops import HAS_TRITON
 from specx.kernels.torch.backend import TorchOps
 from specx.models import attention as dispatch
 from specx.models.call import PrefillCall, RetrievalLayer, SlotMapping, TreeCall
-from specx.models.fused_layers import Fused, FusedLayer, fuse_layers, is_fused, unfused
+from specx.models.fused_layers import FAMILIES, Fused, FusedLayer, fuse_layers, is_fused, unfused
 from tests.tiny import LLAMA3, YARN, make_model
 
 if HAS_TRITON:
@@ -73,23 +73,27 @@ def assert_alike(results, expected):
         torch.testing.assert_close(actual.double(), exact.double(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("family", "rows", "small", "settings"),
-    [
-        ("llama", 1, False, {"head_dim": 32}),
-        ("llama", 3, True, {"head_dim": 48, "attention_bias": True, "mlp_bias": True}),
-        ("llama", 17, True, {"rope_parameters": {**LLAMA3, "rope_theta": 1e4}}),
-        (
-            "mistral",
-            9,
-            False,
-            {"head_dim": 64, "rope_parameters": {**YARN, "rope_theta": 1e4}},
-        ),
-        ("qwen2", 5, False, {"num_key_value_heads": 4}),
-        ("qwen3", 3, True, {"head_dim": 128}),
-        ("qwen3", 6, False, {"num_key_value_heads": 1}),
-    ],
-)
+TRIED = [
+    ("llama", 1, False, {"head_dim": 32}),
+    ("llama", 3, True, {"head_dim": 48, "attention_bias": True, "mlp_bias": True}),
+    ("llama", 17, True, {"rope_parameters": {**LLAMA3, "rope_theta": 1e4}}),
+    (
+        "mistral",
+        9,
+        False,
+        {"head_dim": 64, "rope_parameters": {**YARN, "rope_theta": 1e4}},
+    ),
+    ("qwen2", 5, False, {"num_key_value_heads": 4}),
+    ("qwen3", 3, True, {"head_dim": 128}),
+    ("qwen3", 6, False, {"num_key_value_heads": 1}),
+]
+
+
+def test_every_family_that_is_fused_is_tried():
+    assert {family for family, *_ in TRIED} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(("family", "rows", "small", "settings"), TRIED)
 def test_a_fused_model_computes_what_the_modules_compute(
     family, rows, small, settings, monkeypatch
 ):

@@ -21,14 +21,14 @@ class ChainDrafter(ModelDrafter):
             own = grower.own[len(levels) - 1]
             logits, inputs = grower.read(levels[-1], inputs, own, len(levels), cache)
             levels.append(self._best(logits))
-        return chain_tree(torch.cat([root, *(level.tokens for level in levels)]))
+        return unbranched_tree(torch.cat([root, *(level.tokens for level in levels)]))
 
     def _best(self, logits: Tensor) -> Level:
         weight = torch.zeros(1, device=logits.device)
         return self.model.ops.best_continuations(logits, self.grower.forbidden, weight, nodes=1)
 
 
-def chain_tree(tokens: Tensor) -> TokenTree:
+def unbranched_tree(tokens: Tensor) -> TokenTree:
     """Return the tree in which every token (int64 [T], the root first) hangs on the one before."""
     rows = torch.arange(len(tokens), device=tokens.device)
     valid = torch.ones_like(rows, dtype=torch.bool)

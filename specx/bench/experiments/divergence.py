@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specx.bench.baselines.chain import chain_tree
+from specx.bench.baselines.chain import unbranched_tree
 from specx.bench.cases import Case
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
@@ -84,7 +84,7 @@ def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
         pass
     alone = target.verify(root_only(ids[-1:]))[0].float()
     # What follows the first row does not matter to it.
-    among_many = target.verify(chain_tree(ids[-1:].repeat(MAX_ROWS)))[0].float()
+    among_many = target.verify(unbranched_tree(ids[-1:].repeat(MAX_ROWS)))[0].float()
     return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
 
 

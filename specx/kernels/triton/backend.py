@@ -1,6 +1,6 @@
 """The backend for GPUs: Triton's kernels, Hopper's where they are faster, torch's where these are.
 
-Which kernel serves a shape is decided in this file and nowhere else.
+Which kernel serves a shape is decided in this file; a kernel's own ``suits`` says what it can do.
 """
 
 from functools import partial
@@ -44,15 +44,15 @@ class TritonOps:
 
     name = "triton"
 
-    store_rows = staticmethod(store.put)
-    keep_rows = staticmethod(move_rows.keep)
-    append_rows = staticmethod(move_rows.take_over)
-    gather_chunks = staticmethod(gather_chunks.choose)
+    store_rows = staticmethod(store.store_rows)
+    keep_rows = staticmethod(move_rows.keep_rows)
+    append_rows = staticmethod(move_rows.append_rows)
+    gather_chunks = staticmethod(gather_chunks.gather_chunks)
     best_continuations = staticmethod(select.best_continuations)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
     rms_norm = staticmethod(layer.rms_norm)
-    rotary_angles = staticmethod(layer.angles)
+    rotary_angles = staticmethod(layer.rotary_angles)
 
     def tree_attention(
         self,
@@ -108,11 +108,11 @@ class TritonOps:
             query, lse, keys, length, scaling, grid.chunk, grid.short
         )
 
-    def best_chunks(self, chunk_scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
+    def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
         """Choose in one launch, as long as a single program can hold all scores."""
-        if k <= best_chunks.MOST_KEPT and len(chunk_scores) <= best_chunks.MOST_CHUNKS:
-            return best_chunks.best_chunks(chunk_scores, tokens, grid, k)
-        return torch_scores.best_chunks(chunk_scores, tokens, grid, k)
+        if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
+            return best_chunks.best_chunks(scores, tokens, grid, k)
+        return torch_scores.best_chunks(scores, tokens, grid, k)
 
     def level_inputs(
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
@@ -122,7 +122,7 @@ class TritonOps:
         return LevelInputs(*found)
 
     def accept(self, tree: TokenTree, choices: Tensor) -> Path:
-        return Path(*verify.follow(tree, choices))
+        return Path(*verify.accept(tree, choices))
 
     def fuses(self, dtype: torch.dtype) -> bool:
         return dtype in HALF

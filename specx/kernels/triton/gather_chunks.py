@@ -7,7 +7,7 @@ from torch import Tensor
 from specx.kernels.chunks import Grid
 
 
-def choose(
+def gather_chunks(
     store: Tensor,
     working: Tensor,
     chunks: Tensor,

@@ -107,7 +107,7 @@ def gated(both: Tensor) -> Tensor:
     return out
 
 
-def angles(
+def rotary_angles(
     positions: Tensor, frequencies: Tensor, scaling: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Compute ``Ops.rotary_angles``."""

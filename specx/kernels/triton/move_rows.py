@@ -7,7 +7,7 @@ from torch import Tensor
 MOST_ROWS = 64  # of a program, which holds all of them before it writes the first
 
 
-def keep(storage: Tensor, length: Tensor, path: Tensor) -> None:
+def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
     """Copy rows ``length + path`` of a storage [layers, 2, Hkv, capacity, D] to rows
     ``length + 0 … n − 1``, as if all were read before any is written.
 
@@ -24,7 +24,7 @@ def keep(storage: Tensor, length: Tensor, path: Tensor) -> None:
     )  # fmt: skip
 
 
-def take_over(
+def append_rows(
     source: Tensor, target: Tensor, lengths: tuple[Tensor, Tensor], positions: Tensor, count: int
 ) -> None:
     """Copy the ``count`` rows behind the text of ``source`` behind that of ``target``, and note

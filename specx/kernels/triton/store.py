@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-def put(keys: Tensor, values: Tensor, places: Tensor, key: Tensor, value: Tensor) -> None:
+def store_rows(keys: Tensor, values: Tensor, places: Tensor, key: Tensor, value: Tensor) -> None:
     """Write key and value [Hkv, T, D] into rows ``places`` (int64 [T]) of the storage of a layer.
 
     keys, values [Hkv, capacity, D], with equal strides; rows are contiguous in all four.

@@ -2,7 +2,7 @@
 tree, by a few Triton kernels.
 
 ``most_probable`` reads the logits once, as they are, instead of masking, writing and searching
-them: several programs share a row, and a second kernel compares what they found. ``follow`` is one
+them: several programs share a row, and a second kernel compares what they found. ``accept`` is one
 kernel instead of a dozen operations on at most 64 numbers.
 
 Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
@@ -48,7 +48,7 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     return best
 
 
-def follow(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def accept(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute ``Ops.accept`` for at most 64 rows: rows, tokens and count of the path."""
     rows, most = len(tree.tokens), tree.levels + 1
     assert rows <= MAX_ROWS

@@ -65,7 +65,7 @@ def test_heads_are_rotated_and_stored(draw, rows, heads, kv_heads, dim, normaliz
     weights = draw(dim), draw(dim)
     positions = torch.arange(rows, device=DEVICE) * 31
     frequencies = 1e4 ** (-torch.arange(0, dim, 2, device=DEVICE) / dim)
-    cos, sin = triton_layer.angles(positions, frequencies, 1.0, torch.float32)
+    cos, sin = triton_layer.rotary_angles(positions, frequencies, 1.0, torch.float32)
     places = torch.randperm(capacity, device=DEVICE)[:rows]
     storage = torch.full((2, kv_heads, capacity, dim), torch.nan, device=DEVICE)
     norms = (*weights, EPS) if normalized else None
@@ -101,7 +101,9 @@ def test_half_precision_is_rounded_where_transformers_rounds(draw):
     gate, up = qkv.chunk(2, -1)
     nearly_equal(triton_layer.gated(qkv), silu(gate) * up)
     frequencies = 1e4 ** (-torch.arange(0, 64, 2, device=DEVICE) / 64)
-    cos, sin = triton_layer.angles(torch.arange(5, device=DEVICE), frequencies, 1.0, torch.half)
+    cos, sin = triton_layer.rotary_angles(
+        torch.arange(5, device=DEVICE), frequencies, 1.0, torch.half
+    )
     storage = torch.zeros(2, 1, 5, 64, dtype=torch.half, device=DEVICE)
     places = torch.arange(5, device=DEVICE)
     q = triton_layer.rotate_and_store(qkv, None, cos, sin, places, *storage)
