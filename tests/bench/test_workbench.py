@@ -48,10 +48,10 @@ class Counting:
     name = "counting"
 
     def __init__(self) -> None:
-        self.last_row = []
+        self.asked = []
 
     def run(self, setting, case):
-        self.last_row.append((case.length, setting.profile.generation.max_new_tokens))
+        self.asked.append((case.length, setting.profile.generation.max_new_tokens))
         return made_up(self.name, 100.0)
 
 

@@ -89,7 +89,8 @@ def test_generated_tokens_follow_at_compact_positions(ops):
 def test_chosen_again_and_again_the_error_does_not_add_up(ops):
     """Tokens are generated at compact positions, chosen, moved, and chosen from the store again."""
     text, generator = Text(ops, 400, 50, working=60), torch.Generator().manual_seed(0)
-    for turn in range(60):
+    turns = 60 if ops.name == "torch" else 20  # the interpreter is slow
+    for turn in range(turns):
         tokens = text.cache.store.committed
         newest = (tokens - 1) // CHUNK
         picked = torch.randperm(newest, generator=generator)[:5].tolist()
@@ -97,7 +98,7 @@ def test_chosen_again_and_again_the_error_does_not_add_up(ops):
         text.cache.choose(torch.tensor(chunks))
         text.assert_working(rows_of(chunks, tokens))
         text.generate(1 + turn % 5)
-    assert text.cache.store.committed > 200
+    assert text.cache.store.committed == 50 + 3 * turns
 
 
 def test_more_rows_than_a_program_holds_are_taken_over(ops):

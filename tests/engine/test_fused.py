@@ -27,11 +27,11 @@ def test_the_kernels_serve_every_method(method):
 
 def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
-    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=7)
+    profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=5)
     # Models that no other test shares: fusing changes them.
     models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
     pair = pair_of(*models)
-    expected = run(pair, profile, "specextend", make_prompt(40))
+    expected = run(pair, profile, "specextend", make_prompt(24))
     pair = on_triton(pair)
     monkeypatch.setattr(TritonOps, "fuses", lambda *_: True)  # float32, too
     passes = []
@@ -39,10 +39,10 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     monkeypatch.setattr(FusedLayer, "run", lambda *a: (passes.append(len(a[1])), layer(*a))[1])
     for each in models:
         fuse_layers(each.model, pair.target.ops)
-    actual = run(pair, profile, "specextend", make_prompt(40))
+    actual = run(pair, profile, "specextend", make_prompt(24))
     assert actual.tokens == expected.tokens
     assert actual.accepted == expected.accepted
-    assert {40, 5, 6} <= set(passes)  # a prefill, a level of the draft, a tree of the target
+    assert {24, 5, 6} <= set(passes)  # a prefill, a level of the draft, a tree of the target
     short = make_profile(cache=cache, max_new_tokens=3)
-    assert run(pair, short, "plain", make_prompt(40)).tokens == expected.tokens[:3]
+    assert run(pair, short, "plain", make_prompt(24)).tokens == expected.tokens[:3]
     assert 1 in passes
