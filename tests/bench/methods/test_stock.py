@@ -7,8 +7,10 @@ import torch
 
 from specx.bench.methods.stock import Clock, stock
 from specx.errors import DocumentError, UsageError
+from specx.kernels.torch.backend import TorchOps
 from specx.models import attention as dispatch
 from specx.models.compiled import compile_layers
+from specx.models.fused_layers import Fused, fuse_layers
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.engine.pairs import allowed, loaded, pair_of
 from tests.tiny import VOCAB
@@ -125,6 +127,23 @@ def test_compiled_layers_run_uncompiled_and_are_compiled_again():
     with stock(target):
         assert [layer._compiled_call_impl for layer in layers] == [None] * len(layers)
     assert [layer._compiled_call_impl for layer in layers] == calls
+
+
+class FusingOps(TorchOps):
+    def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
+        return True
+
+
+def test_fused_layers_run_as_transformers_wrote_them_and_are_fused_again():
+    target = loaded.__wrapped__(**SURE)
+    model = target.model
+    fuse_layers(model, FusingOps())
+    fused = [each for each in model.modules() if isinstance(vars(each).get("forward"), Fused)]
+    assert len(fused) == 2 + 3  # layers; norm, angles and head
+    forwards = [module.forward for module in fused]
+    with stock(target):
+        assert not any("forward" in vars(module) for module in model.modules())
+    assert [module.forward for module in fused] == forwards
 
 
 def test_a_prompt_that_fills_the_window_is_refused():
