@@ -17,15 +17,25 @@ class Page:
     text: str
 
 
+ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "furniture"]
+Part = Literal["body", "title", "copyright", "contents", "index", "references"]
+
+
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph without line breaks, and the page on which it begins.
+    """A paragraph without line breaks, and its place in the file.
 
-    ``page`` is None where the format has no pages (text, Markdown, stdin).
+    ``page``: the page on which it begins; None where the format has no pages (text, Markdown,
+    stdin). ``lines``: its first and last line in the file, from 1; None where lines of the file are
+    not lines of the text (PDF, JSON lines). ``kind`` says what it looks like, ``part`` in which
+    part of the document it stands.
     """
 
     text: str
     page: int | None
+    kind: ParagraphKind = "text"
+    part: Part = "body"
+    lines: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,8 @@ class Document:
 
     ``name`` is the user's name for it (a path, or ``stdin``). ``warnings`` are sentences for the
     user about text that was lost or guessed. ``reference`` is a summary that came with the document
-    (``summary`` in a JSONL line), to compare others with.
+    (``summary`` in a JSONL line), to compare others with. ``furniture``: the running headers,
+    footers and page numbers that were taken out, in order.
     """
 
     name: str
@@ -43,6 +54,7 @@ class Document:
     paragraphs: tuple[Paragraph, ...]
     warnings: tuple[str, ...] = ()
     reference: str | None = None
+    furniture: tuple[Paragraph, ...] = ()
 
     @property
     def text(self) -> str:
