@@ -32,8 +32,6 @@ COMPARED = (
     "magicdec",
     "triforce",
     "window",
-    "random",
-    "lexical",
     "specextend",
     "specextend+lookup",
 )
