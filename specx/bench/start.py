@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,65 +26,72 @@ from specx.profile import load_profile
 from specx.prompts.digest import Digest
 from specx.records import Step
 
-SETTINGS = {"as it is": "--graphs", "without graphs": "--no-graphs"}
+SETTINGS = {
+    "as it is": {"graphs": True},
+    "without graphs": {"graphs": False},
+}
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
 
 
 def main() -> None:
     arguments = _arguments()
-    if arguments.started is not None:
-        print(json.dumps(summarize(arguments)))
+    if arguments.settings:
+        print(json.dumps(summarize(arguments, json.loads(arguments.settings))))
         return
     found = []
-    for method, setting in product(arguments.methods.split(","), SETTINGS):
-        with tempfile.TemporaryDirectory() as folder:
-            for cache in ("cold", "warm"):
-                seconds = _in_process(["--methods", method, SETTINGS[setting]], folder)
-                found.append({"method": method, "setting": setting, "cache": cache} | seconds)
-                print(found[-1], flush=True)
-                if arguments.out:
-                    arguments.out.write_text(json.dumps(found, indent=1))
+    for method in arguments.methods.split(","):
+        for name, settings in SETTINGS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                for cache in ("cold", "warm"):
+                    seconds = _in_process(arguments, settings | {"method": method}, folder)
+                    found.append({"method": method, "setting": name, "cache": cache} | seconds)
+                    print(found[-1], flush=True)
+                    if arguments.out:
+                        Path(arguments.out).write_text(json.dumps(found, indent=1))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="llama-3.1-8b")
     parser.add_argument("--draft", default="68m")
-    parser.add_argument("--length", type=parse_length, default="16k")
+    parser.add_argument("--length", default="16k")
     parser.add_argument("--tokens", type=int, default=300, help="output tokens at most")
     parser.add_argument("--methods", default="plain,specextend")
-    parser.add_argument("--out", type=Path)
-    hidden = argparse.SUPPRESS  # of a process that is measured
-    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, help=hidden)
-    parser.add_argument("--started", type=float, help=hidden)
+    parser.add_argument("--out")
+    parser.add_argument("--settings", help=argparse.SUPPRESS)
+    parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _in_process(changes: list[str], folder: str) -> dict[str, Any]:
+def _in_process(
+    arguments: argparse.Namespace, settings: dict[str, Any], folder: str
+) -> dict[str, Any]:
     """Summarize one document in a new process whose compiled kernels are kept in ``folder``."""
-    command = [sys.executable, "-m", "specx.bench.start", *sys.argv[1:], *changes]
-    command += ["--started", str(time.time())]
+    command = [sys.executable, "-m", "specx.bench.start", "--target", arguments.target]
+    command += ["--draft", arguments.draft, "--length", arguments.length]
+    command += ["--tokens", str(arguments.tokens), "--settings", json.dumps(settings)]
     environment = os.environ | dict.fromkeys(CACHES, folder)
+    command += ["--started", str(time.time())]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def summarize(arguments: argparse.Namespace) -> dict[str, float]:
+def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, float]:
     """Return the seconds since the process was started: until the models are there, the first
     token, the last. Building the scaled weights stands for loading them."""
     profile = without_fallback(load_profile("mini").on("cuda"))
     profile = scaled_profile(with_output(profile, arguments.tokens), arguments.target)
-    profile = profile.changed(graphs=arguments.graphs)
+    profile = profile.changed(graphs=settings["graphs"])
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
     torch.cuda.synchronize()
     ready = time.time()
+    length = parse_length(arguments.length)
     digest = Digest(pair.target.tokenizer, sentences=16)
-    report = generated_documents(1, arguments.length, seed=3)[0]
-    prompt = beginning(digest, report, arguments.length)
+    prompt = beginning(digest, generated_documents(1, length, seed=3)[0], length)
     assert prompt is not None
     first, tokens = 0.0, 0
-    for event in decode(pair, profile, arguments.methods, prompt.token_ids):
+    for event in decode(pair, profile, settings["method"], prompt.token_ids):
         if isinstance(event, Step):
             first = first or time.time()
             tokens += len(event.tokens)
