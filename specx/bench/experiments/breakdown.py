@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Any
 
 from specx.bench.cases import Case, first_paragraphs
-from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, by_task, table
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
 from specx.bench.floors import floors, measure_ceilings
 from specx.bench.forcing import drafts_with_a_model
 from specx.bench.grouping import Group, groups_of
@@ -222,5 +222,6 @@ EXPERIMENT = Experiment(
     title="Latency breakdown",
     about="where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )

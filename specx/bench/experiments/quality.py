@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from specx.bench.cases import Case
-from specx.bench.experiments.experiment import INPUT, Columns, Experiment, by_task, in_turn, table
+from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.report.findings import Table
 from specx.bench.runs import Run
@@ -82,7 +82,7 @@ COLUMNS: Columns = {
     **INPUT,
     "documents": lambda group: len(by(group.runs, "case")),
     **{name: partial(score, kind=kind) for kind, name in KINDS.items()},
-    f"same output as {BASELINE}": lambda group: group.same_output(),
+    f"same output as {BASELINE}": Group.same_output,
 }
 
 
@@ -101,5 +101,6 @@ EXPERIMENT = Experiment(
     title="Quality of the output",
     about="ROUGE against reference summaries, beside lead, and identity with plain decoding",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )
