@@ -32,7 +32,7 @@ DEFINED = (
 )
 
 FLOORS_ARE = (
-    "Milliseconds, medians over steps, then over documents and repetitions. A floor is the bytes "
+    "Medians over steps, then over documents and repetitions. A floor is the bytes "
     "that a part has to read over the bandwidth of a copy, or the products of prefill over the "
     "rate of a large one, both measured just before."
 )
@@ -141,41 +141,21 @@ OVERHEAD: Columns = {
 }
 
 
-def _part_ms(group: Group, part: str) -> float | None:
-    """Return the median of a part of a step, or of a prefill."""
-    found = [_part_of(run, part) for run in group.runs]
-    known = [ms for ms in found if ms is not None]
-    return median(known) if known else None
+def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
+    """Yield, for each part with a floor, its medians of both and their ratio."""
+    for group in groups:
+        for part in FLOORED:
+            found = [pair for run in group.runs if (pair := _beside_floor(run, part))]
+            if found:
+                ms, least = map(median, zip(*found, strict=True))
+                yield group.method, group.input, part.replace("_", " "), ms, least, ms / least
 
 
-def _part_of(run: Run, part: str) -> float | None:
-    seconds = run.prefill_s.get(part)
-    return run.parts_ms.get(part) if seconds is None else 1e3 * seconds
-
-
-def _floor_ms(group: Group, part: str) -> float | None:
-    found = [run.facts["floor_ms"].get(part) for run in group.runs]
-    return None if None in found else median(found)
-
-
-def _over_floor(group: Group, part: str) -> float | None:
-    ms, least = _part_ms(group, part), _floor_ms(group, part)
-    return ms / least if ms and least else None
-
-
-FLOORS: Columns = {
-    **METHOD,
-    **INPUT,
-    **{
-        header.format(part.replace("_", " ")): partial(cell, part=part)
-        for part in FLOORED
-        for header, cell in (
-            ("{}, ms", _part_ms),
-            ("floor of {}", _floor_ms),
-            ("{}, ratio", _over_floor),
-        )
-    },
-}
+def _beside_floor(run: Run, part: str) -> tuple[float, float] | None:
+    """Return the milliseconds of a part of a run and its floor, where both are known."""
+    measured = run.parts_ms | {name: 1e3 * seconds for name, seconds in run.prefill_s.items()}
+    least = run.facts.get("floor_ms", {}).get(part)
+    return (measured[part], least) if least and part in measured else None
 
 
 def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: Parts) -> Figure:
@@ -212,9 +192,10 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     retrieving = [g for g in groups if any("retrieval" in run.parts_ms for run in g.runs)]
     if retrieving:
         yield table(f"Retrieval overhead against length, {task}", retrieving, OVERHEAD)
-    floored = [group for group in groups if all("floor_ms" in run.facts for run in group.runs)]
-    if floored:
-        yield table(f"Parts and their floors, {task}", floored, FLOORS, note=FLOORS_ARE)
+    rows = tuple(_floor_rows(groups))
+    if rows:
+        columns = ("method", "input", "part", "ms", "floor, ms", "ratio")
+        yield Table(f"Parts and their floors, {task}", columns, rows, note=FLOORS_ARE)
 
 
 EXPERIMENT = Experiment(
