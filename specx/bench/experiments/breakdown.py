@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Any
 
 from specx.bench.cases import Case, first_paragraphs
-from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
 from specx.bench.floors import floors, measure_ceilings
 from specx.bench.forcing import drafts_with_a_model
 from specx.bench.grouping import Group, groups_of
@@ -30,11 +30,10 @@ DEFINED = (
     "what allocating the caches took. Read and tokenize are seconds for one document, load is for "
     "the pair, once, however many documents follow; a dash where nobody took the time."
 )
-
 FLOORS_ARE = (
-    "Medians over steps, then over documents and repetitions. A floor is the bytes "
-    "that a part has to read over the bandwidth of a copy, or the products of prefill over the "
-    "rate of a large one, both measured just before."
+    "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "
+    "to read over the bandwidth of a copy, or the products of prefill over the rate of a large "
+    "one, both measured just before."
 )
 
 Parts = Callable[[Run], dict[str, float]]
@@ -43,15 +42,12 @@ Parts = Callable[[Run], dict[str, float]]
 def measure(bench: Workbench) -> Iterator[Run]:
     bench = replace(bench, shared=False)  # each run has a prefill of its own to be timed
     floors_of = _floors_of_methods(bench) if bench.on_gpu else {}
-    for task in bench.tasks:
-        for length in bench.lengths:
-            cases = bench.cases(length, task)
-            before = {case.name: _before(bench, case) for case in cases}
-            for run in bench.alternate(cases):
-                facts: dict[str, Any] = dict(before[run.case])
-                if run.method in floors_of:
-                    facts["floor_ms"] = floors_of[run.method](run.prompt_tokens)
-                yield replace(run, facts=facts)
+    before = {id(case): _before(bench, case) for case in bench.all_cases()}
+    for run in in_turn(bench):
+        facts: dict[str, Any] = dict(before[id(bench.case_of(run))])
+        if run.method in floors_of:
+            facts["floor_ms"] = floors_of[run.method](run.prompt_tokens)
+        yield replace(run, facts=facts)
 
 
 def _floors_of_methods(bench: Workbench) -> dict[str, Callable[[int], dict[str, float]]]:

@@ -41,11 +41,9 @@ def measure(bench: Workbench) -> Iterator[Run]:
         )
     bench = replace(bench, repeats=1)  # neither recall nor acceptance differs between repetitions
     methods = layer_methods(bench.pair.target.num_layers)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            for case in bench.cases(length, task):
-                runs = list(bench.alternate([case], methods))
-                yield from _with_recall(bench, case, runs)
+    for case in bench.all_cases():
+        runs = list(bench.alternate([case], methods))
+        yield from _with_recall(bench, case, runs)
 
 
 def layer_methods(layers: int) -> list[BenchMethod]:

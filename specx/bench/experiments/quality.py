@@ -6,7 +6,6 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-from specx.bench.cases import Case
 from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.report.findings import Table
@@ -41,12 +40,12 @@ class Rouge:
 
 def measure(bench: Workbench) -> Iterator[Run]:
     rouge = Rouge()
-    case_of = {(case.name, case.length, case.task): case for case in bench.all_cases()}
     for run in in_turn(bench):
-        yield _with_quality(bench, case_of[run.case, run.length, run.task], run, rouge)
+        yield _with_quality(bench, run, rouge)
 
 
-def _with_quality(bench: Workbench, case: Case, run: Run, rouge: Rouge) -> Run:
+def _with_quality(bench: Workbench, run: Run, rouge: Rouge) -> Run:
+    case = bench.case_of(run)
     reference = case.document.reference
     if reference is None:
         return run

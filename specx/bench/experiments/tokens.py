@@ -26,17 +26,15 @@ DEFINED = (
 
 def measure(bench: Workbench) -> Iterator[Run]:
     methods = model_drafting(bench.methods, Setting(bench.pair, bench.profile))
-    for task in bench.tasks:
-        for length in bench.lengths:
-            for case in bench.cases(length, task):
-                setting = bench.setting(case)
-                output = METHODS["plain"].run(setting, case).output
-                for method in methods:
-                    bench.announce(method.name, case)
-                    expected = force(method, setting, case.ids, output)
-                    run = Run.of(method.name, case, output, facts=divergences(expected))
-                    bench.listener.ran(run)
-                    yield run
+    for case in bench.all_cases():
+        setting = bench.setting(case)
+        output = METHODS["plain"].run(setting, case).output
+        for method in methods:
+            bench.announce(method.name, case)
+            expected = force(method, setting, case.ids, output)
+            run = Run.of(method.name, case, output, facts=divergences(expected))
+            bench.listener.ran(run)
+            yield run
 
 
 def divergences(expectations: Iterator[Expectation]) -> dict[str, list[float]]:
