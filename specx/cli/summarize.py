@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import make_console
+from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
@@ -162,6 +163,8 @@ def _run(request: SummarizeRequest) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
+    if skipped := passed_over(request.sources):
+        console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
     destination.check(len(found), request.sources)
 
