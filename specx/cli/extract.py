@@ -29,6 +29,9 @@ def extract(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    ocr: Annotated[
+        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -41,7 +44,7 @@ def extract(
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out} exists already; --force overwrites it")
-    read = read_documents(file, ReadOptions(password=password, pages=pages))
+    read = read_documents(file, ReadOptions(password=password, pages=pages, ocr=ocr))
     documents = [each for each in read if isinstance(each, Document)]
     _tell(documents)
     _write(_as_json(documents) if as_json else _as_text(documents), out)

@@ -68,6 +68,9 @@ def summarize(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    ocr: Annotated[
+        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+    ] = False,
     sentences: Annotated[
         int | None,
         typer.Option(
@@ -123,7 +126,7 @@ def summarize(
     _run(
         SummarizeRequest(
             sources=sources,
-            reading=ReadOptions(password=password, pages=pages),
+            reading=ReadOptions(password=password, pages=pages, ocr=ocr),
             destination=Destination(
                 sys.stdout, out=out, report=report, format=format_, streamed=streamed
             ),

@@ -8,18 +8,20 @@ from specx.documents.child import ChildRequest, answers, run_child, too_large
 from specx.documents.cleanup import CleanText, clean_pages
 from specx.documents.document import Document
 from specx.documents.lines import Line, PageLines
+from specx.documents.ocr import Recognized, recognize
 from specx.documents.pages import PageRange, format_pages
 from specx.errors import DocumentError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
 class PdfRequest(ChildRequest):
-    """A PDF to read. ``ranges`` None means all pages."""
+    """A PDF to read. ``ranges`` None means all pages; ``ocr``: recognize text of scanned ones."""
 
     reader: str = "PDF reader"
     advice: str = "try a part of it with --pages"
     passwords: tuple[str, ...]
     ranges: tuple[PageRange, ...] | None
+    ocr: bool = False
 
 
 @dataclass(kw_only=True)
@@ -44,13 +46,19 @@ def read_pdf(request: PdfRequest) -> Document:
     """
     extracted = _parse(_run(request), request)
     clean = clean_pages(extracted.pages)
-    _refuse_without_text(request.name, extracted, clean)
+    recognized = Recognized()
+    if request.ocr and (scanned := _scanned(extracted, clean)):
+        recognized = recognize(request, request.passwords, scanned)
+        extracted.pages = recognized.put_into(extracted.pages)
+        extracted.failed |= recognized.failed
+        clean = clean_pages(extracted.pages)
+    _refuse_without_text(request, extracted, clean)
     return Document(
         name=request.name,
         kind="pdf",
         pages=clean.pages,
         paragraphs=clean.paragraphs,
-        warnings=tuple(_warnings(extracted, clean)),
+        warnings=(*_warnings(extracted, clean), *recognized.warnings()),
     )
 
 
@@ -125,9 +133,10 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
     )
 
 
-def _refuse_without_text(name: str, extracted: _Extracted, clean: CleanText) -> None:
+def _refuse_without_text(request: PdfRequest, extracted: _Extracted, clean: CleanText) -> None:
     if clean.paragraphs:
         return
+    name = request.name
     if extracted.failed:
         numbers = sorted(extracted.failed)
         raise DocumentError(
@@ -141,22 +150,25 @@ def _refuse_without_text(name: str, extracted: _Extracted, clean: CleanText) -> 
             f"{name} is blank: {format_pages(empty)} {have} no text and no images; "
             "there is nothing to summarize"
         )
-    raise DocumentError(
-        f"{name} looks scanned: {format_pages(empty)} {have} no text; "
-        "run text recognition (OCR) on it first, for example with ocrmypdf"
+    advice = (
+        "text recognition found none either"
+        if request.ocr
+        else "try --ocr, or run text recognition (OCR) on it first, for example with ocrmypdf"
     )
+    raise DocumentError(f"{name} looks scanned: {format_pages(empty)} {have} no text; {advice}")
+
+
+def _scanned(extracted: _Extracted, clean: CleanText) -> list[int]:
+    """Return the pages that have a picture and no text."""
+    known = extracted.drawn - extracted.failed.keys()
+    return [number for number in clean.without_text if number in known]
 
 
 def _warnings(extracted: _Extracted, clean: CleanText) -> Iterator[str]:
     if extracted.failed:
         reason = next(iter(extracted.failed.values()))
         yield _sentence(extracted.failed, "could not be read and {is_} missing", reason)
-    scanned = [
-        number
-        for number in clean.without_text
-        if number not in extracted.failed and number in extracted.drawn
-    ]
-    if scanned:
+    if scanned := _scanned(extracted, clean):
         yield _sentence(scanned, "{has} no text (scanned or empty) and {is_} missing")
 
 

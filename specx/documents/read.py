@@ -31,10 +31,14 @@ _MARKDOWN = frozenset({".md", ".markdown"})
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file."""
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file.
+
+    ``ocr``: recognize the text of scanned pages.
+    """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
+    ocr: bool = False
     time_limit_s: float = 120
     memory_limit_bytes: int = 1536 * 2**20
 
@@ -124,6 +128,7 @@ def _pdf_request(
         data=given.head if given.path is None else b"",
         passwords=_passwords(options),
         ranges=ranges,
+        ocr=options.ocr,
         time_limit_s=options.time_limit_s,
         memory_limit_bytes=options.memory_limit_bytes,
     )

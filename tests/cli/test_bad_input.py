@@ -92,8 +92,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "scan.pdf": (
         pdfs.scanned_pdf("ss"),
-        "scan.pdf looks scanned: pages 1-2 have no text; run text recognition (OCR) on it first, "
-        "for example with ocrmypdf",
+        "scan.pdf looks scanned: pages 1-2 have no text; try --ocr, or run text recognition "
+        "(OCR) on it first, for example with ocrmypdf",
     ),
     "nopages.pdf": (
         pdfs.empty_pdf(),
