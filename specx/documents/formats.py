@@ -13,6 +13,7 @@ from specx.errors import DocumentError
 
 FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
+_OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 _PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 _PAGE_HEADS = (b"<!doctype html", b"<html")
 _EXTRA = "pip install 'specx[formats]'"
@@ -40,6 +41,19 @@ def find_pandoc() -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
+def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
+    """Return the error for a file that is named like a zip archive and is none."""
+    if ending == ".docx" and data.startswith(_OLD_OFFICE_HEADER):
+        return DocumentError(
+            f"{name} has a password or is of an old version of Word; "
+            "save a copy as DOCX without a password"
+        )
+    return DocumentError(
+        f"{name} is named like a {ending[1:].upper()} file and is none; "
+        "check the file, or rename it if it is text"
+    )
+
+
 def passed_over(sources: Sequence[str]) -> str:
     """Return a sentence about files in folders that need the extra, or nothing."""
     if find_pandoc() is not None:
@@ -48,7 +62,7 @@ def passed_over(sources: Sequence[str]) -> str:
     if not count:
         return ""
     files = "1 file was" if count == 1 else f"{count} files were"
-    return f'{files} passed over (DOCX, HTML, EPUB, ODT), which need the extra "formats": {_EXTRA}'
+    return f'{files} passed over (DOCX, HTML, EPUB, ODT); they need the extra "formats": {_EXTRA}'
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from specx.documents.formats import (
     is_page,
     looks_like_page,
     read_format,
+    wrongly_named,
 )
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pages import PageRange, parse_pages
@@ -79,10 +80,7 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
         return [read_format(_format_request(given, options), page=_is_page(given))]
     data = given.everything()
     if given.ending in FORMAT_ENDINGS and data.strip():
-        raise DocumentError(
-            f"{given.name} is named like a {given.ending[1:].upper()} and is none; "
-            "check the file, or rename it if it is text"
-        )
+        raise wrongly_named(given.name, given.ending, data)
     if given.ending == ".jsonl":
         return parse_jsonl(data, given.name)
     text, warnings = decode_text(data, given.name)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from specx.documents import formats
+from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import ReadOptions, read_document
 from specx.errors import DocumentError
@@ -189,7 +190,12 @@ def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: s
 
 
 def test_text_that_is_named_like_a_document(save: SaveFile) -> None:
-    assert "is named like a DOCX and is none" in refused(save, "a.docx", b"Plain text.")
+    assert "is named like a DOCX file and is none" in refused(save, "a.docx", b"Plain text.")
+
+
+def test_a_document_with_a_password(save: SaveFile) -> None:
+    data = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+    assert "a.docx has a password or is of an old version of Word" in refused(save, "a.docx", data)
 
 
 # ---------------------------------------------------------------- without the extra
@@ -220,6 +226,17 @@ def test_folders_pass_over_what_needs_the_extra(save: SaveFile) -> None:
     folder = path.rpartition("/x/")[0] + "/x"
     assert formats.passed_over([folder, "-"]).startswith("2 files were passed over")
     assert formats.passed_over([f"{folder}/c.txt"]) == ""
+    assert [source.relative.name for source in discover([folder])] == ["c.txt"]
+
+
+@installed
+def test_folders_give_what_the_extra_reads(save: SaveFile) -> None:
+    for name in ("x/a.docx", "x/b.HTM", "x/c.txt", "x/d.xhtml", "x/e.epub", "x/f.odt", "x/g.doc"):
+        path = save(name, b"x")
+    folder = path.rpartition("/")[0]
+    names = [source.relative.name for source in discover([folder])]
+    assert names == ["a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt"]
+    assert formats.passed_over([folder]) == ""
 
 
 # ---------------------------------------------------------------- hostile files
