@@ -15,7 +15,7 @@ A PDF goes through all stages, in this order; text, Markdown and JSONL begin at 
 
 DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
 ``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every
-child process.
+child process. ``ocr`` and ``ocr_worker`` recognize the text of scanned pages.
 
 ``text`` decodes the bytes of a text file, ``plain`` makes lines of text and Markdown, ``jsonl``
 reads many documents from one file. ``discover`` finds files, ``sentences`` splits paragraphs,

@@ -9,6 +9,7 @@ from typing import Any
 
 from specx.documents.child import ChildRequest, answers, run_child, too_large, too_slow
 from specx.documents.document import Document, Paragraph
+from specx.documents.paragraphs import group_sentences
 from specx.errors import DocumentError
 
 FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
@@ -94,7 +95,7 @@ def _document(output: bytes, request: ChildRequest) -> Document:
         if "error" in answer:
             raise _error(answer, request)
         if "text" in answer:
-            read.append(Paragraph(answer["text"], None, answer["kind"], answer["part"]))
+            read += _paragraphs(answer)
         else:
             head, end = (answer, end) if "format" in answer else (head, answer)
     if not end:
@@ -111,6 +112,13 @@ def _document(output: bytes, request: ChildRequest) -> Document:
         warnings=(*head["warnings"], *_lost(end["images"])),
         furniture=furniture,
     )
+
+
+def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
+    """Return the paragraph of an answer, a very long one in groups of sentences."""
+    text, kind = answer["text"], answer["kind"]
+    texts = [text] if kind == "table" else group_sentences(text)
+    return [Paragraph(each, None, kind, answer["part"]) for each in texts]
 
 
 def _lost(images: int) -> Iterator[str]:

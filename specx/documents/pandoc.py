@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from specx.documents.characters import SOFT_HYPHEN, clean_line
 from specx.documents.document import Paragraph, ParagraphKind, Part
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
@@ -115,7 +116,8 @@ class _Reader:
                 yield from self.blocks(content[1], _inside(content[0], place))
 
     def made(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
-        if text := " ".join(text.split()):
+        # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
+        if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
             yield Paragraph(text, None, place.kind, place.part or self.part)
 
     def heading(self, level: int, inlines: list[Tree], place: _Surroundings) -> Iterator[Paragraph]:

@@ -153,6 +153,16 @@ def test_pictures_are_counted(save: SaveFile) -> None:
     assert page.warnings == ("1 picture was not read.",)
 
 
+@installed
+def test_characters_that_read_badly_and_paragraphs_without_end(save: SaveFile) -> None:
+    data = b"<p>in&shy;ter&#8203;nal&nbsp;of&#xFB01;ce&shy;<p>"
+    assert read(save, "a.html", data) == [("text", "internal office")]
+    sentence = "Each of these sentences has its place. "
+    long = read(save, "a.html", b"<p>" + sentence.encode() * 100)
+    assert " ".join(text for _, text in long) == (sentence * 100).strip()
+    assert max(len(text) for _, text in long) <= 300
+
+
 # ---------------------------------------------------------------- known by content
 
 
