@@ -36,6 +36,8 @@ ROOMS: dict[str, set[str]] = {
 LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
+    "documents/html.py": {"selectolax.lexbor"},
+    "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     # A process of its own, which first has to say where its packages are.
     "documents/pdf_worker.py": {
         "pypdf",
@@ -46,7 +48,15 @@ LATE_IMPORTS = {
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
 }
-OPTIONAL_OR_SLOW = {"flash_attn", "matplotlib", "pypdf", "rouge_score"}
+OPTIONAL_OR_SLOW = {
+    "flash_attn",
+    "matplotlib",
+    "pypdf",
+    "pypdfium2",
+    "rouge_score",
+    "selectolax",
+    "tesserocr",
+}
 OWN = {"specx.documents.pages", "specx.documents.pdf_lines", "specx.kernels.triton.backend"}
 
 MOST_LINES = {"file": 400, "function": 60}

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import make_console
+from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
@@ -67,6 +68,9 @@ def summarize(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    ocr: Annotated[
+        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+    ] = False,
     sentences: Annotated[
         int | None,
         typer.Option(
@@ -122,7 +126,7 @@ def summarize(
     _run(
         SummarizeRequest(
             sources=sources,
-            reading=ReadOptions(password=password, pages=pages),
+            reading=ReadOptions(password=password, pages=pages, ocr=ocr),
             destination=Destination(
                 sys.stdout, out=out, report=report, format=format_, streamed=streamed
             ),
@@ -162,6 +166,8 @@ def _run(request: SummarizeRequest) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
+    if skipped := passed_over(request.sources):
+        console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
     destination.check(len(found), request.sources)
 

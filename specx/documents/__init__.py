@@ -13,6 +13,10 @@ A PDF goes through all stages, in this order; text, Markdown and JSONL begin at 
       hyphenation  join the lines of a block, mend words divided at line ends
       paragraphs   blocks -> paragraphs of the document, across page borders
 
+DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
+``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every
+child process. ``ocr`` and ``ocr_worker`` recognize the text of scanned pages.
+
 ``text`` decodes the bytes of a text file, ``plain`` makes lines of text and Markdown, ``jsonl``
 reads many documents from one file. ``discover`` finds files, ``sentences`` splits paragraphs,
 ``generated`` makes reports up. The formats of text and PDF meet in ``lines``, the result is in

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 
+from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
 from specx.errors import DocumentError
 
 STDIN = "-"
@@ -72,6 +73,11 @@ def _expand_folder(folder: Path) -> list[DocumentSource]:
     return found
 
 
+def _endings() -> frozenset[str]:
+    """Return the endings of the files that are taken from folders."""
+    return _ENDINGS | FORMAT_ENDINGS if find_pandoc() else _ENDINGS
+
+
 def _walk(folder: Path) -> Iterator[Path]:
     try:
         entries = list(folder.iterdir())
@@ -83,7 +89,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if not entry.is_symlink():  # a link may lead back to where it came from
                 yield from _walk(entry)
-        elif entry.suffix.lower() in _ENDINGS:
+        elif entry.suffix.lower() in _endings():
             yield entry
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["pdf", "text", "markdown", "jsonl"]
+Kind = Literal["pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt"]
 
 
 @dataclass(frozen=True)

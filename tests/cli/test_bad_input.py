@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from specx.cli.main import run
+from specx.documents import discover, formats
 from specx.jobs import summarizer
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -92,8 +93,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "scan.pdf": (
         pdfs.scanned_pdf("ss"),
-        "scan.pdf looks scanned: pages 1-2 have no text; run text recognition (OCR) on it first, "
-        "for example with ocrmypdf",
+        "scan.pdf looks scanned: pages 1-2 have no text; try --ocr, or run text recognition "
+        "(OCR) on it first, for example with ocrmypdf",
     ),
     "nopages.pdf": (
         pdfs.empty_pdf(),
@@ -346,3 +347,16 @@ def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sente
     ended = Ended(exit_code(process), written, told)
     assert ended.code == code
     assert ended.sentence().startswith(sentence)
+
+
+def test_files_of_a_folder_that_need_the_extra_are_counted(
+    summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("folder").mkdir()
+    Path("folder/a.txt").write_text(TEXT)
+    Path("folder/b.docx").write_bytes(b"x")
+    monkeypatch.setattr(formats, "find_pandoc", lambda: None)
+    monkeypatch.setattr(discover, "find_pandoc", lambda: None)
+    ended = summarize("folder")
+    assert ended.code == 0
+    assert "specx: 1 file was passed over (DOCX, HTML, EPUB, ODT); they need" in ended.err
