@@ -242,7 +242,7 @@ def test_json_lines_out(summarize: Run) -> None:
         (2, "b.txt"),
     ]
     assert lines[1]["error"] == "empty.txt is empty; there is nothing to summarize"
-    assert lines[2]["schema"] == "specx.report/1"
+    assert lines[2]["schema"] == "specx.report/2"
 
 
 def test_json_lines_in(summarize: Run, scripted: Any) -> None:
