@@ -13,7 +13,7 @@ from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
-from specx.jobs.document_run import DocumentRun
+from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
 from specx.jobs.pair import facts
@@ -23,7 +23,7 @@ from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
 from specx.records import Method, Step, Timings
-from specx.reports.report import Citation, InputFacts, Removed, Report
+from specx.reports.report import Citation, Report
 
 
 class Summarizer:
@@ -75,7 +75,7 @@ class Summarizer:
         quotes = [quote for output in outputs for quote in output.quotes]
         run.end()
         return Report(
-            input=_input_facts(document, run.prompt_tokens, len(prompts)),
+            input=input_facts(document, run.prompt_tokens, len(prompts)),
             profile=self.profile.name,
             method=self.method,
             summary=summary,
@@ -88,7 +88,7 @@ class Summarizer:
             cited_by=quotes[0].counted if quotes else None,
             dropped=sum(output.dropped for output in outputs),
             reasons=run.reasons,
-            removed=_removed(document),
+            removed=removed(document),
             warnings=found,
             lossless=run.lossless,
             speedup=run.speedup,
@@ -198,16 +198,6 @@ def _room(profile: Profile, pair: Pair) -> int:
     )
 
 
-def _input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFacts:
-    return InputFacts(
-        name=document.name,
-        pages=len(document.pages) if document.kind == "pdf" else 0,
-        characters=document.characters,
-        prompt_tokens=prompt_tokens,
-        parts=parts,
-    )
-
-
 def _citation(quote: Quote) -> Citation:
     return Citation(
         sentence=quote.sentence,
@@ -217,11 +207,6 @@ def _citation(quote: Quote) -> Citation:
         heading=quote.heading,
         paragraph=quote.paragraph + 1,
     )
-
-
-def _removed(document: Document) -> Removed:
-    furniture = document.furniture
-    return Removed(lines=len(furniture), pages=len({line.page for line in furniture}))
 
 
 def _reset_peak_memory(device: torch.device) -> None:

@@ -103,10 +103,14 @@ class LiveLine:
                 self._draw()
 
     def done(self, report: Report) -> None:
-        """Erase the live line and print the closing line below the streamed summary."""
+        """Erase the live line and print the closing line below the streamed summary.
+
+        A document that no model has read has no figures; a warning says that it is printed as is.
+        """
         self._erase()
         self._end_line()
-        self._console.print(closing_line(report), soft_wrap=True)
+        if report.input.parts:
+            self._console.print(closing_line(report), soft_wrap=True)
 
     # ------------------------------------------------------------ the terminal
 

@@ -87,6 +87,19 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 # ---------------------------------------------------------------- one document
 
 
+def test_a_few_words_are_printed_without_a_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "load_pair", None)  # it would fail
+    Path("notes.txt").write_text("Meeting notes\n")
+    assert run(["summarize", "notes.txt"]) == 0
+    assert capsys.readouterr() == (
+        "Meeting notes\n",
+        "specx: notes.txt: the document has no more than the 8 sentences of a digest, so it is "
+        "printed as it is\n",
+    )
+
+
 def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
     ended = summarize("a.txt")
@@ -304,6 +317,7 @@ def test_out_of_memory_costs_one_document(
 def test_a_check_without_findings(summarize: Run) -> None:
     ended = summarize("a.txt", "--json", "--check-lossless")
     assert ended.code == 0
+    assert "specx: a.txt: identical to plain decoding (24 tokens)\n" in ended.err
     assert json.loads(ended.out)["lossless"]["identical"] is True
 
 
@@ -339,8 +353,8 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
 def test_a_real_ctrl_c(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = summarizer.decode
 
-    def decode(*arguments: Any) -> Iterator[Event]:
-        for number, event in enumerate(real(*arguments)):
+    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
+        for number, event in enumerate(real(*arguments, **options)):
             yield event
             if number == 6:
                 print("now", file=sys.stderr, flush=True)
