@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from specx.cli.console import make_console
+from specx.cli.console import is_file, make_console
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
@@ -177,12 +177,18 @@ def _run(request: SummarizeRequest) -> None:
         for remark in remarks(report, debug=request.debug):
             console.print(f"specx: {report.input.name}: {remark}", soft_wrap=True)
 
-    with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
+    results = Results(destination, headings=False)
+    with LiveLine(
+        console,
+        stream_to=sys.stdout if destination.streamed else None,
+        pass_on=results.write if destination.piped else None,
+        steps_aside=not is_file(sys.stdout),
+    ) as live:
         live.start(request.sources[0])
         live.phase("reading")
         inputs, documents = read_inputs(found, request.reading)
         destination.check(documents)
-        results = Results(destination, headings=documents > 1)
+        results.headings = documents > 1
         prepare = partial(_prepare, request, console, live)
         as_they_are = partial(as_it_is, request.profile, request.method)
         queue = Queue(prepare, results, live, on_done, on_error, as_they_are)

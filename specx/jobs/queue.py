@@ -59,6 +59,7 @@ class Queue:
                 reports.append(report)
                 self._on_done(report)
             except SpecxError as error:
+                self._results.broke_off()
                 if alone or (self._summarizer is None and isinstance(item, InputDocument)):
                     raise  # no model, no batch
                 failed += 1
@@ -80,7 +81,7 @@ class Queue:
             report = self._summarize(item, before)
         else:
             self._listener.start(item.name)
-            self._listener.write(self._results.heading(item.name) + report.summary)
+            self._listener.write(self._results.begin(item.name) + report.summary)
         self._listener.write(self._results.ending)
         self._listener.done(report)
         self._results.done(report, item.relative, index)
@@ -92,7 +93,7 @@ class Queue:
         assert self._summarizer is not None
         self._listener.start(item.name, limit=self._summarizer.profile.output_limit)
         self._listener.phase("preparing the prompt")
-        self._listener.write(self._results.heading(item.name))
+        self._listener.write(self._results.begin(item.name))
         try:
             return self._summarizer.summarize(item.document, before)
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -412,6 +413,43 @@ def test_on_a_terminal_the_summary_streams(
     assert ESCAPE not in shown
     figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
+
+
+@posix
+def test_a_pipe_gets_what_is_final_at_once(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = saying("One.", "Two.")
+
+    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
+        yield from write(*arguments, **options)
+        os.read(hold, 1)  # before the document ends
+
+    hold, go = os.pipe()
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    monkeypatch.setattr(summarizer, "decode", decode)
+    monkeypatch.setattr(os, "closerange", lambda *_: None)  # the child reads ``hold``
+    process = fork_specx(["summarize", "a.txt", "b.txt", "-q", "-p", profile], out, err)
+    os.close(out)
+    os.close(err)
+    assert read_some(from_out, "# a.txt\n\nOne.")
+    os.write(go, b"12")
+    assert read_all(from_out, from_err) == ["\n\n# b.txt\n\nTwo.\n\n", ""]
+    assert exit_code(process) == 0
+
+
+def read_some(reader: int, expected: str) -> bool:
+    """Read exactly so much as is expected, and compare."""
+    got = b""
+    while len(got) < len(expected.encode()) and select.select([reader], [], [], 60)[0]:
+        got += os.read(reader, 1)
+    return got.decode() == expected
+
+
+def test_what_was_written_stays_when_a_document_fails(summarize: Run, scripted: Any) -> None:
+    scripted("Half", then=OutOfMemoryError("Too little memory."))
+    ended = summarize("a.txt", "b.txt", "-q")
+    assert ended[:2] == (7, "# a.txt\n\nHalf\n\n# b.txt\n\nHalf\n\n")
+    ended = summarize("a.txt", "-q")
+    assert ended == (5, "Half\n", "specx: Too little memory.\n")
 
 
 @posix
