@@ -10,6 +10,7 @@ from specx.documents.document import Document
 from specx.documents.sentences import split_sentences
 from specx.jobs.document_run import input_facts, removed
 from specx.profile import DigestPrompt, InstructPrompt, Profile
+from specx.prompts.digest import SHORTEST_PASSAGE
 from specx.records import Method, Tally, Timings
 from specx.reports.environment import environment
 from specx.reports.progress import counted
@@ -26,8 +27,8 @@ def as_it_is(
 
     ``before``: seconds already spent on it. The summary is the document's own text.
     """
-    reason = _reason(document, profile)
-    if reason is None:
+    summary = _summary(document, profile)
+    if summary is None:
         return None
     limits = {"max_new_tokens": profile.output_limit}
     return Report(
@@ -41,22 +42,23 @@ def as_it_is(
         environment=environment(),
         settings=profile.changed(generation=limits).model_dump(mode="json"),
         removed=removed(document),
-        warnings=[*document.warnings, f"the document {reason}, so it is printed as it is"],
+        warnings=[
+            *document.warnings,
+            f"the document is no longer than {summary}, so it is printed as it is",
+        ],
     )
 
 
-def _reason(document: Document, profile: Profile) -> str | None:
-    """Say in what a document is no longer than its summary may be; None if it is longer."""
-    if not document.text.strip():
-        return None
-    if document.characters > CHARACTERS_PER_TOKEN * profile.output_limit:
+def _summary(document: Document, profile: Profile) -> str | None:
+    """Return in words the summary that would be no shorter than the document, None if none is."""
+    characters = document.characters
+    if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
         return None
     if isinstance(profile.prompt, DigestPrompt):
         asked = profile.prompt.sentences
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
-        sized = f"has no more than the {counted(asked, 'sentence')} of a digest"
-        return sized if sentences <= asked else None
+        short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
+        return f"a digest of {counted(asked, 'sentence')}" if short else None
     usual = profile.prompt.instruction == InstructPrompt().instruction
-    if usual and len(document.text.split()) <= USUAL_WORDS:
-        return f"has no more than the {USUAL_WORDS} words of a summary"
-    return None
+    short = usual and len(document.text.split()) <= USUAL_WORDS
+    return f"a summary of {USUAL_WORDS} words" if short else None

@@ -96,7 +96,7 @@ def test_a_few_words_are_printed_without_a_model(
     assert run(["summarize", "notes.txt"]) == 0
     assert capsys.readouterr() == (
         "Meeting notes\n",
-        "specx: notes.txt: the document has no more than the 8 sentences of a digest, so it is "
+        "specx: notes.txt: the document is no longer than a digest of 8 sentences, so it is "
         "printed as it is\n",
     )
 

@@ -11,6 +11,7 @@ from specx.records import Timings
 from specx.reports.report import Removed, Report
 
 MINI = load_profile("mini")
+SENTENCE = "The council met on a Monday and closed the bridge over the river for a year."
 
 
 def short(texts: list[str], profile: Profile = MINI, **fields: Any) -> Report | None:
@@ -32,7 +33,7 @@ def test_a_few_words_are_printed_as_they_are() -> None:
     assert report.summary == "Meeting notes\n\nHello."
     assert report.warnings == [
         "page 2 has no text",
-        "the document has no more than the 8 sentences of a digest, so it is printed as it is",
+        "the document is no longer than a digest of 8 sentences, so it is printed as it is",
     ]
     told = report.to_dict()
     assert told["input"]["parts"] == told["generated_tokens"] == 0
@@ -44,10 +45,10 @@ def test_a_few_words_are_printed_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("texts", "fits"),
     [
-        (["One. Two. Three. Four.", "Five. Six. Seven. Eight."], True),
-        (["One. Two. Three. Four.", "Five. Six. Seven. Eight. Nine."], False),
-        (["milk"] * 8, True),
-        (["milk"] * 9, False),
+        ([f"{SENTENCE} " * 4, f"{SENTENCE} " * 4], True),
+        ([f"{SENTENCE} " * 4, f"{SENTENCE} " * 5], False),
+        (["milk"] * 80, True),  # shorter than eight sentences, so many as its lines are
+        (["milk"] * 81, False),
         (["word " * 500], True),
         (["word " * 600], False),  # one sentence, which is longer than a digest of eight
         (["", " "], False),  # nothing to print: an error says so
@@ -59,15 +60,15 @@ def test_a_digest_has_so_many_sentences(texts: list[str], fits: bool) -> None:
 
 def test_the_sentences_that_were_asked_for_count() -> None:
     five = MINI.changed(prompt={"sentences": 5})
-    assert short(["A b."] * 5, five) is not None
-    assert short(["A b."] * 6, five) is None
+    assert short([SENTENCE] * 5, five) is not None
+    assert short([SENTENCE] * 6, five) is None
 
 
 def test_the_default_instruction_asks_for_so_many_words() -> None:
     report = short(["word " * 299 + "end."], instruct())
     assert report is not None
     assert report.warnings == [
-        "the document has no more than the 300 words of a summary, so it is printed as it is"
+        "the document is no longer than a summary of 300 words, so it is printed as it is"
     ]
     assert short(["word " * 301], instruct()) is None
     assert short(["word " * 100], instruct(limit=50)) is None  # a summary has less room
