@@ -10,13 +10,18 @@ Definitions used everywhere (``docs/algorithm.md``):
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Method = Literal["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
 METHODS: tuple[Method, ...] = get_args(Method)
 WITHOUT_DRAFT: frozenset[Method] = frozenset(("plain", "lookup"))  # no model drafts
-FinishReason = Literal["end", "length", "window"]
+FinishReason = Literal["end", "length", "window", "strayed"]
+
+# Asked about every emitted token, in order; a reason ends the text behind that token. It sees token
+# ids alone, so every method ends at the same one, however many tokens its steps emit.
+Stop = Callable[[int], FinishReason | None]
 
 
 @dataclass(kw_only=True)
@@ -113,8 +118,9 @@ class Speedup:
 class Finished:
     """The end of decoding.
 
-    ``reason``: ``end`` (of the text), ``length`` (the token limit) or ``window`` (no room is left,
-    even if the token limit was reached at the same token). ``decoding``: seconds from the first
+    ``reason``: ``end`` (of the text), ``length`` (the token limit), ``window`` (no room is left,
+    even if the token limit was reached at the same token) or ``strayed`` (a digest no longer quotes
+    its document). ``decoding``: seconds from the first
     token to the last, the draft's prefill included, on a GPU by its own clock.
     """
 

@@ -1,6 +1,7 @@
 """Consoles: plain text unless a person is looking."""
 
 import os
+import stat
 import sys
 from typing import TextIO
 
@@ -31,3 +32,11 @@ def make_console(stream: TextIO | None = None, *, quiet: bool = False) -> Consol
         highlight=False,
         emoji=False,
     )
+
+
+def is_file(stream: TextIO) -> bool:
+    """Return True if a stream is a file on the disk, whose text appears on no terminal."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # a stream without a descriptor
+        return False

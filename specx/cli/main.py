@@ -92,7 +92,12 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def specx(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show the traceback of an error, and say what pages lost as furniture."
+        ),
+    ] = False,
     version: Annotated[  # noqa: ARG001 - acts through its callback
         bool,
         typer.Option(

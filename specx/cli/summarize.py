@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from specx.cli.console import make_console
+from specx.cli.console import is_file, make_console
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
+from specx.jobs.short import as_it_is
 from specx.profile import (
     EMBEDDED,
     FEWEST_SENTENCES,
@@ -28,6 +29,7 @@ from specx.profile import (
 )
 from specx.records import Method
 from specx.reports.live import LiveLine
+from specx.reports.remarks import remarks
 from specx.reports.report import Report
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
@@ -40,6 +42,7 @@ _MINI_NOTICE = (
 
 
 def summarize(
+    context: typer.Context,
     sources: Annotated[
         list[str], typer.Argument(help="Files or folders (.pdf .txt .md .jsonl); - is stdin.")
     ],
@@ -135,6 +138,7 @@ def summarize(
             device=device,
             check=check_lossless,
             quiet=quiet,
+            debug=context.obj.debug,
         )
     )
 
@@ -160,6 +164,7 @@ class SummarizeRequest:
     device: str
     check: bool
     quiet: bool
+    debug: bool
 
 
 def _run(request: SummarizeRequest) -> None:
@@ -175,17 +180,25 @@ def _run(request: SummarizeRequest) -> None:
         errors.print(f"specx: {error}", soft_wrap=True)
 
     def on_done(report: Report) -> None:
-        for warning in report.warnings:
-            console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+        for remark in remarks(report, debug=request.debug):
+            console.print(f"specx: {report.input.name}: {remark}", soft_wrap=True)
 
-    with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
+    results = Results(destination, headings=False)
+    with LiveLine(
+        console,
+        stream_to=sys.stdout if destination.streamed else None,
+        pass_on=results.write if destination.piped else None,
+        steps_aside=not is_file(sys.stdout),
+    ) as live:
         live.start(request.sources[0])
         live.phase("reading")
         inputs, documents = read_inputs(found, request.reading)
         destination.check(documents)
-        results = Results(destination, headings=documents > 1)
+        results.headings = documents > 1
         prepare = partial(_prepare, request, console, live)
-        Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
+        as_they_are = partial(as_it_is, request.profile, request.method)
+        queue = Queue(prepare, results, live, on_done, on_error, as_they_are)
+        queue.run(inputs, alone=documents == 1)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

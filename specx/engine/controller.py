@@ -9,19 +9,21 @@ from specx.engine.fallback import Fallback
 from specx.engine.speedup_meter import SpeedupMeter
 from specx.engine.tree_choice import KnownCosts, TreeChoice
 from specx.profile import AutoTree, Profile
-from specx.records import FellBack, FinishReason, Speedup, Step
+from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
 
 @dataclass
 class Budget:
     """The tokens that may still be emitted. ``reason`` says why the text ended, once it has.
 
-    ``at_limit``: the reason to give when ``left`` tokens have been spent.
+    ``at_limit``: the reason to give when ``left`` tokens have been spent. ``stop``: the caller's
+    judge of the text, which is not asked about the end of text.
     """
 
     end_of_text: frozenset[int]
     left: int
     at_limit: FinishReason
+    stop: Stop | None = None
     reason: FinishReason | None = None
 
     @property
@@ -29,15 +31,22 @@ class Budget:
         return self.reason is not None
 
     def spend(self, step: Step) -> Step:
-        """Return the step without tokens beyond the end of text or the limit."""
+        """Return the step without tokens beyond the end of text, a stop or the limit."""
         tokens = step.tokens[: self.left]
-        ends = [i for i, token in enumerate(tokens) if token in self.end_of_text]
-        if ends:
-            tokens, self.reason = tokens[: ends[0] + 1], "end"
+        for place, token in enumerate(tokens, start=1):
+            self.reason = self._ends_at(token)
+            if self.reason:
+                tokens = tokens[:place]
+                break
         self.left -= len(tokens)
         if self.left == 0 and not self.reason:
             self.reason = self.at_limit
         return replace(step, tokens=tokens, accepted=min(step.accepted, len(tokens)))
+
+    def _ends_at(self, token: int) -> FinishReason | None:
+        if token in self.end_of_text:
+            return "end"
+        return self.stop(token) if self.stop else None
 
     def spend_all(self, steps: Iterator[Step]) -> Iterator[Step]:
         """Spend steps until the text ends."""

@@ -26,7 +26,16 @@ from specx.errors import DocumentError
 from specx.kernels.trees import MAX_ROWS, Path
 from specx.models.load import LoadedModel
 from specx.profile import Profile
-from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step
+from specx.records import (
+    Event,
+    FellBack,
+    Finished,
+    FinishReason,
+    Method,
+    PrefillProgress,
+    Step,
+    Stop,
+)
 
 T = TypeVar("T")
 
@@ -39,10 +48,13 @@ def decode(
     method: Method,
     prompt: Sequence[int],
     stopwatch: Stopwatch | None = None,
+    *,
+    stop: Stop | None = None,
 ) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
 
-    ``stopwatch``: one of the caller's, to see every part of every step.
+    ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
+    early, for one call only.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
     FellBack at most once among them, and Finished at the end. Nothing outlives the iterator: two
@@ -52,7 +64,7 @@ def decode(
     window, and UsageError when the profile cannot run the method.
     """
     make = partial(methods.make_drafter, method, profile, pair)
-    return decode_with(pair, profile, make, prompt, stopwatch=stopwatch)
+    return decode_with(pair, profile, make, prompt, stopwatch=stopwatch, stop=stop)
 
 
 def decode_with(
@@ -63,6 +75,7 @@ def decode_with(
     *,
     make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
     stopwatch: Stopwatch | None = None,
+    stop: Stop | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
 
@@ -87,7 +100,8 @@ def decode_with(
         runner=runner_for(device, graphs=profile.graphs, fused_layers=pair.fused_layers),
         end=TextEnd.on(device),
     )
-    budget = Budget(pair.target.eos_token_ids, limit, "window" if limit == room else "length")
+    at_limit: FinishReason = "window" if limit == room else "length"
+    budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
     controller = Controller.of(profile, drafter, budget, pair.costs)
     return _Decoding(state, drafter, controller).events(list(prompt))
 

@@ -3,8 +3,9 @@
 import time
 from dataclasses import dataclass, field
 
+from specx.documents.document import Document
 from specx.records import Event, FellBack, Finished, FinishReason, Speedup, Step, Tally, Timings
-from specx.reports.report import LosslessCheck
+from specx.reports.report import InputFacts, LosslessCheck, Removed
 
 
 @dataclass(kw_only=True)
@@ -45,3 +46,20 @@ class DocumentRun:
         timings.total = spent + timings.read + timings.load
         parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
         timings.host = max(0.0, timings.total - parts)
+
+
+def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFacts:
+    """Return the size of a document, and of what was made of it."""
+    return InputFacts(
+        name=document.name,
+        pages=len(document.pages) if document.kind == "pdf" else 0,
+        characters=document.characters,
+        prompt_tokens=prompt_tokens,
+        parts=parts,
+    )
+
+
+def removed(document: Document) -> Removed:
+    """Count the lines that were taken out of a document, and the pages they stood on."""
+    furniture = document.furniture
+    return Removed(lines=len(furniture), pages=len({line.page for line in furniture}))

@@ -6,16 +6,23 @@ from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.profile import Profile
-from specx.records import PrefillProgress, Step
+from specx.records import PrefillProgress, Step, Stop
 from specx.reports.report import LosslessCheck
 
 
 def check_lossless(
-    pair: Pair, profile: Profile, prompt: tuple[int, ...], written: list[int]
+    pair: Pair,
+    profile: Profile,
+    prompt: tuple[int, ...],
+    written: list[int],
+    stop: Stop | None,
 ) -> LosslessCheck:
-    """Decode ``prompt`` plainly and compare with the token ids that were ``written``."""
+    """Decode ``prompt`` plainly and compare with the token ids that were ``written``.
+
+    ``stop``: as it was given to the first decoding.
+    """
     plain: list[int] = []
-    for event in decode(pair, profile, "plain", prompt):
+    for event in decode(pair, profile, "plain", prompt, stop=stop):
         if isinstance(event, Step):
             plain += event.tokens
     if plain == written:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from specx.documents.document import Document
 from specx.errors import (
     BatchError,
     DivergenceError,
@@ -26,7 +27,8 @@ class Queue:
     """Summarizes inputs and hands each result on at once.
 
     ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
-    costs no loading. ``on_done`` and ``on_error`` tell the user about each document.
+    costs no loading. ``as_it_is`` returns the report of a document that needs no model.
+    ``on_done`` and ``on_error`` tell the user about each document.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class Queue:
         listener: Listener,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
+        as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
-        self._on_done, self._on_error = on_done, on_error
+        self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
         self._summarizer: Summarizer | None = None
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> list[Report]:
@@ -56,6 +59,7 @@ class Queue:
                 reports.append(report)
                 self._on_done(report)
             except SpecxError as error:
+                self._results.broke_off()
                 if alone or (self._summarizer is None and isinstance(item, InputDocument)):
                     raise  # no model, no batch
                 failed += 1
@@ -72,15 +76,26 @@ class Queue:
         if isinstance(item, FailedInput):
             raise item.error
         before = Timings(read=item.read_s)
+        report = self._as_it_is(item.document, before)
+        if report is None:
+            report = self._summarize(item, before)
+        else:
+            self._listener.start(item.name)
+            self._listener.write(self._results.begin(item.name) + report.summary)
+        self._listener.write(self._results.ending)
+        self._listener.done(report)
+        self._results.done(report, item.relative, index)
+        return report
+
+    def _summarize(self, item: InputDocument, before: Timings) -> Report:
         if self._summarizer is None:
             before.load = self._load()
         assert self._summarizer is not None
-        profile = self._summarizer.profile
-        self._listener.start(item.name, limit=profile.output_limit)
+        self._listener.start(item.name, limit=self._summarizer.profile.output_limit)
         self._listener.phase("preparing the prompt")
-        self._listener.write(self._results.heading(item.name))
+        self._listener.write(self._results.begin(item.name))
         try:
-            report = self._summarizer.summarize(item.document, before)
+            return self._summarizer.summarize(item.document, before)
         except KeyboardInterrupt:
             self._results.interrupted(self._summarizer.partial, item.relative)
             raise
@@ -88,10 +103,6 @@ class Queue:
             raise
         except Exception as error:  # an unexpected failure costs no other document
             raise _error_of(item.name, error) from error
-        self._listener.write(self._results.ending)
-        self._listener.done(report)
-        self._results.done(report, item.relative, index)
-        return report
 
     def _load(self) -> float:
         self._listener.phase("loading models")

@@ -33,6 +33,11 @@ class Destination:
     format: Format = "text"
     streamed: bool = False
 
+    @property
+    def piped(self) -> bool:
+        """Return True if summaries go to a stdout that is no terminal, as plain text."""
+        return self.out is None and self.format == "text" and not self.streamed
+
     def check(self, documents: int, inputs: Iterable[str] = ()) -> None:
         """Raise UsageError, before any model loads, for options that do not fit the inputs.
 
@@ -103,21 +108,43 @@ class Destination:
 
 
 class Results:
-    """Writes each result as soon as its document is done."""
+    """Writes each result as soon as its document is done, and to a pipe what is final before.
+
+    ``headings``: print each document's name above its summary.
+    """
 
     def __init__(self, destination: Destination, *, headings: bool) -> None:
-        """Set where results go. ``headings``: print each document's name above its summary."""
         self._to = destination
-        self._headings = headings
+        self.headings = headings
+        self._heading = ""  # of the current document
+        self._written = ""  # of its summary, to a pipe
+
+    def begin(self, name: str) -> str:
+        """Begin a document; return the text that a listener shows above its summary.
+
+        A pipe gets it together with the first words: a document that fails leaves nothing there.
+        """
+        self._heading, self._written = self.heading(name), ""
+        return "" if self._to.piped else self._heading
 
     def heading(self, name: str) -> str:
         """Return the text above a summary on stdout."""
-        return f"# {printable(name)}\n\n" if self._headings else ""
+        return f"# {printable(name)}\n\n" if self.headings else ""
 
     @property
     def ending(self) -> str:
-        """Return the text behind a summary on stdout."""
-        return "\n\n" if self._headings else ""
+        """Return the text behind a summary on stdout. A terminal's line is ended by its owner."""
+        return "\n\n" if self.headings else "\n" if self._to.piped else ""
+
+    def write(self, text: str) -> None:
+        """Write a piece of the current summary, which is final, to a pipe or file at once."""
+        self._put(text if self._written else self._heading + text)
+        self._written += text
+
+    def broke_off(self) -> None:
+        """End the unfinished line of a summary that goes no further."""
+        if self._written and not self._written.endswith("\n"):
+            self.write(self.ending)
 
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
@@ -132,7 +159,9 @@ class Results:
         elif self._to.format == "jsonl":
             self._print(to_json_line({"index": index, **report.to_dict()}))
         elif path is None and not self._to.streamed:
-            self._print(self.heading(report.input.name) + report.summary + self.ending[:-1])
+            heading = "" if self._written else self.heading(report.input.name)
+            whole = report.summary + (self.ending or "\n")
+            self._put(heading + whole[len(self._written) :])
 
     def failed(self, name: str, error: SpecxError, index: int) -> None:
         """Print a document's error, if the format has a place for it."""
@@ -148,11 +177,14 @@ class Results:
             return
         if path is not None:
             _write(path, text + "\n")
-        elif self._to.format == "text" and not self._to.streamed:
-            self._print(text)
+        elif self._to.piped:
+            self._print(text[len(self._written) :])
 
     def _print(self, text: str) -> None:
-        self._to.stdout.write(text + "\n")
+        self._put(text + "\n")
+
+    def _put(self, text: str) -> None:
+        self._to.stdout.write(text)
         self._to.stdout.flush()
 
 

@@ -13,7 +13,7 @@ from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
-from specx.jobs.document_run import DocumentRun
+from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
 from specx.jobs.pair import facts
@@ -21,9 +21,9 @@ from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, PromptKind, refuse_if_longer
+from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
 from specx.records import Method, Step, Timings
-from specx.reports.report import Citation, InputFacts, Report
+from specx.reports.report import Citation, Report
 
 
 class Summarizer:
@@ -69,11 +69,13 @@ class Summarizer:
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
             *warnings.cut(run.reasons, self.profile.output_limit),
+            *warnings.dropped(outputs, run.reasons),
             *warnings.not_verbatim(outputs),
         ]
+        quotes = [quote for output in outputs for quote in output.quotes]
         run.end()
         return Report(
-            input=_input_facts(document, run.prompt_tokens, len(prompts)),
+            input=input_facts(document, run.prompt_tokens, len(prompts)),
             profile=self.profile.name,
             method=self.method,
             summary=summary,
@@ -82,7 +84,11 @@ class Summarizer:
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=facts(self.pair),
             settings=self.profile.model_dump(mode="json"),
-            citations=_citations(outputs),
+            citations=[_citation(quote) for quote in quotes],
+            cited_by=quotes[0].counted if quotes else None,
+            dropped=sum(output.dropped for output in outputs),
+            reasons=run.reasons,
+            removed=removed(document),
             warnings=found,
             lossless=run.lossless,
             speedup=run.speedup,
@@ -131,7 +137,8 @@ class Summarizer:
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
         gap = "\n\n" if self.partial else ""
-        for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
+        stop = self._kind.stop(prompt)
+        for event in decode(self.pair, self.profile, self.method, prompt.token_ids, stop=stop):
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
@@ -147,7 +154,8 @@ class Summarizer:
     def _check_lossless(self, prompt: Prompt, written: list[int], run: DocumentRun) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
-        run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, written)
+        stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
+        run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, written, stop)
         run.check_s += time.perf_counter() - started
 
     def _add(self, text: str, gap: str, *, shown: bool) -> str:
@@ -190,22 +198,15 @@ def _room(profile: Profile, pair: Pair) -> int:
     )
 
 
-def _input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFacts:
-    return InputFacts(
-        name=document.name,
-        pages=len(document.pages) if document.kind == "pdf" else 0,
-        characters=document.characters,
-        prompt_tokens=prompt_tokens,
-        parts=parts,
+def _citation(quote: Quote) -> Citation:
+    return Citation(
+        sentence=quote.sentence,
+        place=quote.citation,
+        page=quote.page,
+        lines=list(quote.lines) if quote.lines else None,
+        heading=quote.heading,
+        paragraph=quote.paragraph + 1,
     )
-
-
-def _citations(outputs: list[Output]) -> list[Citation]:
-    return [
-        Citation(paragraph=quote.paragraph + 1, page=quote.page, sentence=quote.sentence)
-        for output in outputs
-        for quote in output.quotes
-    ]
 
 
 def _reset_peak_memory(device: torch.device) -> None:

@@ -46,6 +46,24 @@ def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
     return warnings
 
 
+def dropped(outputs: Sequence[Output], reasons: Sequence[FinishReason]) -> list[str]:
+    """Warn about sentences of a digest that were dropped, and about a digest that ended early."""
+    count = sum(output.dropped for output in outputs)
+    warnings = []
+    if count:
+        sentences = "1 sentence" if count == 1 else f"{count} sentences"
+        warnings.append(
+            f"{sentences} of the digest did not stand in the document as cited and "
+            f"{'was' if count == 1 else 'were'} left out"
+        )
+    if "strayed" in reasons:
+        warnings.append(
+            "the digest ended early, because the model no longer quoted the document; a profile "
+            "with a larger model may read it better (specx profiles ls)"
+        )
+    return warnings
+
+
 def not_verbatim(outputs: Sequence[Output]) -> list[str]:
     """Warn about sentences of a digest that are not in the paragraph they cite."""
     quotes = [quote for output in outputs for quote in output.quotes]

@@ -13,6 +13,7 @@ from specx.documents.document import Document
 from specx.errors import ModelError
 from specx.prompts.digest import Digest
 from specx.prompts.prompt import Output, OutputReader, Prompt
+from specx.records import Stop
 
 Ids = TypeVar("Ids", bound=Any)  # an int, or an integer array (numpy, torch) of any shape
 
@@ -44,6 +45,10 @@ class Control:
 
     def reader(self, prompt: Prompt) -> OutputReader:
         return ControlReader(self._digest.reader(prompt), self._first_text_id)
+
+    def stop(self, prompt: Prompt) -> Stop:
+        stop = self._digest.stop(prompt)
+        return lambda token: stop(substitute(token, self._first_text_id))
 
     def _asked(self, prompt: Prompt) -> Prompt:
         *text, _, length = prompt.token_ids

@@ -39,7 +39,15 @@ class Detokenizer:
         return new
 
     def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text
+        return _decode(self._tokenizer, ids)
+
+
+def decode_whole(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Return the text of all ``ids`` without white space around it, and without half a character
+    at its end."""
+    return _decode(tokenizer, ids).rstrip(_UNFINISHED).strip()
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text

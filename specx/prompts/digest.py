@@ -11,7 +11,7 @@ from typing import Any
 from specx.documents.document import Document, Paragraph
 from specx.documents.layout import ENDS_SENTENCE
 from specx.errors import ModelError
-from specx.prompts.detokenize import Detokenizer
+from specx.prompts.detokenize import decode_whole
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -23,6 +23,7 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
+from specx.prompts.quotation import QuoteJudge
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 
@@ -63,7 +64,17 @@ class Digest:
         return []
 
     def reader(self, prompt: Prompt) -> "DigestReader":
-        return DigestReader(self._tokenizer, self._markers, prompt.units)
+        return DigestReader(self._tokenizer, self._markers, prompt.units, self.stop(prompt))
+
+    def stop(self, prompt: Prompt) -> QuoteJudge:
+        markers = frozenset(self._markers)
+        paragraphs: list[list[int]] = []
+        for token in prompt.token_ids[:-2]:  # without the request
+            if token in markers:
+                paragraphs.append([])
+            else:
+                paragraphs[-1].append(token)
+        return QuoteJudge(self._markers, paragraphs)
 
     def _prompt(self, part: list[Unit]) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
@@ -91,58 +102,63 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
 class DigestReader:
     """Cut the output at its markers and cite the paragraph of each sentence.
 
-    The pieces handed out add up to the text: sentences with their citations, blank lines between.
+    A sentence is handed out once it is whole and the ``judge`` has kept it. The pieces add up to
+    the text: sentences with their citations, blank lines between.
     """
 
-    def __init__(self, tokenizer: Any, markers: Sequence[int], units: Sequence[Unit]) -> None:
-        self._tokenizer, self._units = tokenizer, units
-        self._marked = {token: index for index, token in enumerate(markers)}
-        self._unit: Unit | None = None
-        self._sentence = Detokenizer(tokenizer)
-        self._shown = 0  # characters of the open sentence that are in the text
+    def __init__(
+        self, tokenizer: Any, markers: Sequence[int], units: Sequence[Unit], judge: QuoteJudge
+    ) -> None:
+        self._tokenizer, self._markers = tokenizer, frozenset(markers)
+        self._units, self._judge = units, judge
+        self._sentence: list[int] = []  # the open one's token ids
         self._quotes: list[Quote] = []
+        self._dropped = 0
         self._text = ""
 
     def feed(self, ids: Sequence[int]) -> str:
         before = len(self._text)
         for token in ids:
-            if token in self._marked:
+            if self._judge.strayed:  # nothing behind is read
+                break
+            if token in self._markers:
                 self._close()
-                index = self._marked[token]
-                self._unit = self._units[index] if index < len(self._units) else None
             else:
-                self._sentence.feed([token])
-                self._write()
+                self._sentence.append(token)
+            self._judge(token)
         return self._text[before:]
 
     def finish(self) -> tuple[str, Output]:
         before = len(self._text)
         self._close()
-        return self._text[before:], Output(self._text, tuple(self._quotes))
-
-    def _write(self) -> str:
-        """Add what is new of the open sentence; white space waits for the word behind it."""
-        sentence = self._sentence.text.strip()
-        if sentence and not self._shown and self._text:
-            self._text += "\n\n"
-        self._text += sentence[self._shown :]
-        self._shown = len(sentence)
-        return sentence
+        output = Output(self._text, tuple(self._quotes), self._dropped)
+        return self._text[before:], output
 
     def _close(self) -> None:
-        """End the open sentence with its citation."""
-        self._sentence.finish()
-        sentence = self._write()
-        self._sentence, self._shown = Detokenizer(self._tokenizer), 0
-        unit, self._unit = self._unit, None
-        if not sentence or unit is None:  # without a paragraph the text stays, uncited
+        """End the open sentence: with its citation, or dropped."""
+        place, ids = self._judge.close(), self._sentence
+        self._sentence = []
+        sentence = decode_whole(self._tokenizer, ids)
+        if not sentence:
             return
-        verbatim = " ".join(sentence.split()) in " ".join(unit.text.split())
-        self._quotes.append(
-            Quote(paragraph=unit.paragraph, page=unit.page, sentence=sentence, verbatim=verbatim)
-        )
-        page = "" if unit.page is None else f", p. {unit.page}"
-        self._text += f" [¶{unit.paragraph + 1}{page}]"
+        if place is None:
+            self._dropped += 1
+            return
+        quote = _quote(sentence, self._units[place])
+        self._quotes.append(quote)
+        gap = "\n\n" if self._text else ""
+        self._text += f"{gap}{sentence} [{quote.citation}]"
+
+
+def _quote(sentence: str, unit: Unit) -> Quote:
+    return Quote(
+        paragraph=unit.paragraph,
+        page=unit.page,
+        lines=unit.lines,
+        heading=unit.heading,
+        sentence=sentence,
+        verbatim=" ".join(sentence.split()) in " ".join(unit.text.split()),
+    )
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:

@@ -62,6 +62,9 @@ class Instruct:
     def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
         return InstructReader(self._tokenizer, thinks=self._thinks)
 
+    def stop(self, prompt: Prompt) -> None:
+        """Return None: the model's own words are ended by nothing but itself."""
+
     def _prompt(self, part: Sequence[Unit]) -> Prompt:
         return Prompt(tuple(self._ids("\n\n".join(unit.text for unit in part))), tuple(part))
 

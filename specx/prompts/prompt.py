@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from specx.documents.document import Document
 from specx.errors import DocumentError, UsageError
+from specx.prompts.location import Location, locations
+from specx.records import Stop
 
 
 @dataclass(frozen=True)
@@ -17,38 +19,38 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit:
+class Unit(Location):
     """A piece of the document that is never cut: a paragraph, or a part of a very long one.
 
-    ``paragraph`` is the paragraph's place in the document, from 0; ``tokens`` is the number that
-    the piece adds to a prompt.
+    Its place is the paragraph's. ``tokens`` is the number that the piece adds to a prompt.
     """
 
-    paragraph: int
-    page: int | None
     text: str
     tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quote:
-    """A sentence of a digest with the paragraph that it cites (from 0), and that one's page.
+class Quote(Location):
+    """A sentence of a digest with the place of the paragraph that it cites.
 
     ``verbatim`` says that the sentence stands in that paragraph, white space aside.
     """
 
-    paragraph: int
-    page: int | None
     sentence: str
     verbatim: bool
 
 
 @dataclass(frozen=True)
 class Output:
-    """The summary read from one prompt's output: text, and its quotes (kind ``digest``)."""
+    """The summary read from one prompt's output.
+
+    Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
+    because they are not their paragraphs'.
+    """
 
     text: str
     quotes: tuple[Quote, ...] = ()
+    dropped: int = 0
 
 
 class OutputReader(Protocol):
@@ -76,6 +78,9 @@ class PromptKind(Protocol):
     def reader(self, prompt: Prompt) -> OutputReader:
         """Return a reader for the output that answers ``prompt``."""
 
+    def stop(self, prompt: Prompt) -> Stop | None:
+        """Return what ends an output that is no answer to ``prompt`` any more; None: nothing."""
+
 
 def make_units(
     document: Document, count: Callable[[list[str]], list[int]], longest: int
@@ -89,8 +94,8 @@ def make_units(
     """
     texts = [paragraph.text for paragraph in document.paragraphs]
     units: list[Unit] = []
-    for index, (paragraph, tokens) in enumerate(
-        zip(document.paragraphs, count(texts), strict=True)
+    for location, paragraph, tokens in zip(
+        locations(document.paragraphs), document.paragraphs, count(texts), strict=True
     ):
         pieces = [(paragraph.text, tokens)]
         while any(tokens > longest for _, tokens in pieces):
@@ -98,10 +103,7 @@ def make_units(
             if halves == [text for text, _ in pieces]:
                 raise too_little_room(longest)
             pieces = list(zip(halves, count(halves), strict=True))
-        units += [
-            Unit(paragraph=index, page=paragraph.page, text=text, tokens=tokens)
-            for text, tokens in pieces
-        ]
+        units += [Unit(**vars(location), text=text, tokens=tokens) for text, tokens in pieces]
     return units
 
 

@@ -5,6 +5,7 @@ line, and moves to stdout as soon as it ends: nothing is ever overwritten.
 """
 
 import re
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -31,7 +32,9 @@ class LiveLine:
 
     ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere, or
     if the console is quiet, nothing is drawn. ``stream_to``: stdout if it is a terminal, on which
-    the summary appears while it is written, or None.
+    the summary appears while it is written, or None. ``pass_on``: gets the summary's pieces in
+    place of a terminal. ``steps_aside``: the pieces may end up on the same terminal (``| tee``), so
+    the live line ends where the summary begins.
 
         with LiveLine(console, stream_to=stdout) as live:
             live.start("report.pdf", limit=512)
@@ -42,8 +45,17 @@ class LiveLine:
             live.done(report)
     """
 
-    def __init__(self, console: Console, *, stream_to: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        stream_to: TextIO | None = None,
+        pass_on: Callable[[str], None] | None = None,
+        steps_aside: bool = False,
+    ) -> None:
         self._console = console
+        self._pass_on, self._steps_aside = pass_on, steps_aside
+        self._aside = False
         self._stream = stream_to
         self._draws = console.is_interactive and not console.quiet
         self._progress = Progress("")
@@ -68,6 +80,7 @@ class LiveLine:
         self._erase()
         self._end_line()
         self._progress = Progress(name, limit)
+        self._aside = False
 
     def phase(self, name: str) -> None:
         """Name a phase that no event announces: reading, loading models."""
@@ -90,6 +103,11 @@ class LiveLine:
 
         The last line may be unfinished: ``done`` ends it.
         """
+        if self._pass_on is not None and text:
+            self._aside = self._steps_aside
+            if self._aside:
+                self._erase()
+            self._pass_on(text)
         if self._stream is None:
             return
         lines, newline, self._unfinished = (self._unfinished + text).rpartition("\n")
@@ -103,16 +121,20 @@ class LiveLine:
                 self._draw()
 
     def done(self, report: Report) -> None:
-        """Erase the live line and print the closing line below the streamed summary."""
+        """Erase the live line and print the closing line below the streamed summary.
+
+        A document that no model has read has no figures; a warning says that it is printed as is.
+        """
         self._erase()
         self._end_line()
-        self._console.print(closing_line(report), soft_wrap=True)
+        if report.input.parts:
+            self._console.print(closing_line(report), soft_wrap=True)
 
     # ------------------------------------------------------------ the terminal
 
     def _draw(self) -> None:
         """Begin to draw unless that was done; a thread refreshes the line."""
-        if not self._draws or self._live is not None:
+        if not self._draws or self._aside or self._live is not None:
             return
         self._live = Live(
             console=self._console,

@@ -32,10 +32,7 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 def _citations(citations: Iterable[Citation]) -> Iterator[str]:
     for number, citation in enumerate(citations, 1):
-        place = f"paragraph {citation.paragraph}"
-        if citation.page is not None:
-            place = f"page {citation.page}, {place}"
-        yield f"{number}. “{plain(citation.sentence)}” ({place})"
+        yield f"{number}. “{plain(citation.sentence)}” ({plain(citation.place)})"
 
 
 def _figures(report: Report) -> Iterator[Row]:

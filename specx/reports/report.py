@@ -1,23 +1,36 @@
 """The report of one document: input, summary, speed and environment."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from specx.records import Speedup, Tally, Timings
+from specx.records import FinishReason, Speedup, Tally, Timings
 
-SCHEMA = "specx.report/1"
+SCHEMA = "specx.report/2"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Citation:
     """A sentence of a digest and its place in the document.
 
-    ``paragraph`` counts from 1. ``page`` is None in formats without pages.
+    ``place``: the place in words, as the summary has it. ``page``, ``lines`` (the paragraph's first
+    and last one in the file) and ``paragraph`` count from 1; the first two are None in formats
+    without. ``heading``: the nearest one above, None if there is none.
     """
 
-    paragraph: int
-    page: int | None
     sentence: str
+    place: str
+    page: int | None
+    lines: list[int] | None
+    heading: str | None
+    paragraph: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """The running headers, footers and page numbers that were taken out: lines, on pages."""
+
+    lines: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +61,9 @@ class LosslessCheck:
 class Report:
     """Everything that users and programs can learn about one summary.
 
-    ``settings``: the profile as it was run. ``lossless``: None if nobody asked for the check.
+    ``settings``: the profile as it was run. ``cited_by``: the unit by which citations name places,
+    None without any. ``dropped``: sentences of a digest that are in no paragraph they could cite.
+    ``reasons``: why each prompt's output ended. ``lossless``: None if nobody asked for the check.
     """
 
     input: InputFacts
@@ -61,6 +76,10 @@ class Report:
     environment: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
+    cited_by: Literal["page", "line", "paragraph"] | None = None
+    dropped: int = 0
+    reasons: list[FinishReason] = field(default_factory=list)
+    removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     speedup: Speedup = field(default_factory=Speedup)
@@ -75,6 +94,10 @@ class Report:
             "method": self.method,
             "summary": self.summary,
             "citations": [asdict(citation) for citation in self.citations],
+            "cited_by": self.cited_by,
+            "dropped_sentences": self.dropped,
+            "finish_reasons": self.reasons,
+            "removed": asdict(self.removed),
             "generated_tokens": tally.tokens,
             "steps": tally.steps,
             "acceptance_length": round(tally.acceptance_length, 4),

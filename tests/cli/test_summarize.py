@@ -5,11 +5,13 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,8 +20,9 @@ import pytest
 import torch
 
 from specx.cli.main import run
+from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.jobs import lossless, pair, summarizer
+from specx.jobs import inputs, lossless, pair, summarizer
 from specx.records import Event
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -85,6 +88,19 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 # ---------------------------------------------------------------- one document
+
+
+def test_a_few_words_are_printed_without_a_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "load_pair", None)  # it would fail
+    Path("notes.txt").write_text("Meeting notes\n")
+    assert run(["summarize", "notes.txt"]) == 0
+    assert capsys.readouterr() == (
+        "Meeting notes\n",
+        "specx: notes.txt: the document is no longer than a digest of 8 sentences, so it is "
+        "printed as it is\n",
+    )
 
 
 def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: Any) -> None:
@@ -242,7 +258,7 @@ def test_json_lines_out(summarize: Run) -> None:
         (2, "b.txt"),
     ]
     assert lines[1]["error"] == "empty.txt is empty; there is nothing to summarize"
-    assert lines[2]["schema"] == "specx.report/1"
+    assert lines[2]["schema"] == "specx.report/2"
 
 
 def test_json_lines_in(summarize: Run, scripted: Any) -> None:
@@ -298,12 +314,30 @@ def test_out_of_memory_costs_one_document(
     assert summarize("a.txt").code == 5
 
 
+def test_what_pages_lost_is_told_with_debug(
+    profile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, scripted: Any
+) -> None:
+    scripted("One.")
+    furniture = tuple(Paragraph("Page", page, kind="furniture") for page in (1, 2, 2))
+    real = inputs.read_documents
+
+    def read(*arguments: Any) -> Any:
+        return [replace(document, furniture=furniture) for document in real(*arguments)]
+
+    monkeypatch.setattr(inputs, "read_documents", read)
+    told = "a.txt: 3 lines on 2 pages taken out as running headers, footers or page numbers"
+    for options, said in ([], False), (["--debug"], True):
+        assert run([*options, "summarize", "a.txt", "-p", profile]) == 0
+        assert (told in capsys.readouterr().err) is said
+
+
 # ---------------------------------------------------------------- --check-lossless
 
 
 def test_a_check_without_findings(summarize: Run) -> None:
     ended = summarize("a.txt", "--json", "--check-lossless")
     assert ended.code == 0
+    assert "specx: a.txt: identical to plain decoding (24 tokens)\n" in ended.err
     assert json.loads(ended.out)["lossless"]["identical"] is True
 
 
@@ -339,8 +373,8 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
 def test_a_real_ctrl_c(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = summarizer.decode
 
-    def decode(*arguments: Any) -> Iterator[Event]:
-        for number, event in enumerate(real(*arguments)):
+    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
+        for number, event in enumerate(real(*arguments, **options)):
             yield event
             if number == 6:
                 print("now", file=sys.stderr, flush=True)
@@ -398,6 +432,43 @@ def test_on_a_terminal_the_summary_streams(
     assert ESCAPE not in shown
     figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
+
+
+@posix
+def test_a_pipe_gets_what_is_final_at_once(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = saying("One.", "Two.")
+
+    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
+        yield from write(*arguments, **options)
+        os.read(hold, 1)  # before the document ends
+
+    hold, go = os.pipe()
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    monkeypatch.setattr(summarizer, "decode", decode)
+    monkeypatch.setattr(os, "closerange", lambda *_: None)  # the child reads ``hold``
+    process = fork_specx(["summarize", "a.txt", "b.txt", "-q", "-p", profile], out, err)
+    os.close(out)
+    os.close(err)
+    assert read_some(from_out, "# a.txt\n\nOne.")
+    os.write(go, b"12")
+    assert read_all(from_out, from_err) == ["\n\n# b.txt\n\nTwo.\n\n", ""]
+    assert exit_code(process) == 0
+
+
+def read_some(reader: int, expected: str) -> bool:
+    """Read exactly so much as is expected, and compare."""
+    got = b""
+    while len(got) < len(expected.encode()) and select.select([reader], [], [], 60)[0]:
+        got += os.read(reader, 1)
+    return got.decode() == expected
+
+
+def test_what_was_written_stays_when_a_document_fails(summarize: Run, scripted: Any) -> None:
+    scripted("Half", then=OutOfMemoryError("Too little memory."))
+    ended = summarize("a.txt", "b.txt", "-q")
+    assert ended[:2] == (7, "# a.txt\n\nHalf\n\n# b.txt\n\nHalf\n\n")
+    ended = summarize("a.txt", "-q")
+    assert ended == (5, "Half\n", "specx: Too little memory.\n")
 
 
 @posix

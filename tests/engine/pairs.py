@@ -22,7 +22,7 @@ from specx.profile.schema import (
     TargetSettings,
     TreeSettings,
 )
-from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Timings
+from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Stop, Timings
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
@@ -131,8 +131,14 @@ class Run:
         return [step.accepted for step in self.steps]
 
 
-def run(pair: Pair, profile: Profile, method: Method, prompt: Sequence[int]) -> Run:
-    return collect(decode(pair, profile, method, prompt))
+def run(
+    pair: Pair,
+    profile: Profile,
+    method: Method,
+    prompt: Sequence[int],
+    stop: Stop | None = None,
+) -> Run:
+    return collect(decode(pair, profile, method, prompt, stop=stop))
 
 
 def collect(events: Iterator[Event]) -> Run:

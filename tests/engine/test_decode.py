@@ -135,6 +135,44 @@ def test_the_first_token_may_be_the_end_of_text(text, method, monkeypatch):
     assert drafter.read == []  # no reason to read the prompt
 
 
+class StopAt:
+    """A stop behind the ``at``-th token, from 0; it remembers what it was asked about."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, []
+
+    def __call__(self, token: int):
+        self.seen.append(token)
+        return "strayed" if len(self.seen) > self.at else None
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_a_stop_cuts_a_step_where_it_cuts_plain_decoding(text, at, monkeypatch):
+    profile, plain, ours = make_profile(max_new_tokens=30), StopAt(at), StopAt(at)
+    expected = run(PAIR, profile, "plain", PROMPT, plain)
+    scripted(monkeypatch, text, levels=4)
+    result = run(PAIR, profile, "tree", PROMPT, ours)
+    assert result.tokens == expected.tokens == plain.seen == ours.seen == text[: at + 1]
+    assert result.reason == expected.reason == "strayed"
+    full, rest = divmod(at, 5)
+    assert result.lengths == [5] * full + [rest] * (rest > 0)
+    assert result.accepted == [4] * full + [rest] * (rest > 0)
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(7, "strayed"), (6, "length")])
+def test_a_stop_at_the_limit_is_a_stop(text, limit, reason, monkeypatch):
+    scripted(monkeypatch, text, levels=4)
+    assert run(PAIR, make_profile(max_new_tokens=limit), "tree", PROMPT, StopAt(6)).reason == reason
+
+
+def test_the_end_of_text_is_no_matter_for_a_stop(text, monkeypatch):
+    pair = pair_of(replace(TARGET, eos_token_ids=frozenset({text[6]})))
+    scripted(monkeypatch, text, levels=4)
+    stop = StopAt(6)
+    assert run(pair, make_profile(max_new_tokens=30), "tree", PROMPT, stop).reason == "end"
+    assert stop.seen == text[:6]
+
+
 @pytest.mark.parametrize("limit", range(1, 13))
 def test_the_token_limit_cuts_a_step(text, limit, monkeypatch):
     scripted(monkeypatch, text, levels=4)

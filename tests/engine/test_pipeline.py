@@ -69,6 +69,22 @@ def test_the_same_steps_up_to_the_limit(method, limit, launch_ahead):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_emitted_behind_a_stop(method, launch_ahead):
+    profile = make_profile(max_new_tokens=30, below=0.0)
+    text = run(PAIR, profile, "plain", PROMPT).tokens
+
+    def ended(place):
+        stop = {text[place]: "strayed"}.get
+        result = run(PAIR, profile, method, PROMPT, stop)
+        return result.tokens, result.reason
+
+    expected = [(text[: place + 1], "strayed") for place in (0, 3, 11)]
+    assert [ended(place) for place in (0, 3, 11)] == expected
+    launch_ahead()
+    assert [ended(place) for place in (0, 3, 11)] == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_nothing_is_emitted_behind_the_end_of_text(method, launch_ahead):
     profile = make_profile(max_new_tokens=30)
     text = run(PAIR, profile, "plain", PROMPT).tokens

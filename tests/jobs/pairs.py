@@ -59,7 +59,7 @@ def saying(*texts: str, then: BaseException | None = None) -> Callable[..., Iter
     """
     left = list(texts)
 
-    def decode(*arguments: Any) -> Iterator[Event]:
+    def decode(*arguments: Any, **_: Any) -> Iterator[Event]:
         prompt = arguments[-1]
         yield PrefillProgress("target", len(prompt), len(prompt))
         ids = encode(left.pop(0) if len(left) > 1 else left[0])

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -84,7 +85,9 @@ class Batch:
         self.errors: list[SpecxError] = []
         self.stdout = io.StringIO()
 
-    def run(self, *, alone: bool = False, model: SpecxError | None = None) -> list[Report]:
+    def run(
+        self, *, alone: bool = False, model: SpecxError | None = None, **options: Any
+    ) -> list[Report]:
         def prepare() -> Any:
             self.prepared += 1
             if model is not None:
@@ -98,6 +101,7 @@ class Batch:
             Silent(),
             on_done=lambda report: self.done.append(report.input.name),
             on_error=self.errors.append,
+            **options,
         )
         return queue.run(iter(self.items), alone=alone)
 
@@ -111,6 +115,21 @@ def test_the_model_is_loaded_once_and_its_time_counted_once() -> None:
     assert batch.prepared == 1
     assert batch.fake.loads[0] > 0
     assert batch.fake.loads[1:] == [0, 0]
+
+
+def test_a_document_that_needs_no_model_loads_none() -> None:
+    batch = Batch("short", "a")
+    reports = batch.run(as_it_is=lambda document, _: short(document))
+    assert (batch.prepared, batch.done) == (1, ["0.txt", "1.txt"])
+    assert [report.summary for report in reports] == ["short", make_report().summary]
+    alone = Batch("short")
+    alone.run(alone=True, as_it_is=lambda document, _: short(document))
+    assert alone.prepared == 0
+
+
+def short(document: Document) -> Report | None:
+    report = replace(make_report(document.name), summary=document.text)
+    return report if document.text == "short" else None
 
 
 def test_failures_are_told_and_the_others_done() -> None:

@@ -65,6 +65,64 @@ def test_headings_tell_several_summaries_apart() -> None:
     assert printed(destination) == f"# a.txt\n\n{body}\n# b��.txt\n\n{body}\n"
 
 
+# ---------------------------------------------------------------- pieces for a pipe
+
+
+def started(*pieces: str, headings: bool, name: str = "report.pdf") -> tuple[Results, Destination]:
+    """Results with a document of which these pieces are written."""
+    destination = to()
+    results = Results(destination, headings=headings)
+    assert results.begin(name) == ""  # nothing for a listener to show
+    for piece in pieces:
+        results.write(piece)
+    return results, destination
+
+
+@pytest.mark.parametrize("headings", [True, False])
+@pytest.mark.parametrize(
+    "pieces",
+    [(), ("First sentence.",), ("First sentence.", "\nSecond sentence.")],
+)
+def test_pieces_are_written_at_once_and_add_up(headings: bool, pieces: tuple[str, ...]) -> None:
+    report, whole = make_report(), to()
+    Results(whole, headings=headings).done(report, A, 0)
+    results, destination = started(*pieces, headings=headings)
+    heading = "# report.pdf\n\n" if headings and pieces else ""
+    assert printed(destination) == heading + "".join(pieces)
+    if "".join(pieces) == report.summary:
+        results.write(results.ending)
+    results.done(report, A, 0)
+    assert printed(destination) == printed(whole)
+
+
+def test_a_terminal_and_a_file_get_no_pieces(tmp_path: Path) -> None:
+    for destination in (to(streamed=True), to(tmp_path), to(format="json")):
+        assert not destination.piped
+        assert Results(destination, headings=True).begin("a.txt") == "# a.txt\n\n"
+
+
+@pytest.mark.parametrize(
+    ("headings", "expected"),
+    [(True, "# a.txt\n\nHalf\n\n# b.txt\n\nOne.\n\n"), (False, "Half\nOne.\n")],
+)
+def test_a_document_that_fails_leaves_what_was_written(headings: bool, expected: str) -> None:
+    results, destination = started("Half", headings=headings, name="a.txt")
+    results.broke_off()
+    results.begin("nothing.txt")
+    results.broke_off()
+    results.begin("b.txt")
+    results.write("One.")
+    results.write(results.ending)
+    assert printed(destination) == expected
+
+
+@pytest.mark.parametrize("written", ["", "Half a", "Half a sentence"])
+def test_an_interrupted_summary_is_completed(written: str) -> None:
+    results, destination = started(*([written] if written else []), headings=False)
+    results.interrupted("Half a sentence", A)
+    assert printed(destination) == "Half a sentence\n"
+
+
 def test_json_lines_have_an_index_and_failures() -> None:
     destination = to(format="jsonl")
     results = Results(destination, headings=True)

@@ -27,6 +27,10 @@ KEYS = {
     "method": None,
     "summary": None,
     "citations": None,
+    "cited_by": None,
+    "dropped_sentences": None,
+    "finish_reasons": None,
+    "removed": {"lines", "pages"},
     "generated_tokens": None,
     "steps": None,
     "acceptance_length": None,
@@ -114,7 +118,7 @@ def test_the_report_has_exactly_these_keys(make: Maker, method: Method) -> None:
     for key, inner in KEYS.items():
         if inner is not None:
             assert set(report[key]) == inner
-    assert report["schema"] == "specx.report/1"
+    assert report["schema"] == "specx.report/2"
     assert report["method"] == method
     assert report["input"]["pages"] == 3
     assert report["input"]["parts"] == 1
@@ -200,7 +204,7 @@ def test_falling_back_in_every_part_is_told_once(
     speedups = iter([0.9, 0.61, 0.8, 0.7])
     write = saying("One.")
 
-    def decode(*arguments: Any) -> Any:
+    def decode(*arguments: Any, **_: Any) -> Any:
         yield FellBack(next(speedups), 1.0)
         yield from write(*arguments)
 
@@ -216,7 +220,7 @@ def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyP
     """Four prompts: three parts and what is made of them."""
     write = saying("One.")
 
-    def decode(*arguments: Any) -> Any:
+    def decode(*arguments: Any, **_: Any) -> Any:
         for event in write(*arguments):
             finished = isinstance(event, Finished)
             yield (
@@ -268,16 +272,23 @@ def test_a_document_without_text(make: Maker) -> None:
 
 @pytest.fixture(scope="module")
 def embedded() -> Pair:
-    return load_pair(load_profile("mini"), "plain", torch.device("cpu"))
+    return load_pair(load_profile("mini"), "specextend", torch.device("cpu"))
 
 
-def digests(embedded: Pair, sentences: int, **changes: Any) -> Summarizer:
+def digests(
+    embedded: Pair,
+    sentences: int,
+    *,
+    method: Method = "plain",
+    check: bool = False,
+    **changes: Any,
+) -> Summarizer:
     """A Summarizer of ``mini`` for so many sentences; ``changes`` are keys of sections."""
     data = load_profile("mini").model_dump()
     data["prompt"]["sentences"] = sentences
     for section, keys in changes.items():
         data[section] |= keys
-    return Summarizer(Profile.model_validate(data), "plain", embedded, Ear())
+    return Summarizer(Profile.model_validate(data), method, embedded, Ear(), check=check)
 
 
 def test_the_room_for_a_document_shrinks_with_the_sentences(
@@ -310,6 +321,71 @@ def test_more_sentences_than_the_window_holds(embedded: Pair) -> None:
     )
 
 
+# ---------------------------------------------------------------- digests that stray
+
+
+TOO_SHORT = {
+    "one sentence without end": ["Meeting notes"],
+    "sentences that repeat": ["Hello"],
+    "headings": ["Introduction", "Background", "Methods", "Results", "Discussion", "Costs"],
+    "numbers": [f"{n * 7919 % 100000} {n * 104729 % 99991}" for n in range(9)],
+}
+
+
+@pytest.mark.parametrize("texts", TOO_SHORT.values(), ids=TOO_SHORT)
+def test_a_digest_ends_where_it_strays_from_its_document(embedded: Pair, texts: list[str]) -> None:
+    """Such documents are printed as they are; if they were not, nothing would be made up."""
+    paper = Document("a.txt", "text", (), tuple(Paragraph(text, None) for text in texts))
+    reports = [
+        summarize(digests(embedded, 8, method=method, check=True, fallback={"below": None}), paper)
+        for method in ("plain", "specextend")
+    ]
+    for report in reports:
+        assert report.lossless is not None
+        assert report.lossless.identical
+        assert all(citation.sentence in texts for citation in report.citations)
+        assert report.tally.tokens < 150
+    plain, ours = (report.to_dict() for report in reports)
+    for key in ("summary", "generated_tokens", "finish_reasons", "dropped_sentences", "warnings"):
+        assert plain[key] == ours[key]
+
+
+def test_a_digest_that_strayed_says_so(embedded: Pair) -> None:
+    paper = Document("a.txt", "text", (), (Paragraph("Meeting notes", None),))
+    report = summarize(digests(embedded, 8), paper)
+    assert report.to_dict()["finish_reasons"] == ["strayed"]
+    assert report.to_dict()["summary"] == ""
+    assert report.warnings == [
+        "1 sentence of the digest did not stand in the document as cited and was left out",
+        "the digest ended early, because the model no longer quoted the document; a profile with "
+        "a larger model may read it better (specx profiles ls)",
+    ]
+
+
+def test_citations_say_what_they_count(embedded: Pair) -> None:
+    furniture = tuple(Paragraph("Page", page, kind="furniture") for page in (1, 1, 2))
+    paragraphs = (
+        Paragraph("The river", None, kind="heading", lines=(1, 1)),
+        Paragraph(f"{TEXT} It was printed.", None, lines=(3, 5)),
+        Paragraph(f"Nobody read it. {TEXT}", None, lines=(7, 9)),
+    )
+    paper = Document("a.txt", "text", (), paragraphs, furniture=furniture)
+    report = summarize(digests(embedded, 4), paper).to_dict()
+    first = report["citations"][0]
+    assert first["sentence"] in TEXT
+    assert first | {"sentence": ""} == {
+        "sentence": "",
+        "place": "l. 3–5, “The river”",
+        "page": None,
+        "lines": [3, 5],
+        "heading": "The river",
+        "paragraph": 2,
+    }
+    assert report["summary"].startswith(f"{first['sentence']} [l. 3–5, “The river”]")
+    assert report["cited_by"] == "line"
+    assert report["removed"] == {"lines": 3, "pages": 2}
+
+
 # ---------------------------------------------------------------- --check-lossless
 
 
@@ -337,8 +413,8 @@ def test_a_divergence_has_its_place_and_gap(make: Maker, monkeypatch: pytest.Mon
     one = make(check=True)
     real = summarizer.decode
 
-    def wrong(pair: Any, profile: Any, method: Any, prompt: Any) -> Any:
-        for number, event in enumerate(real(pair, profile, method, prompt)):
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        for number, event in enumerate(real(*arguments, **options)):
             if isinstance(event, Step) and number == 3:
                 event = replace(event, tokens=(event.tokens[0] ^ 1, *event.tokens[1:]))
             yield event

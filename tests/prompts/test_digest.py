@@ -54,9 +54,7 @@ def test_no_more_sentences_are_asked_for_than_there_are_paragraphs() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
     output = read("<p0> Sentence 0 of the paper — naïve.<p2>Sentence 2 of the", parts[0], size)
-    assert output.text == (
-        "Sentence 0 of the paper — naïve. [¶1, p. 1]\n\nSentence 2 of the [¶3, p. 2]"
-    )
+    assert output.text == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the [p. 2]"
     assert output.quotes == (
         Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
         Quote(paragraph=2, page=2, sentence="Sentence 2 of the", verbatim=True),
@@ -65,41 +63,81 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 3 of the paper — naïve.<p2>Sentence 5", parts[1])
-    assert output.text == "Sentence 3 of the paper — naïve. [¶4, p. 2]\n\nSentence 5 [¶6, p. 3]"
+    assert output.text == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 [p. 3]"
     assert [quote.paragraph for quote in output.quotes] == [3, 5]
 
 
-def test_pages_that_are_not_there_are_not_named() -> None:
-    one = Document("a.txt", "text", (), (Paragraph("Only this.", None),))
-    (prompt,) = DIGEST.prompts(one, 1000)
-    assert read("<p0>Only this.", prompt).text == "Only this. [¶1]"
+def test_lines_and_headings_are_cited() -> None:
+    paragraphs = (
+        Paragraph("Findings", None, kind="heading", lines=(118, 118)),
+        Paragraph("Only this.", None, lines=(120, 131)),
+    )
+    (prompt,) = DIGEST.prompts(Document("a.txt", "text", (), paragraphs), 1000)
+    output = read("<p1>Only this.", prompt)
+    assert output.text == "Only this. [l. 120–131, “Findings”]"
+    (quote,) = output.quotes
+    assert (quote.lines, quote.heading, quote.counted) == ((120, 131), "Findings", "line")
 
 
-def test_a_sentence_that_is_not_in_its_paragraph_is_noticed(parts: list[Prompt]) -> None:
+def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:
+    reader = DIGEST.reader(parts[0])
+    assert reader.feed(encode("<p0>Sentence 0 of the paper — naïve.")) == ""
+    assert reader.feed(encode("<p2>")) == "Sentence 0 of the paper — naïve. [p. 1]"
+    assert reader.feed(encode("Sentence 2 of the")) == ""
+    assert reader.finish()[0] == "\n\nSentence 2 of the [p. 2]"
+
+
+def test_a_sentence_that_differs_a_little_stays_and_is_noticed(parts: list[Prompt]) -> None:
     right, wrong = read("<p0>Sentence 0  of the<p1>Sentence 0 of the", parts[0]).quotes
     assert (right.verbatim, wrong.verbatim) == (True, False)  # white space aside
 
 
-@pytest.mark.parametrize("marker", ["<p3>", ""])
-def test_a_marker_that_stands_for_nothing_leaves_the_text(parts: list[Prompt], marker: str) -> None:
-    output = read(f"{marker}Made up.<p1>Sentence 1", parts[0])
-    assert output.text == "Made up.\n\nSentence 1 [¶2, p. 1]"
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        "<p3>Sentence 1 of the paper.",  # a marker of no paragraph
+        "Sentence 1 of the paper.",  # no marker
+        "<p0>Quite another thing.",
+        "<p0>Sentence 0 of the paper. Quite another thing.",
+    ],
+)
+def test_a_sentence_that_is_not_its_paragraphs_is_dropped(
+    parts: list[Prompt], made_up: str
+) -> None:
+    output = read(f"{made_up}<p1>Sentence 1 of", parts[0])
+    assert (output.text, output.dropped) == ("Sentence 1 of [p. 1]", 1)
     assert len(output.quotes) == 1
 
 
+@pytest.mark.parametrize("marker", ["<p0>", "<p1>"])
+def test_markers_have_to_ascend(parts: list[Prompt], marker: str) -> None:
+    output = read(f"<p1>Sentence 1 of{marker}Sentence 0 of<p2>Sentence 2 of", parts[0])
+    assert [quote.paragraph for quote in output.quotes] == [1, 2]
+    assert output.dropped == 1
+
+
+def test_nothing_is_read_behind_the_end_of_a_digest_that_strayed(parts: list[Prompt]) -> None:
+    output = read("<p0>Sentence 0 of<p3>Hello<p3>Hello<p1>Sentence 1 of the paper", parts[0])
+    assert (output.text, output.dropped) == ("Sentence 0 of [p. 1]", 1)
+
+
 def test_empty_sentences_leave_nothing(parts: list[Prompt]) -> None:
-    assert read("", parts[0]) == Output("", ())
-    assert read("<p0><p1>  \n<p2>", parts[0]) == Output("", ())
-    assert read("<p0><p1> Sentence 1 <p2>", parts[0]).text == "Sentence 1 [¶2, p. 1]"
+    assert read("", parts[0]) == Output("")
+    assert read("<p0><p1>", parts[0]) == Output("")
+    assert read("<p0><p1>Sentence 1<p2>", parts[0]) == read("<p1>Sentence 1", parts[0])
 
 
-def test_unfinished_bytes_are_held_back_until_the_end(parts: list[Prompt]) -> None:
+def test_half_a_character_is_never_shown(parts: list[Prompt]) -> None:
     reader = DIGEST.reader(parts[0])
-    first = encode("é")[0]
-    assert reader.feed([*encode("<p0>caf"), first]) == "caf"
-    shown, output = reader.finish()
-    assert shown == "\ufffd [¶1, p. 1]"
-    assert output.text == "caf\ufffd [¶1, p. 1]"
+    reader.feed(encode("<p0>Sentence 0 of the paper — naï")[:-1])  # one of two bytes of ï
+    assert reader.finish()[0] == "Sentence 0 of the paper — na [p. 1]"
+
+
+def test_the_stop_ends_where_the_reader_stops(parts: list[Prompt]) -> None:
+    stop = DIGEST.stop(parts[0])
+    before = encode("<p0>Sentence 0 of<p3>Hello")
+    assert not any(stop(token) for token in before)
+    assert stop(encode("<p3>")[0]) == "strayed"
 
 
 def test_markers_in_the_document_are_text() -> None:

@@ -32,8 +32,22 @@ def make_report(name: str = "report.pdf") -> Report:
         peak_memory_bytes=1_230_000_000,
         environment={"specx": "0.1.0", "cpu": None, "packages": {"torch": "2.13.0"}},
         citations=[
-            Citation(paragraph=3, page=2, sentence="First *sentence*."),
-            Citation(paragraph=9, page=None, sentence="Second | sentence."),
+            Citation(
+                sentence="First *sentence*.",
+                place="p. 2, “All *costs*”",
+                page=2,
+                lines=None,
+                heading="All *costs*",
+                paragraph=3,
+            ),
+            Citation(
+                sentence="Second | sentence.",
+                place="l. 4–9",
+                page=None,
+                lines=[4, 9],
+                heading=None,
+                paragraph=9,
+            ),
         ],
         warnings=["page 4 has no text"],
     )

@@ -4,6 +4,7 @@ import io
 import re
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -220,3 +221,36 @@ def test_messages_go_above_the_live_line(screen: Screen) -> None:
         live.phase("reading")
         console.print("page 4 has no text")
     assert screen.text == "page 4 has no text"
+
+
+# ---------------------------------------------------------------- a pipe for stdout
+
+
+@pytest.mark.parametrize("steps_aside", [True, False])
+def test_pieces_are_passed_on_and_the_line_may_step_aside(
+    screen: Screen, steps_aside: bool
+) -> None:
+    pieces: list[str] = []
+    console = make_console(screen)
+    with LiveLine(console, pass_on=pieces.append, steps_aside=steps_aside) as live:
+        for name in ("a.txt", "b.txt"):
+            live.start(name)
+            live.phase("writing")
+            assert f"{name}: writing" in screen.text
+            live.write("")
+            assert f"{name}: writing" in screen.text  # nothing was passed on
+            live.write("One.")
+            live.on(STEPS[1])
+            assert (f"{name}: writing" in screen.text) is not steps_aside
+        live.done(make_report())
+    assert "".join(pieces) == "One.One."
+    assert screen.text.strip() == CLOSING
+
+
+def test_a_document_that_no_model_read_has_no_closing_line(screen: Screen) -> None:
+    report = make_report()
+    report.input = replace(report.input, parts=0)
+    with LiveLine(make_console(screen)) as live:
+        live.start("a.txt")
+        live.done(report)
+    assert screen.text.strip() == ""

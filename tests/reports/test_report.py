@@ -24,10 +24,14 @@ def test_figures() -> None:
     assert result["tokens_per_second"] == {"decode": 20.0, "end_to_end": 5.5}
     assert result["timings_s"]["total"] == 2.0
     assert result["citations"][1] == {
-        "paragraph": 9,
-        "page": None,
         "sentence": "Second | sentence.",
+        "place": "l. 4–9",
+        "page": None,
+        "lines": [4, 9],
+        "heading": None,
+        "paragraph": 9,
     }
+    assert result["removed"] == {"lines": 0, "pages": 0}
 
 
 def test_keys_are_stable() -> None:
@@ -38,6 +42,10 @@ def test_keys_are_stable() -> None:
         "method",
         "summary",
         "citations",
+        "cited_by",
+        "dropped_sentences",
+        "finish_reasons",
+        "removed",
         "generated_tokens",
         "steps",
         "acceptance_length",

@@ -135,8 +135,8 @@ def test_markdown_has_every_section() -> None:
         "## Warnings",
     ]
     for line in (
-        "1. “First \\*sentence\\*.” (page 2, paragraph 3)",
-        "2. “Second \\| sentence.” (paragraph 9)",
+        "1. “First \\*sentence\\*.” (p. 2, “All \\*costs\\*”)",
+        "2. “Second \\| sentence.” (l. 4–9)",
         "| input | 12 pages, 34,567 characters |",
         "| prompt | 8,901 tokens in 1 part |",
         "| acceptance length τ (tokens per drafting step) | 2.25 |",

@@ -1,0 +1,61 @@
+"""Places in a document, in words that a reader can follow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from specx.documents.document import Paragraph
+
+Counted = Literal["page", "line", "paragraph"]
+
+LONGEST_HEADING = 40  # characters that a citation shows of one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A paragraph's place in the document.
+
+    ``paragraph`` counts from 0, ``page`` and ``lines`` (the first and the last one) from 1; the two
+    are None where the format has none. ``heading``: the nearest one above.
+    """
+
+    paragraph: int
+    page: int | None
+    lines: tuple[int, int] | None = None
+    heading: str | None = None
+
+    @property
+    def counted(self) -> Counted:
+        """Return the unit by which a reader finds the place: pages, else lines of the file."""
+        if self.page is not None:
+            return "page"
+        return "line" if self.lines is not None else "paragraph"
+
+    @property
+    def citation(self) -> str:
+        """Return the place in words: ``p. 3, “Findings”``, ``l. 120–131`` or ``¶12``."""
+        if self.page is not None:
+            number = f"p. {self.page}"
+        elif self.lines is not None:
+            first, last = self.lines
+            number = f"l. {first}" if first == last else f"l. {first}–{last}"
+        else:
+            number = f"¶{self.paragraph + 1}"
+        return f"{number}, “{_shortened(self.heading)}”" if self.heading else number
+
+
+def locations(paragraphs: Sequence[Paragraph]) -> Iterator[Location]:
+    """Yield the location of each paragraph. The document's own title is no heading of its parts."""
+    heading = None
+    for index, paragraph in enumerate(paragraphs):
+        yield Location(paragraph=index, page=paragraph.page, lines=paragraph.lines, heading=heading)
+        if paragraph.kind == "heading" and paragraph.part != "title":
+            heading = paragraph.text
+
+
+def _shortened(heading: str) -> str:
+    """Return a heading cut between words, or within a very long one."""
+    text = " ".join(heading.split())
+    if len(text) <= LONGEST_HEADING:
+        return text
+    return text[:LONGEST_HEADING].rsplit(" ", 1)[0].rstrip(" ,;:–-") + " …"

@@ -1,0 +1,109 @@
+"""Judging a digest while it is written: each sentence has to be its paragraph's.
+
+The judge sees token ids alone. So it may end decoding (``specx.records.Stop``), and every method
+ends at the same token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specx.records import FinishReason
+
+# A sentence may differ from its paragraph by so many tokens, and by this share of its own: the
+# embedded pair sometimes slips by a token or two. What it makes up is unlike from the beginning.
+MOST_EDITS = 4
+EDITS_SHARE = 0.25
+LONGEST = 80  # tokens of a sentence that the embedded pair was trained to quote
+IN_A_ROW = 2  # lost sentences end the digest
+
+
+class Distance:
+    """The distance of a growing sentence from the nearest stretch of a paragraph.
+
+    ``edits``: tokens to insert, leave out or replace; it never falls. (Sellers' algorithm: the edit
+    distance with a free beginning and end in the paragraph.)
+    """
+
+    def __init__(self, paragraph: Sequence[int]) -> None:
+        self._paragraph = np.array(paragraph, dtype=np.int64)
+        self._places = np.arange(len(paragraph) + 1)
+        self._row = np.zeros_like(self._places)  # edits if the stretch ends at each place
+        self.edits = 0
+
+    def add(self, token: int) -> None:
+        row = self._row + 1  # the token is not in the paragraph
+        row[1:] = np.minimum(row[1:], self._row[:-1] + (self._paragraph != token))
+        # The paragraph's tokens up to a place may be left out, each for one edit.
+        self._row = np.minimum.accumulate(row - self._places) + self._places
+        self.edits = int(self._row.min())
+
+
+@dataclass
+class _Sentence:
+    """The open one. ``place``: its paragraph's in the prompt. ``distance``: None if it is lost."""
+
+    place: int
+    distance: Distance | None
+    tokens: int = 0
+
+
+class QuoteJudge:
+    """Follows the output of one prompt, token by token; it is a ``Stop``.
+
+    ``markers``: the ids of all markers, in order. ``paragraphs``: the token ids of the paragraphs
+    in the prompt. A sentence is lost if its marker has no paragraph or does not ascend from that of
+    the sentence kept last, if it is empty, or if it is unlike its paragraph. ``strayed``: the
+    digest should end, at the second lost sentence in a row or within one that does not end.
+    """
+
+    def __init__(self, markers: Sequence[int], paragraphs: Sequence[Sequence[int]]) -> None:
+        self._place_of = {token: place for place, token in enumerate(markers)}
+        self._paragraphs = paragraphs
+        self._open: _Sentence | None = None
+        self._kept = -1  # the place of the sentence kept last
+        self._in_a_row = 0
+        self.strayed = False
+
+    def __call__(self, token: int) -> FinishReason | None:
+        """Take the next token. Return the reason to end the digest behind it, if there is one."""
+        place = self._place_of.get(token)
+        if place is not None:
+            self.close()
+            self._open = self._begin(place)
+        else:
+            self._open = self._open or self._begin(-1)  # text before any marker
+            self._add(token, self._open)
+        return "strayed" if self.strayed else None
+
+    def close(self) -> int | None:
+        """End the open sentence; return the place of its paragraph, None if it is lost."""
+        sentence, self._open = self._open, None
+        if sentence is None or sentence.distance is None:
+            return None
+        if not sentence.tokens or sentence.distance.edits > EDITS_SHARE * sentence.tokens:
+            self._count_lost()
+            return None
+        self._kept, self._in_a_row = sentence.place, 0
+        return sentence.place
+
+    def _begin(self, place: int) -> _Sentence:
+        if self._kept < place < len(self._paragraphs):
+            return _Sentence(place, Distance(self._paragraphs[place]))
+        self._count_lost()
+        return _Sentence(place, None)
+
+    def _add(self, token: int, sentence: _Sentence) -> None:
+        sentence.tokens += 1
+        if sentence.distance is not None:
+            sentence.distance.add(token)
+            if sentence.distance.edits > MOST_EDITS:
+                sentence.distance = None
+                self._count_lost()
+        if sentence.distance is None and sentence.tokens > LONGEST:
+            self.strayed = True
+
+    def _count_lost(self) -> None:
+        self._in_a_row += 1
+        self.strayed = self.strayed or self._in_a_row == IN_A_ROW
