@@ -22,5 +22,6 @@ Text, Markdown and JSON lines know no places, but lines::
       wordless     pass over what forms no words: encoded data, minified code
 
 ``jsonl`` reads many documents from one file. ``discover`` finds files, ``sentences`` splits
-paragraphs, ``generated`` makes reports up. All end in ``document``.
+paragraphs, ``duplicates`` finds sentences that return, ``generated`` makes reports up. All end in
+``document``.
 """

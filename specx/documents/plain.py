@@ -112,7 +112,7 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     if _TABLE_ROW.fullmatch(text):
         return (TextBlock((line,), "table"),)
     if len(text) < _LONGEST_ENTRY and _CONTENTS_ENTRY.search(text):
-        return (TextBlock((line,), "text", "contents"),)
+        return (TextBlock((line,), "item", "contents"),)
     return None
 
 
@@ -160,4 +160,4 @@ def _is_item(line: str, group: Sequence[NumberedLine] = ()) -> bool:
     # or in a list of such items.
     if len(group) < 2 or ENDS_SENTENCE.search(group[-1].text):
         return True
-    return bullet is not None and (line[0] not in "-–—*+" or line[0] == group[0].text[0])
+    return bullet is not None and (line[0] not in "-–*+" or line[0] == group[0].text[0])

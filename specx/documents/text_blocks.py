@@ -15,7 +15,7 @@ from specx.documents.wordless import worded_spans
 
 # Line ends for readers of a text, and not for editors, which number lines.
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
-BULLET = re.compile(r"[•▪●◦‣∙·■□○*–—+-](?:\s+(?=\S)|$)")
+BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*–+-](?:\s+(?=\S)|$)")  # a dash as long as — is speech
 
 
 class NumberedLine(NamedTuple):

@@ -121,8 +121,8 @@ def test_rows_of_tables_and_entries_of_contents_are_known() -> None:
     text = "1 Scope ........ 3\n2 Aim . . . . . 14\n\n| a | b |\n+---+---+\n| c | d |\n\nThe end."
     found = read(text).paragraphs
     assert [(p.kind, p.part) for p in found] == [
-        ("text", "contents"),
-        ("text", "contents"),
+        ("item", "contents"),
+        ("item", "contents"),
         ("table", "body"),
         ("table", "body"),
         ("text", "body"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specx.documents.document import Document, Page, Paragraph
+from specx.documents.generated import generate_report
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
@@ -284,7 +285,7 @@ def test_the_room_for_a_document_shrinks_with_the_sentences(
     embedded: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summarizer, "decode", saying(""))
-    paper, window = document(60), {"window": 3000}
+    paper, window = generate_report(5700), {"window": 3000}
     few, many = (summarize(digests(embedded, n, target=window), paper) for n in (4, 30))
     assert few.input.parts == 1
     assert many.input.parts > 1
