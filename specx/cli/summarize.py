@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import make_console
+from specx.cli.document_warnings import DocumentWarnings
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
@@ -168,9 +169,10 @@ def _run(request: SummarizeRequest) -> None:
     def on_error(error: SpecxError) -> None:
         errors.print(f"specx: {error}", soft_wrap=True)
 
+    told = DocumentWarnings(console)
+
     def on_done(report: Report) -> None:
-        for warning in report.warnings:
-            console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+        told.tell(report.input.name, report.warnings)
 
     with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
         live.start(request.sources[0])
@@ -179,7 +181,8 @@ def _run(request: SummarizeRequest) -> None:
         destination.check(documents)
         results = Results(destination, headings=documents > 1)
         prepare = partial(_prepare, request, console, live)
-        Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
+        warned = told.before(inputs, request.profile)
+        Queue(prepare, results, live, on_done, on_error).run(warned, alone=documents == 1)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

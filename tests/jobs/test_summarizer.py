@@ -361,3 +361,17 @@ def test_an_output_that_ends_early_has_no_gap(make: Maker, monkeypatch: pytest.M
     check = summarize(one).lossless
     assert check is not None
     assert (check.identical, check.position) == (False, 0)
+
+
+def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    text = "Der Ausschuss traf sich im alten Rathaus und las den Bericht des Hafenmeisters."
+    german = Document("a.txt", "text", (), (Paragraph(text, None),))
+    (warning,) = [
+        each for each in summarize(digests(embedded, 4), german).warnings if "text is in" in each
+    ]
+    assert "German" in warning
+    assert "specx profiles ls" in warning
+    assert not [w for w in summarize(digests(embedded, 4)).warnings if "text is in" in w]
