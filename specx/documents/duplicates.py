@@ -13,11 +13,10 @@ latest, so the time grows with the length of the text.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 _ALIKE = 0.7
-_WEIGHTS = {"quantity": 3.0, "detail": 0.5}  # of other words: 1
-_NAME = 0.8
+_QUANTITY, _NAME, _DETAIL = 3.0, 0.8, 0.5  # weights; of any other word: 1
 _FEWEST_WORDS = 5  # shorter sentences are duplicates only word for word
 _MOST_COMPARED = 10  # sentences with the same rare word
 
@@ -39,62 +38,75 @@ _Words = frozenset[str]
 
 def first_places(sentences: Sequence[str]) -> list[int]:
     """Return the places of the sentences that repeat no earlier one, in order."""
-    seen = _Seen(sentences)
-    return [place for place, sentence in enumerate(sentences) if seen.add(sentence)]
+    weights: dict[str, float] = {}
+    words = [_words(sentence, weights) for sentence in sentences]
+    seen = _Seen(words, weights)
+    return [
+        place
+        for place, sentence in enumerate(sentences)
+        if seen.add(words[place], words[place] if len(words[place]) >= _FEWEST_WORDS else sentence)
+    ]
+
+
+def _words(sentence: str, weights: dict[str, float]) -> _Words:
+    """Return the words of a sentence, and note in ``weights`` what each weighs."""
+    words = set()
+    for match in _TOKEN.finditer(sentence):
+        word = match[0].casefold()
+        words.add(word)
+        if match.lastgroup == "quantity":
+            weights[word] = _QUANTITY
+        elif match["detail"]:
+            weights[word] = _DETAIL
+        elif match[0][0].isupper():
+            weights.setdefault(word, _NAME)
+        else:  # what is written small anywhere is no name
+            weights[word] = 1.0
+    return frozenset(words)
 
 
 class _Seen:
     """The sentences so far that are no duplicates, by their rarest words."""
 
-    def __init__(self, sentences: Iterable[str]) -> None:
-        self._frequency: Counter[str] = Counter()
-        self._weights: dict[str, float] = {}
-        for sentence in sentences:
-            self._frequency.update(self._words(sentence))
+    def __init__(self, sentences: Sequence[_Words], weights: dict[str, float]) -> None:
+        self._frequency = Counter(word for words in sentences for word in words)
+        self._weights = weights
         self._exact: set[_Words | str] = set()
-        self._having: defaultdict[str, list[_Words]] = defaultdict(list)
+        self._having: defaultdict[str, list[tuple[_Words, float]]] = defaultdict(list)
 
-    def add(self, sentence: str) -> bool:
-        """Return True and keep the sentence, or False for a duplicate of one that was kept."""
-        words = self._words(sentence)
-        long = len(words) >= _FEWEST_WORDS
-        key = words if long else sentence
+    def add(self, words: _Words, key: _Words | str) -> bool:
+        """Return True and keep the sentence, or False for a duplicate of one that was kept.
+
+        ``key``: the words, or the sentence itself if it has too few of them to be alike.
+        """
         if key in self._exact:
             return False
-        rarest = self._rarest(words) if long else []
-        if any(self._are_alike(words, other) for word in rarest for other in self._having[word]):
-            return False
         self._exact.add(key)
+        if key is not words:
+            return True
+        weight = self._weight(words)
+        rarest = self._rarest(words, weight)
+        others = (other for word in rarest for other in self._having[word])
+        if any(self._are_alike(words, weight, *other) for other in others):
+            return False
         for word in rarest:
-            self._having[word] = [*self._having[word][1 - _MOST_COMPARED :], words]
+            self._having[word] = [*self._having[word][1 - _MOST_COMPARED :], (words, weight)]
         return True
 
-    def _words(self, sentence: str) -> _Words:
-        """Return the words of a sentence, and remember what each weighs."""
-        words = set()
-        for match in _TOKEN.finditer(sentence):
-            word = match[0].casefold()
-            words.add(word)
-            if kind := next((kind for kind in _WEIGHTS if match[kind]), None):
-                self._weights[word] = _WEIGHTS[kind]
-            elif match[0][0].isupper():
-                self._weights.setdefault(word, _NAME)
-            else:  # what is written small anywhere is no name
-                self._weights[word] = 1.0
-        return frozenset(words)
-
-    def _rarest(self, words: _Words) -> list[str]:
+    def _rarest(self, words: _Words, weight: float) -> list[str]:
         ordered = sorted(words, key=lambda word: (self._frequency[word], word))
-        room = (1 - _ALIKE) * self._weight(words)
+        room = (1 - _ALIKE) * weight
         for count, word in enumerate(ordered, start=1):
             room -= self._weights[word]
             if room < 0:
                 return ordered[:count]
         return ordered
 
-    def _are_alike(self, one: _Words, other: _Words) -> bool:
+    def _are_alike(self, one: _Words, weight: float, other: _Words, others: float) -> bool:
+        if min(weight, others) < _ALIKE * max(weight, others):
+            return False
         shared = self._weight(one & other)
-        return shared >= _ALIKE * (self._weight(one) + self._weight(other) - shared)
+        return shared >= _ALIKE * (weight + others - shared)
 
     def _weight(self, words: _Words) -> float:
         return sum(map(self._weights.__getitem__, words))

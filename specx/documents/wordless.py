@@ -18,7 +18,6 @@ _UNSPACED = re.compile(
     "\uff00-\uffef\U00020000-\U0003ffff]"
 )
 _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
-_LETTER = re.compile(r"[^\W_]")
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:
@@ -39,8 +38,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 def _has_words(text: str) -> bool:
     if len(text) < _SHORT:
         return True
-    letters = len(_LETTER.findall(text))
-    if letters < _FEWEST_LETTERS * len(text):
+    if sum(map(str.isalnum, text)) < _FEWEST_LETTERS * len(text):
         return False
     return len(text) <= _MEAN_WORD * len(text.split()) or _is_unspaced(text)
 
