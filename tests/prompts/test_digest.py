@@ -130,6 +130,12 @@ def test_headings_are_no_passages_and_footnote_numbers_end_sentences() -> None:
     assert passages([Paragraph(text, None) for text in texts]) == [1, 3, 4]
 
 
+@pytest.mark.parametrize("sign", ["。", "؟", "।", "！”"])
+def test_full_stops_of_other_scripts_end_running_text(sign: str) -> None:
+    texts = ["字" * 80 + sign, "字" * 80]
+    assert passages([Paragraph(text, None) for text in texts]) == [0]
+
+
 def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
     texts = [
         "milk, bread and butter for the guests",
