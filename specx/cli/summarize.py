@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.document_warnings import DocumentWarnings
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
@@ -179,9 +180,10 @@ def _run(request: SummarizeRequest) -> None:
     def on_error(error: SpecxError) -> None:
         errors.print(f"specx: {error}", soft_wrap=True)
 
+    told = DocumentWarnings(console)
+
     def on_done(report: Report) -> None:
-        for remark in remarks(report, debug=request.debug):
-            console.print(f"specx: {report.input.name}: {remark}", soft_wrap=True)
+        told.tell(report.input.name, remarks(report, debug=request.debug))
 
     results = Results(destination, headings=False)
     with LiveLine(
@@ -198,7 +200,7 @@ def _run(request: SummarizeRequest) -> None:
         prepare = partial(_prepare, request, console, live)
         as_they_are = partial(as_it_is, request.profile, request.method)
         queue = Queue(prepare, results, live, on_done, on_error, as_they_are)
-        queue.run(inputs, alone=documents == 1)
+        queue.run(told.before(inputs, request.profile), alone=documents == 1)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

@@ -1,6 +1,6 @@
 """Reading: from a path or stdin to a :class:`Document` of pages and paragraphs.
 
-A PDF goes through all stages, in this order; text, Markdown and JSONL begin at the fifth::
+A PDF goes through these stages, in this order::
 
     read         choose the reader by content and name, check the options
     pdf          start a child process under limits, turn its failures into errors
@@ -17,8 +17,15 @@ DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``fo
 ``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every
 child process. ``ocr`` and ``ocr_worker`` recognize the text of scanned pages.
 
-``text`` decodes the bytes of a text file, ``plain`` makes lines of text and Markdown, ``jsonl``
-reads many documents from one file. ``discover`` finds files, ``sentences`` splits paragraphs,
-``generated`` makes reports up. The formats of text and PDF meet in ``lines``, the result is in
+Text, Markdown and JSON lines know no places, but lines::
+
+    read         choose the reader by content and name
+    text         decode the bytes of a file
+    plain        group the lines of a text; ``markdown`` reads blocks of Markdown
+    text_blocks  blocks -> paragraphs, each with its first and last line
+      wordless     pass over what forms no words: encoded data, minified code
+
+``jsonl`` reads many documents from one file. ``discover`` finds files, ``sentences`` splits
+paragraphs, ``duplicates`` finds sentences that return, ``generated`` makes reports up. All end in
 ``document``.
 """

@@ -10,7 +10,7 @@ from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
 from specx.errors import DocumentError
 
 STDIN = "-"
-_ENDINGS = frozenset({".pdf", ".txt", ".md", ".jsonl"})
+_ENDINGS = frozenset({".pdf", ".txt", ".md", ".markdown", ".jsonl"})
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def _expand_folder(folder: Path) -> list[DocumentSource]:
     ]
     if not found:
         raise DocumentError(
-            f"{folder} holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+            f"{folder} holds no documents; "
+            "specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
         )
     return found
 

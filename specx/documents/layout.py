@@ -13,7 +13,7 @@ from specx.documents.lines import Line, PageLines
 
 Role = Literal["body", "heading", "item", "note"]
 
-ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？]["'”’»)\]]*\d{0,2}$""")
+ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
 _ITEM = re.compile(
     r"(?:[•▪●◦‣∙·■□○*–—-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{1,5}[.)]|\[\d{1,3}\])\s+\S"
 )

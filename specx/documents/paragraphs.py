@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import Words, join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
-from specx.documents.sentences import split_sentences
+from specx.documents.sentences import sentence_spans
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
 _LONGEST_JOINED = 20_000  # characters; no paragraph over page borders is longer
@@ -33,16 +33,31 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
 
 
 def group_sentences(text: str) -> list[str]:
-    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters."""
+    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters.
+
+    No group is longer than that. A sentence that is (no punctuation) is cut at white space, and
+    where there is none either, anywhere.
+    """
     if len(text) <= _LONGEST:
         return [text]
-    groups: list[str] = []
-    for sentence in split_sentences(text):
-        if groups and len(groups[-1]) + len(sentence) < 1.2 * _GROUP:
-            groups[-1] = f"{groups[-1]} {sentence}"
+    text = " ".join(text.split())
+    groups: list[tuple[int, int]] = []
+    for start, end in sentence_spans(text):
+        if groups and end - groups[-1][0] <= 1.2 * _GROUP:
+            groups[-1] = groups[-1][0], end
         else:
-            groups.append(sentence)
-    return groups
+            groups += _cut(text, start, end)
+    return [text[start:end] for start, end in groups]
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the span of a sentence in pieces, none longer than a paragraph may be."""
+    while end - start > _LONGEST:
+        space = text.rfind(" ", start + 1, start + _LONGEST + 1)
+        border = space if space > 0 else start + _LONGEST
+        yield start, border
+        start = border + (space > 0)
+    yield start, end
 
 
 def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed]:

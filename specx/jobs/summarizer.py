@@ -66,6 +66,7 @@ class Summarizer:
         outputs, summary = self._summarize_parts(prompts, run)
         found = [
             *document.warnings,
+            *warnings.foreign(document, self.profile),
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
             *warnings.cut(run.reasons, self.profile.output_limit),

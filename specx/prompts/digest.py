@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
+from specx.documents.duplicates import first_places
 from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.sentences import split_sentences
 from specx.errors import ModelError
 from specx.prompts.detokenize import decode_whole
 from specx.prompts.prompt import (
@@ -26,6 +28,7 @@ from specx.prompts.prompt import (
 from specx.prompts.quotation import QuoteJudge
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+_QUOTED = ("text", "item")
 
 
 class Digest:
@@ -86,17 +89,26 @@ class Digest:
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     """Return the places of the paragraphs that a digest may quote, in document order.
 
-    Running text is quoted; headings, labels and bits of tables are not. All paragraphs are returned
-    where running text is less than half of the document (lists, notes).
+    Running text is quoted; headings, labels, tables, code and what begins with a sentence that an
+    earlier paragraph began with are not. Short paragraphs are returned, too, where running text is
+    less than half (lists, notes).
     """
+    texts = [place for place, each in enumerate(paragraphs) if each.kind in _QUOTED]
+    texts = texts or list(range(len(paragraphs)))
     running = [
         place
-        for place, paragraph in enumerate(paragraphs)
-        if len(paragraph.text) >= SHORTEST_PASSAGE and ENDS_SENTENCE.search(paragraph.text)
+        for place in texts
+        if len(paragraphs[place].text) >= SHORTEST_PASSAGE
+        and ENDS_SENTENCE.search(paragraphs[place].text)
     ]
-    size = sum(len(paragraphs[place].text) for place in running)
-    enough = 2 * size >= sum(len(paragraph.text) for paragraph in paragraphs)
-    return running if enough else list(range(len(paragraphs)))
+    enough = 2 * _size(paragraphs, running) >= _size(paragraphs, texts)
+    found = running if enough else texts
+    leads = ["".join(split_sentences(paragraphs[place].text)[:1]) for place in found]
+    return [found[index] for index in first_places(leads)]
+
+
+def _size(paragraphs: Sequence[Paragraph], places: Sequence[int]) -> int:
+    return sum(len(paragraphs[place].text) for place in places)
 
 
 class DigestReader:

@@ -136,7 +136,7 @@ def test_paths_that_lead_nowhere(summarize: Run) -> None:
     assert summarize("a.text").sentence() == "a.text does not exist; did you mean a.txt?"
     assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
     assert summarize("folder").sentence() == (
-        "folder holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+        "folder holds no documents; specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
     )
     assert {summarize(name).code for name in ("a.text", "folder")} == {3}
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specx.documents.document import Document, Page, Paragraph
+from specx.documents.generated import generate_report
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
@@ -295,7 +296,7 @@ def test_the_room_for_a_document_shrinks_with_the_sentences(
     embedded: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summarizer, "decode", saying(""))
-    paper, window = document(60), {"window": 3000}
+    paper, window = generate_report(5700), {"window": 3000}
     few, many = (summarize(digests(embedded, n, target=window), paper) for n in (4, 30))
     assert few.input.parts == 1
     assert many.input.parts > 1
@@ -436,3 +437,17 @@ def test_an_output_that_ends_early_has_no_gap(make: Maker, monkeypatch: pytest.M
     check = summarize(one).lossless
     assert check is not None
     assert (check.identical, check.position) == (False, 0)
+
+
+def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    text = "Der Ausschuss traf sich im alten Rathaus und las den Bericht des Hafenmeisters."
+    german = Document("a.txt", "text", (), (Paragraph(text, None),))
+    (warning,) = [
+        each for each in summarize(digests(embedded, 4), german).warnings if "text is in" in each
+    ]
+    assert "German" in warning
+    assert "specx profiles ls" in warning
+    assert not [w for w in summarize(digests(embedded, 4)).warnings if "text is in" in w]
