@@ -3,6 +3,7 @@
 import resource
 import time
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -17,6 +18,7 @@ from specx.jobs.document_run import DocumentRun
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
 from specx.jobs.pair import facts
+from specx.jobs.parts import PartWriter
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
 from specx.prompts.digest import Digest
@@ -63,7 +65,8 @@ class Summarizer:
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run)
-        outputs, summary = self._summarize_parts(prompts, run)
+        writer = PartWriter(self._kind, self._room, self._listener, partial(self._write, run))
+        outputs, summary = writer.summarize(prompts)
         found = [
             *document.warnings,
             *warnings.unread(document, prompts),
@@ -99,37 +102,12 @@ class Summarizer:
         self._check_memory(longest + self.profile.output_limit)
         return prompts
 
-    def _summarize_parts(self, prompts: list[Prompt], run: DocumentRun) -> tuple[list[Output], str]:
-        """Return the outputs of all prompts, and the summary they make together."""
-        outputs, shown = self._write_all(prompts, run)
-        while len(outputs) > 1:
-            again = self._kind.reduce(outputs, self._room)
-            if not again or len(again) >= len(outputs):
-                break  # the parts' summaries follow each other
-            outputs, shown = self._write_all(again, run)
-        summary = "\n\n".join(output.text for output in outputs if output.text)
-        if not shown:
-            self._listener.write(summary)
-        return outputs, summary
-
-    def _write_all(self, prompts: list[Prompt], run: DocumentRun) -> tuple[list[Output], bool]:
-        """Return an output for each prompt, and True if the user saw them while they were written.
-
-        Outputs that will be summarized once more are not shown.
-        """
-        shown = len(prompts) == 1 or isinstance(self._kind, Digest)
-        self.partial = ""
-        outputs = []
-        for number, prompt in enumerate(prompts, start=1):
-            self._listener.part(number, len(prompts))
-            outputs.append(self._write(prompt, run, shown=shown))
-        return outputs, shown
-
-    def _write(self, prompt: Prompt, run: DocumentRun, *, shown: bool) -> Output:
+    def _write(self, run: DocumentRun, prompt: Prompt, *, shown: bool, anew: bool) -> Output:
         reader = self._kind.reader(prompt)
         ends = self.pair.target.eos_token_ids
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
+        self.partial = "" if anew else self.partial
         gap = "\n\n" if self.partial else ""
         for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
             self._listener.on(event)
