@@ -20,7 +20,7 @@ from specx.jobs.lossless import check_lossless
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
 from specx.models.memory import check_memory
-from specx.profile import DigestPrompt, Profile
+from specx.profile import DigestPrompt, InstructPrompt, Profile
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, refuse_if_longer
@@ -32,7 +32,7 @@ class Summarizer:
     """Summarizes documents with the models of one profile.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of parts until these are summarized once more.
+    the summaries of one level of parts until the next level begins.
     """
 
     def __init__(
@@ -65,27 +65,30 @@ class Summarizer:
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run)
-        writer = PartWriter(self._kind, self._room, self._listener, partial(self._write, run))
-        outputs, summary = writer.summarize(prompts)
+        write = partial(self._write, run)
+        writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
+        written = writer.summarize(document, prompts)
         found = [
             *document.warnings,
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
-            *warnings.cut(run.reasons, self.profile.output_limit),
-            *warnings.not_verbatim(outputs),
+            *warnings.cut(written.reasons, self.profile.output_limit),
+            *warnings.not_verbatim(written.outputs),
+            *written.warnings,
         ]
         run.end()
         return Report(
-            input=_input_facts(document, run.prompt_tokens, len(prompts)),
+            input=_input_facts(document, run.prompt_tokens, written.parts),
             profile=self.profile.name,
             method=self.method,
-            summary=summary,
+            summary=written.summary,
             tally=run.tally,
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=facts(self.pair),
             settings=self.profile.model_dump(mode="json"),
-            citations=_citations(outputs),
+            citations=_citations(written.outputs),
+            levels=written.levels,
             warnings=found,
             lossless=run.lossless,
             speedup=run.speedup,
@@ -102,14 +105,20 @@ class Summarizer:
         self._check_memory(longest + self.profile.output_limit)
         return prompts
 
-    def _write(self, run: DocumentRun, prompt: Prompt, *, shown: bool, anew: bool) -> Output:
+    def _write(
+        self, run: DocumentRun, prompt: Prompt, *, heading: str, shown: bool, anew: bool
+    ) -> Output:
+        profile = self._profile_for(prompt)
         reader = self._kind.reader(prompt)
         ends = self.pair.target.eos_token_ids
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
         self.partial = "" if anew else self.partial
         gap = "\n\n" if self.partial else ""
-        for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
+        if heading:
+            self._add(heading, gap, shown=shown)
+            gap = "\n\n"
+        for event in decode(self.pair, profile, self.method, prompt.token_ids):
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
@@ -119,13 +128,20 @@ class Summarizer:
         text, output = reader.finish()
         self._add(text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, ids, run)
+            self._check_lossless(prompt, profile, ids, run)
         return output
 
-    def _check_lossless(self, prompt: Prompt, written: list[int], run: DocumentRun) -> None:
+    def _profile_for(self, prompt: Prompt) -> Profile:
+        if prompt.limit is None:
+            return self.profile
+        return self.profile.changed(generation={"max_new_tokens": prompt.limit})
+
+    def _check_lossless(
+        self, prompt: Prompt, profile: Profile, written: list[int], run: DocumentRun
+    ) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
-        run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, written)
+        run.lossless = check_lossless(self.pair, profile, prompt.token_ids, written)
         run.check_s += time.perf_counter() - started
 
     def _add(self, text: str, gap: str, *, shown: bool) -> str:
@@ -151,7 +167,7 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.instruction)
+    return Instruct(tokenizer, prompt.request)
 
 
 def _room(profile: Profile, pair: Pair) -> int:
@@ -160,9 +176,12 @@ def _room(profile: Profile, pair: Pair) -> int:
     if limit < window:
         return window - limit
     output, advice = f"max_new_tokens is {limit}", "lower it"
-    if profile.generation.max_new_tokens is None and isinstance(profile.prompt, DigestPrompt):
-        output = f"{profile.prompt.sentences} sentences may take {limit} tokens"
+    prompt, follows = profile.prompt, profile.generation.max_new_tokens is None
+    if follows and isinstance(prompt, DigestPrompt):
+        output = f"{prompt.sentences} sentences may take {limit} tokens"
         advice = "ask for fewer sentences"
+    elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
+        output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
     raise UsageError(
         f"{output}, which leaves no room for a document in a window of {window} tokens; {advice}"
     )

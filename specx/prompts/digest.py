@@ -35,6 +35,7 @@ class Digest:
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
         self._tokenizer, self._sentences = tokenizer, sentences
+        self.tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -59,16 +60,24 @@ class Digest:
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:  # noqa: ARG002
-        return []
+    def of_units(self, units: Sequence[Unit], room: int) -> list[Prompt]:
+        """Return prompts for a digest of paragraphs that were chosen before.
+
+        One of several prompts asks for less than it holds, so that each level chooses.
+        """
+        counted = [replace(unit, tokens=unit.tokens + 1) for unit in units]
+        parts = pack(counted, room - 2, most=len(self._markers))
+        if len(parts) == 1:
+            return [self._prompt(parts[0])]
+        return [self._prompt(part, most=len(part) - len(part) // 4) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
         return DigestReader(self._tokenizer, self._markers, prompt.units)
 
-    def _prompt(self, part: list[Unit]) -> Prompt:
+    def _prompt(self, part: list[Unit], most: int | None = None) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        sentences = min(self._sentences, len(part))  # no more than there are paragraphs
+        sentences = min(self._sentences, most or len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specx.records import Speedup, Tally, Timings
+from specx.records import FinishReason, Speedup, Tally, Timings
 
 SCHEMA = "specx.report/1"
 
@@ -18,6 +18,24 @@ class Citation:
     paragraph: int
     page: int | None
     sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartSummary:
+    """The summary of one part of a document.
+
+    ``pages``, ``lines``, ``paragraphs``: the first and the last it covers, from 1; None where the
+    format has none. ``tokens``: of the output, at most ``limit``, or the profile's where that is
+    None. ``reason``: why it ended.
+    """
+
+    pages: tuple[int, int] | None
+    lines: tuple[int, int] | None
+    paragraphs: tuple[int, int]
+    tokens: int
+    limit: int | None
+    reason: FinishReason
+    summary: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +66,8 @@ class LosslessCheck:
 class Report:
     """Everything that users and programs can learn about one summary.
 
-    ``settings``: the profile as it was run. ``lossless``: None if nobody asked for the check.
+    ``settings``: the profile as it was run. ``levels``: the summaries of parts, level by
+    level; none if the document was read in one piece. ``lossless``: None if nobody asked for it.
     """
 
     input: InputFacts
@@ -62,6 +81,7 @@ class Report:
     settings: dict[str, Any] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    levels: list[list[PartSummary]] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     speedup: Speedup = field(default_factory=Speedup)
 
@@ -75,6 +95,7 @@ class Report:
             "method": self.method,
             "summary": self.summary,
             "citations": [asdict(citation) for citation in self.citations],
+            "levels": [{"parts": [asdict(part) for part in level]} for level in self.levels],
             "generated_tokens": tally.tokens,
             "steps": tally.steps,
             "acceptance_length": round(tally.acceptance_length, 4),

@@ -70,6 +70,13 @@ def test_show_prints_the_file() -> None:
     assert specx("show", "mini") == (shipped_folder() / "mini.yaml").read_text()
 
 
+def test_show_lists_the_styles_as_comments() -> None:
+    shown = specx("show", "qwen3-8b")
+    assert shown.startswith((shipped_folder() / "qwen3-8b.yaml").read_text())
+    assert "\n# --style bullets: Write a list of bullet points, one sentence each.\n" in shown
+    assert parse_profile(shown, "shown") == load_profile("qwen3-8b")
+
+
 def test_show_of_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot read the profile no/such.yaml" in failure(capsys, "show", "no/such.yaml")
 

@@ -38,6 +38,7 @@ def test_keys_are_stable() -> None:
         "method",
         "summary",
         "citations",
+        "levels",
         "generated_tokens",
         "steps",
         "acceptance_length",
