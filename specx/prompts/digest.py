@@ -11,6 +11,7 @@ from typing import Any
 from specx.documents.document import Document, Paragraph
 from specx.documents.layout import ENDS_SENTENCE
 from specx.errors import ModelError
+from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.prompt import (
     Output,
@@ -60,6 +61,14 @@ class Digest:
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
+    def candidates(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Return the prompts of parts whose digests are chosen from once more.
+
+        Together they ask for about twice the sentences of the digest: with more to choose from, the
+        last choice is worse (docs/notes/2026-11-23-parts.md).
+        """
+        return [self._prompt(list(prompt.units), self._share(prompts)) for prompt in prompts]
+
     def of_units(self, units: Sequence[Unit], room: int) -> list[Prompt]:
         """Return prompts for a digest of paragraphs that were chosen before.
 
@@ -69,15 +78,19 @@ class Digest:
         parts = pack(counted, room - 2, most=len(self._markers))
         if len(parts) == 1:
             return [self._prompt(parts[0])]
-        return [self._prompt(part, most=len(part) - len(part) // 4) for part in parts]
+        share = self._share(parts)
+        return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
         return DigestReader(self._tokenizer, self._markers, prompt.units)
 
-    def _prompt(self, part: list[Unit], most: int | None = None) -> Prompt:
+    def _share(self, parts: Sequence[object]) -> int:
+        return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
+
+    def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        sentences = min(self._sentences, most or len(part))  # no more than there are paragraphs
+        sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
 
 

@@ -16,9 +16,9 @@ class Selection:
     """
 
     def __init__(self, kind: Digest, prompts: list[Prompt], room: int) -> None:
-        """``room``: the most tokens of a prompt."""
+        """``prompts``: those of the parts, each as if it were all. ``room``: the most tokens."""
         self._kind, self._tokenizer, self._room = kind, kind.tokenizer, room
-        self.prompts = prompts
+        self.prompts = kind.candidates(prompts)
         self.shortened = 0  # no output is left out
 
     def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from specx.cli import profiles
 from specx.cli.console import make_console
 from specx.cli.main import app, run
-from specx.profile import load_profile, shipped_folder, user_folder
+from specx.profile import load_profile, parse_profile, shipped_folder, user_folder
 
 BROKEN = "name: broken\ntarget: {model: m}\ndraft: null\ntree: {nodes: 99}\ntre: 1\n"
 

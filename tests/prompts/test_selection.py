@@ -53,6 +53,20 @@ def test_the_chosen_paragraphs_of_all_parts_are_one_prompt_more() -> None:
     assert TOKENIZER.decode(last.token_ids) == f"{marked}<sum><n4>"
 
 
+@pytest.mark.parametrize(
+    ("sentences", "room", "each"), [(4, 600, 4), (8, 600, 8), (8, 400, 6), (8, 200, 4)]
+)
+def test_parts_are_asked_for_about_twice_as_many_sentences(
+    sentences: int, room: int, each: int
+) -> None:
+    kind, paper = Digest(TOKENIZER, sentences), document(30, words=2)
+    levels = Selection(kind, kind.prompts(paper, room), room)
+    asked = {TOKENIZER.decode(prompt.token_ids[-1:]) for prompt in levels.prompts}
+    assert asked == {f"<n{each}>"}
+    units = [prompt.units for prompt in kind.prompts(paper, room)]
+    assert [prompt.units for prompt in levels.prompts] == units
+
+
 def test_a_paragraph_quoted_twice_is_a_candidate_once() -> None:
     levels = selection(document(20), 600)
     outputs = [quoting(prompt, [1, 1]) for prompt in levels.prompts]
