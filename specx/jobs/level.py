@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from specx.documents.document import Document, Paragraph
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FinishReason
-from specx.reports.report import PartSummary
+from specx.reports.report import PartSummary, place_in_words
 
 _LONGEST_TITLE = 80  # characters
 
@@ -42,9 +42,8 @@ class LevelWritten:
         if not self._headings:
             return ""
         prompt = self.prompts[number - 1]
-        paragraphs = self._covered(prompt)
-        pages, lines = _pages(paragraphs), _lines(paragraphs)
-        place = _range("page", pages) if pages else _range("line", lines) if lines else ""
+        covered = self._covered(prompt)
+        place = place_in_words(_pages(covered), _lines(covered))
         title = self._title(prompt)
         return "".join(
             [
@@ -88,8 +87,3 @@ def _pages(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
 def _lines(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
     lines = [line for paragraph in paragraphs for line in paragraph.lines or ()]
     return (min(lines), max(lines)) if lines else None
-
-
-def _range(noun: str, ends: tuple[int, int]) -> str:
-    first, last = ends
-    return f"{noun} {first}" if first == last else f"{noun}s {first}–{last}"

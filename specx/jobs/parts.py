@@ -17,6 +17,8 @@ from specx.prompts.selection import Selection
 from specx.records import FinishReason
 from specx.reports.report import PartSummary
 
+_STOPPED: tuple[FinishReason, ...] = ("length", "window")
+
 
 class Write(Protocol):
     """Write the output of one prompt.
@@ -127,7 +129,7 @@ def _warnings(levels: Sequence[LevelWritten], shortened: int) -> list[str]:
     """Tell which summaries of parts are not whole. Of the last level, others tell."""
     first, joined = levels[0], levels[:-1]
     parts = sum(len(level.prompts) for level in joined)
-    stopped = sum(reason != "end" for level in joined for reason in level.reasons)
+    stopped = sum(reason in _STOPPED for level in joined for reason in level.reasons)
     empty = sum(not output.text for level in levels for output in level.outputs)
     told = []
     if stopped:

@@ -37,6 +37,11 @@ class PartSummary:
     reason: FinishReason
     summary: str
 
+    @property
+    def place(self) -> str:
+        """Return what the part covers: pages or lines, or paragraphs where there are neither."""
+        return place_in_words(self.pages, self.lines) or _range("paragraph", self.paragraphs)
+
 
 @dataclass(frozen=True, kw_only=True)
 class InputFacts:
@@ -126,3 +131,13 @@ def _rounded(ratios: dict[str, float] | None) -> dict[str, float] | None:
 
 def _rate(tokens: int, seconds: float) -> float:
     return round(tokens / seconds, 3) if seconds else 0.0
+
+
+def place_in_words(pages: tuple[int, int] | None, lines: tuple[int, int] | None) -> str:
+    """Return pages, or else lines, such as "pages 3–7"; an empty text for neither."""
+    return _range("page", pages) if pages else _range("line", lines) if lines else ""
+
+
+def _range(noun: str, ends: tuple[int, int]) -> str:
+    first, last = ends
+    return f"{noun} {first}" if first == last else f"{noun}s {first}–{last}"

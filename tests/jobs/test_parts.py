@@ -117,6 +117,16 @@ def test_parts_may_stay_separate_under_headings(
     assert report.settings["long_documents"] == "separate"
 
 
+def test_a_part_without_text_keeps_its_heading(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying("One.", "", "Three."))
+    report = summarize(make(long_documents="separate"))
+    assert report.summary == make.ear.text
+    assert "## Part 2 of 3, pages 5–8\n\n## Part 3 of 3, pages 9–12" in report.summary
+    assert report.warnings == ["1 of 3 parts gave no text"]
+
+
 def test_parts_are_shown_as_they_are_written(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summarizer, "decode", saying("Half a sen", then=KeyboardInterrupt()))
     one = make(long_documents="separate")
