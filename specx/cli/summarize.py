@@ -1,6 +1,5 @@
 """``specx summarize``: documents in, summaries out."""
 
-import re
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +11,10 @@ from rich.console import Console
 
 from specx.cli.console import is_file, make_console
 from specx.cli.document_warnings import DocumentWarnings
+from specx.cli.options import Wishes, changed_profile
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
-from specx.errors import ProfileError, SpecxError, UsageError
+from specx.errors import SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
@@ -77,13 +77,31 @@ def summarize(
     ] = False,
     sentences: Annotated[
         int | None,
+        typer.Option(help=f"Most sentences of a digest: {FEWEST_SENTENCES} to {MOST_SENTENCES}."),
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="Most words of a summary.")] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(help="bullets, paragraphs, abstract, or a style of the profile's own."),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Language of the summary, such as German.")
+    ] = None,
+    instruction: Annotated[
+        str | None,
         typer.Option(
-            help="Most sentences of a digest, or of each part: "
-            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}."
+            metavar="TEXT", help="Ask this instead of a summary; @FILE reads it from a file."
         ),
     ] = None,
+    parts: Annotated[
+        bool,
+        typer.Option(
+            "--parts",
+            help="Of a document longer than the window, print each part's summary.",
+        ),
+    ] = False,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of a summary, or of each part.")
+        int | None, typer.Option(min=1, help="Most tokens of a summary.")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="0: the most probable token; more: sampling.")
@@ -109,8 +127,15 @@ def summarize(
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
-    settings = _override(
+    settings = changed_profile(
         load_profile(profile),
+        Wishes(
+            sentences=sentences,
+            words=words,
+            style=style,
+            language=language,
+            instruction=instruction,
+        ),
         {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -118,7 +143,7 @@ def summarize(
             "top_k": top_k,
             "seed": seed,
         },
-        sentences=sentences,
+        parts=parts,
         fallback=fallback,
     )
     chosen = method or _usual_method(settings)
@@ -214,39 +239,3 @@ def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Su
     profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, request.method, device)
     return Summarizer(profile, request.method, pair, live, check=request.check)
-
-
-def _override(
-    profile: Profile, generation: dict[str, object], *, sentences: int | None, fallback: bool
-) -> Profile:
-    """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
-    changes: dict[str, object] = {
-        "generation": {name: value for name, value in generation.items() if value is not None}
-    }
-    if sentences is not None:
-        _check_sentences(profile, sentences)
-        changes["prompt"] = {"sentences": sentences}
-    if not fallback:
-        changes["fallback"] = {"below": None}
-    try:
-        return profile.changed(**changes)
-    except ProfileError as error:
-        raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
-
-
-def _check_sentences(profile: Profile, sentences: int) -> None:
-    """Raise UsageError for a number that no digest has, and for a prompt that asks for none."""
-    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
-        raise UsageError(
-            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
-        )
-    if not isinstance(profile.prompt, DigestPrompt):
-        raise UsageError(
-            f"--sentences is for digests, and the prompt of the profile {profile.name} is of the "
-            "kind instruct; say in prompt.instruction how long the summary is to be"
-        )
-
-
-def _in_options(sentence: str) -> str:
-    """Name options in place of the profile's keys that they set."""
-    return re.sub(r"`generation\.(\w+)`", lambda key: "--" + key[1].replace("_", "-"), sentence)

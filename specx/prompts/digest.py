@@ -13,6 +13,7 @@ from specx.documents.duplicates import first_places
 from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.sentences import split_sentences
 from specx.errors import ModelError
+from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES
 from specx.prompts.detokenize import decode_whole
 from specx.prompts.prompt import (
     Output,
@@ -39,6 +40,7 @@ class Digest:
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
         self._tokenizer, self._sentences = tokenizer, sentences
+        self.tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -63,8 +65,25 @@ class Digest:
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:  # noqa: ARG002
-        return []
+    def candidates(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Return the prompts of parts whose digests are chosen from once more.
+
+        Together they ask for about twice the sentences of the digest: with more to choose from, the
+        last choice is worse (docs/notes/2026-11-23-parts.md).
+        """
+        return [self._prompt(list(prompt.units), self._share(prompts)) for prompt in prompts]
+
+    def of_units(self, units: Sequence[Unit], room: int) -> list[Prompt]:
+        """Return prompts for a digest of paragraphs that were chosen before.
+
+        One of several prompts asks for less than it holds, so that each level chooses.
+        """
+        counted = [replace(unit, tokens=unit.tokens + 1) for unit in units]
+        parts = pack(counted, room - 2, most=len(self._markers))
+        if len(parts) == 1:
+            return [self._prompt(parts[0])]
+        share = self._share(parts)
+        return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
         return DigestReader(self._tokenizer, self._markers, prompt.units, self.stop(prompt))
@@ -79,10 +98,13 @@ class Digest:
                 paragraphs[-1].append(token)
         return QuoteJudge(self._markers, paragraphs)
 
-    def _prompt(self, part: list[Unit]) -> Prompt:
+    def _share(self, parts: Sequence[object]) -> int:
+        return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
+
+    def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        sentences = min(self._sentences, len(part))  # no more than there are paragraphs
+        sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
 
 

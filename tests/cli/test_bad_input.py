@@ -287,7 +287,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (
             ["--sentences", "9"],
             "--sentences is for digests, and the prompt of the profile tiny is of the kind "
-            "instruct; say in prompt.instruction how long the summary is to be",
+            "instruct; --words says how long the summary is to be",
         ),
         (["--sentences", "3"], "--sentences is 3; it must be from 4 to 64"),
         (["--sentences", "65"], "--sentences is 65; it must be from 4 to 64"),

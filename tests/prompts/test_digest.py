@@ -147,10 +147,6 @@ def test_markers_in_the_document_are_text() -> None:
     assert TOKENIZER.decode(commands) == "<p0><sum><n1>"
 
 
-def test_parts_follow_each_other() -> None:
-    assert DIGEST.reduce([Output("a"), Output("b")], 1000) == []
-
-
 @pytest.mark.parametrize("extra", [(), ("<p0>",), ("<p0>", "<sum>", "<n1>")])
 def test_a_model_without_markers_is_refused(extra: tuple[str, ...]) -> None:
     with pytest.raises(ModelError, match="use kind: instruct"):
