@@ -16,6 +16,7 @@ from specx.jobs.calibration import resolve_layer
 from specx.jobs.document_run import DocumentRun
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
+from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, Profile
@@ -30,7 +31,8 @@ class Summarizer:
     """Summarizes documents with the models of one profile.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of parts until these are summarized once more.
+    the summaries of parts until these are summarized once more. ``neighbours``: gives way to other
+    processes between steps.
     """
 
     def __init__(
@@ -41,10 +43,11 @@ class Summarizer:
         listener: Listener,
         *,
         check: bool = False,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
-        self._check = check
+        self._check, self._neighbours = check, neighbours
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
         self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
@@ -131,7 +134,8 @@ class Summarizer:
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
         gap = "\n\n" if self.partial else ""
-        for event in decode(self.pair, self.profile, self.method, prompt.token_ids):
+        events = decode(self.pair, self.profile, self.method, prompt.token_ids)
+        for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
