@@ -12,12 +12,13 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "specx"
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
-LEAVES = {"errors", "records", "profile", "cache_folder"}
+LEAVES = {"errors", "records", "profile", "cache_folder", "cores"}
 PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "reports", "jobs"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
     "cache_folder": set(),
+    "cores": set(),
     "profile": {"errors"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},

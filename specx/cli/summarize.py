@@ -1,5 +1,6 @@
 """``specx summarize``: documents in, summaries out."""
 
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from rich.console import Console
 from specx.cli.console import is_file, make_console
 from specx.cli.document_warnings import DocumentWarnings
 from specx.cli.options import Wishes, changed_profile
+from specx.cores import choose_threads
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
@@ -122,6 +124,10 @@ def summarize(
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
     ] = "auto",
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads on a CPU. Without it: what the machine has free."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
     ] = False,
@@ -162,6 +168,7 @@ def summarize(
             profile=settings,
             method=chosen,
             device=device,
+            threads=threads,
             check=check_lossless,
             quiet=quiet,
             debug=context.obj.debug,
@@ -188,6 +195,7 @@ class SummarizeRequest:
     profile: Profile
     method: Method
     device: str
+    threads: int | None
     check: bool
     quiet: bool
     debug: bool
@@ -230,6 +238,8 @@ def _run(request: SummarizeRequest) -> None:
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
+    choose_threads(request.threads, os.environ).set(os.environ)  # read when torch is imported
+    from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer
 
@@ -238,4 +248,8 @@ def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Su
     device = choose_device(request.device)
     profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, request.method, device)
-    return Summarizer(profile, request.method, pair, live, check=request.check)
+    gives_way = device.type == "cpu" and request.threads is None
+    neighbours = Neighbours() if gives_way else None
+    return Summarizer(
+        profile, request.method, pair, live, check=request.check, neighbours=neighbours
+    )

@@ -17,6 +17,7 @@ from specx.jobs.calibration import resolve_layer
 from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
+from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
 from specx.models.memory import check_memory
@@ -32,7 +33,8 @@ class Summarizer:
     """Summarizes documents with the models of one profile.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of one level of parts until the next level begins.
+    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
+    other processes between steps.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class Summarizer:
         listener: Listener,
         *,
         check: bool = False,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
-        self._check = check
+        self._check, self._neighbours = check, neighbours
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
         self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
@@ -126,7 +129,8 @@ class Summarizer:
             self._add(heading, gap, shown=shown)
             gap = "\n\n"
         stop = self._kind.stop(prompt)
-        for event in decode(self.pair, profile, self.method, prompt.token_ids, stop=stop):
+        events = decode(self.pair, profile, self.method, prompt.token_ids, stop=stop)
+        for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
