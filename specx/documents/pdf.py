@@ -43,13 +43,17 @@ class _Extracted:
     """The answers of the child process.
 
     ``count`` is the number of pages of the file; ``failed`` gives the reason for each page that
-    could not be read; ``drawn`` are the pages with an image or drawn letters.
+    could not be read.
     """
 
     count: int = 0
     pages: list[PageLines] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
-    drawn: set[int] = field(default_factory=set)
+
+    @property
+    def drawn(self) -> set[int]:
+        """Return the pages with an image or drawn letters."""
+        return {page.number for page in self.pages if page.number and page.drawn}
 
 
 def read_pdf(request: PdfRequest) -> Document:
@@ -67,6 +71,7 @@ def read_pdf(request: PdfRequest) -> Document:
         pages=clean.pages,
         paragraphs=clean.paragraphs,
         warnings=tuple(_warnings(extracted, clean)),
+        furniture=clean.furniture,
     )
 
 
@@ -158,11 +163,9 @@ def _answers(output: bytes) -> Iterator[dict[str, Any]]:
 def _add_page(extracted: _Extracted, answer: dict[str, Any]) -> None:
     number = answer["page"]
     lines = tuple(Line(*row) for row in answer.get("lines", ()))
-    extracted.pages.append(PageLines(number, lines))
+    extracted.pages.append(PageLines(number, lines, drawn=bool(answer.get("drawn"))))
     if "failed" in answer:
         extracted.failed[number] = answer["failed"]
-    if answer.get("drawn"):
-        extracted.drawn.add(number)
 
 
 def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:

@@ -1,5 +1,5 @@
 from specx.documents.hyphenation import Words
-from specx.documents.layout import PageBlocks, Typography, drop_contents, page_blocks
+from specx.documents.layout import PageBlocks, Typography, page_blocks
 from specx.documents.lines import Line, PageLines
 
 FULL = "Words that run on and on until the right edge of the column is reached by them"
@@ -47,39 +47,19 @@ def test_items_begin_paragraphs_and_keep_their_lines() -> None:
         Line("• " + FULL, 72, 676, 10),
     ]
     found = blocks(lines).blocks
-    assert [block.text for block in found] == [f"• {FULL} and more", f"• {FULL}"]
-    assert {block.role for block in found} == {"item"}
+    assert [block.text for block in found] == [f"{FULL} and more", FULL]
+    assert {block.kind for block in found} == {"item"}
 
 
-def test_headings_and_notes_are_told_by_their_size() -> None:
+def test_headings_and_footnotes_are_told_by_their_size() -> None:
     lines = [
         Line("A Title", 72, 700, 14),
         Line(FULL, 72, 680, 10),
         Line("1 A note.", 72, 660, 8),
     ]
-    assert [block.role for block in blocks(lines).blocks] == ["heading", "body", "note"]
+    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text", "footnote"]
 
 
 def test_bold_lines_are_headings() -> None:
     lines = [Line("Scope", 72, 700, 10, bold=True), Line(FULL, 72, 688, 10)]
-    assert [block.role for block in blocks(lines).blocks] == ["heading", "body"]
-
-
-def test_tables_of_contents_go() -> None:
-    page = PageLines(
-        1,
-        (
-            Line("CONTENTS"),
-            Line("1 Scope 3"),
-            Line("1.1 Aim . . . . . . . . 3"),
-            Line("1.2 A title that runs over"),
-            Line("two lines ........ 4"),
-            Line("1.3 End ......... 5"),
-        ),
-    )
-    assert [line.text for line in drop_contents(page).lines] == ["CONTENTS"]
-
-
-def test_an_ellipsis_is_no_table_of_contents() -> None:
-    page = PageLines(1, (Line("And so on ..."), Line("He waited . . . and left"), Line("Well…")))
-    assert drop_contents(page) == page
+    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text"]

@@ -32,8 +32,8 @@ def test_markdown_headings_lists_and_tables() -> None:
     assert paragraphs(text, "markdown") == [
         "# Title",
         "Text of the paragraph.",
-        "- one",
-        "- two goes on",
+        "one",
+        "two goes on",
         "| a | b |",
         "|---|---|",
         "End.",
