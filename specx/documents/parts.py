@@ -13,7 +13,8 @@ from specx.documents.contents import is_entry
 from specx.documents.document import Paragraph, Part
 from specx.documents.layout import ENDS_SENTENCE
 
-SHORTEST_RUNNING = 60  # characters of a paragraph of running text
+# Characters; the embedded pair was trained on paragraphs that are no shorter.
+SHORTEST_RUNNING = 60
 
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
 _COPYRIGHT = (

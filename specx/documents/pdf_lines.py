@@ -66,7 +66,7 @@ def _span(text: str, fragment: Fragment) -> _Span:
     cos, sin = math.cos(angle), math.sin(angle)
     name = str((fragment.font or {}).get("/BaseFont", ""))
     return _Span(
-        text=text,
+        text=text.replace("\x7f", "•"),  # WinAnsiEncoding shows its unused codes so
         turn=round(angle / (math.pi / 2)) % 4,
         x=round(e * cos + f * sin, 1),
         y=round(f * cos - e * sin, 1),

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.parts import is_running
+from specx.documents.sentences import split_sentences
 from specx.errors import ModelError
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.prompt import (
@@ -23,8 +24,6 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
-
-SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 
 
 class Digest:
@@ -75,17 +74,28 @@ class Digest:
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     """Return the places of the paragraphs that a digest may quote, in document order.
 
-    Running text is quoted; headings, labels and bits of tables are not. All paragraphs are returned
-    where running text is less than half of the document (lists, notes).
+    The running text of the body is quoted; headings, footnotes, bits of tables and sentences that
+    only announce what follows are not. Where that is less than half of the body (lists, notes), all
+    of the body is returned.
     """
+    body = [place for place, paragraph in enumerate(paragraphs) if paragraph.part == "body"]
     running = [
         place
-        for place, paragraph in enumerate(paragraphs)
-        if len(paragraph.text) >= SHORTEST_PASSAGE and ENDS_SENTENCE.search(paragraph.text)
+        for place in body
+        if is_running(paragraphs[place]) and not _announces(paragraphs, place)
     ]
     size = sum(len(paragraphs[place].text) for place in running)
-    enough = 2 * size >= sum(len(paragraph.text) for paragraph in paragraphs)
-    return running if enough else list(range(len(paragraphs)))
+    enough = 2 * size >= sum(len(paragraphs[place].text) for place in body)
+    return running if enough else body
+
+
+def _announces(paragraphs: Sequence[Paragraph], place: int) -> bool:
+    """Return True for one sentence that ends in a colon in front of a list, a table or code."""
+    text = paragraphs[place].text
+    if not text.endswith((":", "：")) or len(split_sentences(text)) > 1:
+        return False
+    following = paragraphs[place + 1 : place + 2]
+    return any(below.kind != "text" or not is_running(below) for below in following)
 
 
 class DigestReader:

@@ -63,3 +63,53 @@ def test_headings_and_footnotes_are_told_by_their_size() -> None:
 def test_bold_lines_are_headings() -> None:
     lines = [Line("Scope", 72, 700, 10, bold=True), Line(FULL, 72, 688, 10)]
     assert [block.kind for block in blocks(lines).blocks] == ["heading", "text"]
+
+
+def test_a_footnote_begins_a_block_without_its_sign() -> None:
+    notes = [
+        Line("1See the other book on bridges.", 80, 112, 8, sign="1"),
+        Line("2You can learn it.", 80, 102, 8, sign="2"),
+    ]
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    assert [(b.kind, b.text) for b in found[1:]] == [
+        ("footnote", "See the other book on bridges."),
+        ("footnote", "You can learn it."),
+    ]
+
+
+def test_footnotes_whose_signs_are_not_raised_are_told_apart_by_counting() -> None:
+    notes = [Line("1If you see it.", 80, 112, 8), Line("2You can learn it.", 80, 102, 8)]
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    assert [b.text for b in found[1:]] == ["If you see it.", "You can learn it."]
+
+
+def test_a_bullets_glyph_is_no_text_and_a_number_is() -> None:
+    lines = [
+        Line("• Making a package", 72, 700, 10),
+        Line("– Building it", 82, 680, 10),
+        Line("1. First the name of it.", 72, 660, 10),
+    ]
+    assert [(b.kind, b.text) for b in blocks(lines).blocks] == [
+        ("item", "Making a package"),
+        ("item", "Building it"),
+        ("item", "1. First the name of it."),
+    ]
+
+
+def test_rows_of_figures_are_a_table() -> None:
+    lines = [
+        Line("Total 1,234 (5.6%) $78 9", 72, 700, 10),
+        Line("In 2019 we had 5 of 7", 72, 650, 10),
+    ]
+    assert [b.kind for b in blocks(lines).blocks] == ["table", "text"]
+
+
+def test_entries_of_contents_are_blocks_of_their_own() -> None:
+    lines = [
+        Line("1 Scope . . . . . . 3", 72, 700, 10, entry=True),
+        Line("2 Aim . . . . . . . 4", 72, 688, 10, entry=True),
+    ]
+    assert [(b.text, b.part) for b in blocks(lines).blocks] == [
+        ("1 Scope 3", "contents"),
+        ("2 Aim 4", "contents"),
+    ]
