@@ -67,6 +67,13 @@ def summarize(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything",
+            help="Read title, licence, contents, index and references as text, too.",
+        ),
+    ] = False,
     sentences: Annotated[
         int | None,
         typer.Option(
@@ -122,7 +129,7 @@ def summarize(
     _run(
         SummarizeRequest(
             sources=sources,
-            reading=ReadOptions(password=password, pages=pages),
+            reading=ReadOptions(password=password, pages=pages, everything=everything),
             destination=Destination(
                 sys.stdout, out=out, report=report, format=format_, streamed=streamed
             ),

@@ -17,7 +17,7 @@ class Page:
     text: str
 
 
-ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "furniture"]
+ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "code", "furniture"]
 Part = Literal["body", "title", "copyright", "contents", "index", "references"]
 
 

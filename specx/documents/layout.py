@@ -57,19 +57,25 @@ class PageBlocks:
 
 
 class Typography:
-    """The usual letter size of a document, and the usual distance of lines by letter size."""
+    """The usual letter size of a document, and the usual distance of lines by letter size.
+
+    ``typewritten`` documents have most of their text in letters of one width.
+    """
 
     def __init__(self, pages: Sequence[PageLines]) -> None:
         sizes: Counter[float] = Counter()
+        letters = Counter({True: 0, False: 0})
         gaps: Counter[tuple[float, float]] = Counter()
         for page in pages:
             for line in page.lines:
+                letters[line.mono] += len(line.text)
                 if line.size and not line.entry:
                     sizes[round(line.size, 1)] += len(line.text)
             for above, below in pairwise(page.lines):
                 gap = _gap(above, below)
                 if gap is not None and 0.8 < gap < 3.0 and _same_size(above, below):
                     gaps[round(below.size or 0.0, 1), round(gap, 2)] += 1
+        self.typewritten = letters[True] > letters[False]
         self.body_size: float | None = sizes.most_common(1)[0][0] if sizes else None
         self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
 
@@ -107,7 +113,7 @@ def _block(
     small = bool(size and body and size < _SMALL * body)
     if group[0].entry:
         return Block(text, "item", part="contents", small=small)
-    kind = "footnote" if note else _kind(group, text, small=small, body=body)
+    kind = "footnote" if note else _kind(group, text, typography, small=small)
     if kind == "item":
         text = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
     level = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
@@ -231,14 +237,18 @@ def _is_item(text: str, group: list[Line]) -> bool:
     return not (sign and group and not ENDS_SENTENCE.search(group[-1].text) and len(group) > 1)
 
 
-def _kind(group: Sequence[Line], text: str, *, small: bool, body: float | None) -> ParagraphKind:
-    size = group[0].size
+def _kind(
+    group: Sequence[Line], text: str, typography: Typography, *, small: bool
+) -> ParagraphKind:
+    size, body = group[0].size, typography.body_size
     short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
     large = bool(size and body and size > _LARGE * body)
     if short and not small and (large or all(line.bold for line in group)):
         return "heading"
     if _is_item(text, []) and not (short and not small and _NUMBERED_HEADING.match(text)):
         return "item"
+    if all(line.mono for line in group) and not typography.typewritten:
+        return "code"
     if _is_row(text):
         return "table"
     plain = len(group) == 1 and len(text) <= 70 and _NUMBERED_HEADING.match(text)

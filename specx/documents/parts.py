@@ -13,9 +13,6 @@ from specx.documents.contents import is_entry
 from specx.documents.document import Paragraph, Part
 from specx.documents.layout import ENDS_SENTENCE
 
-# Characters; the embedded pair was trained on paragraphs that are no shorter.
-SHORTEST_RUNNING = 60
-
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
 _COPYRIGHT = (
     r"(?:copyright|licen[cs](?:e|ing)|copying|disclaimer|imprint|legal|permissions?)"
@@ -56,6 +53,7 @@ _LEGAL = re.compile(
     r"|creative commons (?:attribution|licen[cs]e)",
     re.IGNORECASE,
 )
+_RUNNING = 60  # characters of a paragraph of running text, at least
 _NEAR = 6  # paragraphs below the title of a licence, one of which only a licence has
 _OTHERS = 2  # paragraphs of running text that end a part which they do not fit
 _LONGEST_TITLE = 80  # characters
@@ -79,11 +77,11 @@ def mark_parts(
     return tuple(_with_body(paragraphs))
 
 
-def is_running(paragraph: Paragraph) -> bool:
+def _is_running(paragraph: Paragraph) -> bool:
     """Return True for whole sentences, as opposed to headings, labels and bits of tables."""
     return (
         paragraph.kind in ("text", "item")
-        and len(paragraph.text) >= SHORTEST_RUNNING
+        and len(paragraph.text) >= _RUNNING
         and bool(ENDS_SENTENCE.search(paragraph.text))
     )
 
@@ -131,7 +129,7 @@ def _section_end(
             )
             if not inner:
                 return n
-        if is_running(paragraph):
+        if _is_running(paragraph):
             others = [] if _FITS[part].search(paragraph.text) else [*others, n]
             if len(others) == _OTHERS:
                 return others[0]
@@ -168,7 +166,7 @@ def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         here = [p for p in paragraphs if p.page == page]
         short = sum(len(p.text) for p in here if p.part == "body") <= _LONGEST_TITLE_PAGE
         texts = {p.text for p in here}
-        if not short or any(map(is_running, here)) or (shown and not shown & texts):
+        if not short or any(map(_is_running, here)) or (shown and not shown & texts):
             break
         titles.add(page)
         shown |= texts

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specx.documents.discover import STDIN, read_bytes, require_file, shown_name
@@ -22,10 +22,14 @@ _MARKDOWN = frozenset({".md", ".markdown"})
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each PDF.
+
+    ``everything``: licences, contents, indexes and lists of references are read as body, too.
+    """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
+    everything: bool = False
     time_limit_s: float = 120
     memory_limit_bytes: int = 1536 * 2**20
 
@@ -51,6 +55,13 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     ``read_document`` does.
     """
     options = options or ReadOptions()
+    read = _read(source, options)
+    if not options.everything:
+        return read
+    return [_whole(each) if isinstance(each, Document) else each for each in read]
+
+
+def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     ranges = parse_pages(options.pages) if options.pages is not None else None
     given = _open(source)
     if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
@@ -68,6 +79,12 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     text, warnings = decode_text(data, given.name)
     kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
     return [document_from_text(text, given.name, kind, warnings)]
+
+
+def _whole(document: Document) -> Document:
+    """Return ``document`` as if all of it were body."""
+    paragraphs = tuple(replace(paragraph, part="body") for paragraph in document.paragraphs)
+    return replace(document, paragraphs=paragraphs)
 
 
 @dataclass(frozen=True, kw_only=True)

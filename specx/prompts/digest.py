@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.parts import is_running
+from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.sentences import split_sentences
 from specx.errors import ModelError
 from specx.prompts.detokenize import Detokenizer
@@ -24,6 +24,9 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
+
+SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+_QUOTED = ("text", "item")
 
 
 class Digest:
@@ -74,28 +77,36 @@ class Digest:
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     """Return the places of the paragraphs that a digest may quote, in document order.
 
-    The running text of the body is quoted; headings, footnotes, bits of tables and sentences that
-    only announce what follows are not. Where that is less than half of the body (lists, notes), all
-    of the body is returned.
+    Running text of the body is quoted; headings, footnotes, labels, tables, code and sentences that
+    only announce what follows are not. Short paragraphs are returned, too, where running text is
+    less than half (lists, notes).
     """
-    body = [place for place, paragraph in enumerate(paragraphs) if paragraph.part == "body"]
+    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
+    texts = [place for place in body if _is_text(paragraphs, place)] or body
     running = [
         place
-        for place in body
-        if is_running(paragraphs[place]) and not _announces(paragraphs, place)
+        for place in texts
+        if len(paragraphs[place].text) >= SHORTEST_PASSAGE
+        and ENDS_SENTENCE.search(paragraphs[place].text)
     ]
-    size = sum(len(paragraphs[place].text) for place in running)
-    enough = 2 * size >= sum(len(paragraphs[place].text) for place in body)
-    return running if enough else body
+    enough = 2 * _size(paragraphs, running) >= _size(paragraphs, texts)
+    return running if enough else texts
 
 
-def _announces(paragraphs: Sequence[Paragraph], place: int) -> bool:
-    """Return True for one sentence that ends in a colon in front of a list, a table or code."""
-    text = paragraphs[place].text
-    if not text.endswith((":", "：")) or len(split_sentences(text)) > 1:
+def _is_text(paragraphs: Sequence[Paragraph], place: int) -> bool:
+    """Return True for text that is not just one sentence in front of a list, a table or code."""
+    paragraph = paragraphs[place]
+    if paragraph.kind not in _QUOTED:
         return False
-    following = paragraphs[place + 1 : place + 2]
-    return any(below.kind != "text" or not is_running(below) for below in following)
+    announces = paragraph.text.endswith((":", "：")) and len(split_sentences(paragraph.text)) == 1
+    return not announces or all(
+        below.kind == "text" and ENDS_SENTENCE.search(below.text)
+        for below in paragraphs[place + 1 : place + 2]
+    )
+
+
+def _size(paragraphs: Sequence[Paragraph], places: Sequence[int]) -> int:
+    return sum(len(paragraphs[place].text) for place in places)
 
 
 class DigestReader:

@@ -21,6 +21,7 @@ from specx.prompts.prompt import (
 
 _REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*)\Z", re.DOTALL)
+_LEFT_OUT = ("contents", "index")  # parts without sentences
 _JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
 
@@ -41,7 +42,11 @@ class Instruct:
         space = room - len(self._ids(""))
         while space > _JOINT:
             units = make_units(document, count, longest=space - _JOINT)
-            units = [replace(unit, tokens=unit.tokens + _JOINT) for unit in units]
+            units = [
+                replace(unit, tokens=unit.tokens + _JOINT)
+                for unit in units
+                if document.paragraphs[unit.paragraph].part not in _LEFT_OUT
+            ]
             whole = self._prompt(units)
             if len(whole.token_ids) <= room:
                 return [whole]

@@ -77,7 +77,7 @@ def manual_pdf() -> bytes:
         "the inspectors of the town had looked at every one of its piers, and this took\n"
         "them a year.\n\n"
         "Two things are left to be done:\n\n• Making a plan of the bridge.\n\n"
-        "• Asking the people of the town who know about such bridges, or team@security.\ndebian.org.",
+        "• Asking the people of the town who know of such bridges, or team@security.\ndebian.org.",
     )
     page("References", "[1] A. Author: Bridges. 2001.")
     page("Index", "arch, 4")

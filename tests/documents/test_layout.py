@@ -113,3 +113,10 @@ def test_entries_of_contents_are_blocks_of_their_own() -> None:
         ("1 Scope 3", "contents"),
         ("2 Aim 4", "contents"),
     ]
+
+
+def test_lines_of_one_width_are_code_unless_all_are() -> None:
+    code = [Line("make install", 72, 700, 10, mono=True), Line(FULL, 72, 680, 10)]
+    assert [b.kind for b in blocks(code).blocks] == ["code", "text"]
+    page = PageLines(1, (Line(FULL, 72, 700, 10, mono=True),))
+    assert page_blocks(page, Typography([page]), Words([])).blocks[0].kind == "text"

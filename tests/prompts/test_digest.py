@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import ModelError
 from specx.prompts.digest import Digest, passages
 from specx.prompts.prompt import Output, Prompt, Quote
@@ -133,3 +133,25 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
         "rope, tape " * 9,
     ]
     assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]
+
+
+def test_other_parts_than_the_body_are_no_passages() -> None:
+    text = "The council met on a Monday and decided to close the bridge for a year."
+    places: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
+    assert passages([Paragraph(text, None, part=part) for part in places]) == [2]
+
+
+def test_footnotes_tables_and_code_are_no_passages() -> None:
+    text = "The council met on a Monday and decided to close the bridge for a year."
+    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item"]
+    assert passages([Paragraph(text, None, kind=kind) for kind in kinds]) == [1, 5]
+
+
+@pytest.mark.parametrize("below", ["item", "code", "table", "heading"])
+def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) -> None:
+    announces = "The council met on a Monday and it decided on the two following things:"
+    text = "Nobody was glad of it, for the next bridge is eight kilometres away."
+    behind = [Paragraph(text, 1, kind=below), Paragraph(text, 1)]
+    assert 0 not in passages([Paragraph(announces, 1), *behind])
+    assert 0 in passages([Paragraph(f"{text} {announces}", 1), *behind])
+    assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])
