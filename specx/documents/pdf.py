@@ -1,41 +1,25 @@
 """Read a PDF from the outside: start the child process, watch it, explain its failures."""
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from specx.documents.child import ChildRequest, answers, run_child, too_large
 from specx.documents.cleanup import CleanText, clean_pages
 from specx.documents.document import Document
 from specx.documents.lines import Line, PageLines
 from specx.documents.pages import PageRange, format_pages
 from specx.errors import DocumentError, UsageError
 
-_WORKER = Path(__file__).with_name("pdf_worker.py")
-_PACKAGES = Path(__file__).parents[2]
-# The last is the loader's message when there is no room for a library.
-_OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map segment")
-_MEBIBYTE = 2**20
-
 
 @dataclass(frozen=True, kw_only=True)
-class PdfRequest:
-    """A PDF to read, and the limits.
+class PdfRequest(ChildRequest):
+    """A PDF to read. ``ranges`` None means all pages."""
 
-    ``path`` is None when the file is in ``data``. ``ranges`` None means all pages.
-    """
-
-    name: str
-    path: Path | None
-    data: bytes
+    reader: str = "PDF reader"
+    advice: str = "try a part of it with --pages"
     passwords: tuple[str, ...]
     ranges: tuple[PageRange, ...] | None
-    time_limit_s: float
-    memory_limit_bytes: int
 
 
 @dataclass(kw_only=True)
@@ -76,73 +60,18 @@ def read_pdf(request: PdfRequest) -> Document:
 
 
 def _run(request: PdfRequest) -> bytes:
-    """Return the child's output. It does not outlive this function, however that is left."""
-    header = json.dumps(
-        {
-            "path": str(request.path.resolve()) if request.path else None,
-            "passwords": request.passwords,
-            "ranges": request.ranges,
-            "memory_bytes": request.memory_limit_bytes,
-            "cpu_s": int(request.time_limit_s) + 1,
-            "page_s": request.time_limit_s / 4,  # one slow page shall not cost the whole document
-            # The child runs isolated; it gets the modules of this process and no others.
-            "sys_path": [*(entry for entry in sys.path if entry), str(_PACKAGES)],
-        }
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C reaches this process, which ends the child
-    )
-    try:
-        output, complaint = child.communicate(
-            header.encode() + b"\n" + request.data, timeout=request.time_limit_s
-        )
-    except subprocess.TimeoutExpired:
-        raise _too_slow(request) from None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-    if child.returncode:
-        raise _crashed(request, child.returncode, complaint)
-    return output
-
-
-def _too_slow(request: PdfRequest) -> DocumentError:
-    return DocumentError(
-        f"{request.name} took longer than {request.time_limit_s:g} s to read and was given up; "
-        "try a part of it with --pages"
-    )
-
-
-def _too_large(request: PdfRequest) -> DocumentError:
-    limit = request.memory_limit_bytes // _MEBIBYTE
-    return DocumentError(
-        f"{request.name} needs more than {limit} MiB of memory to read and was given up; "
-        "try a part of it with --pages"
-    )
-
-
-def _crashed(request: PdfRequest, code: int, complaint: bytes) -> DocumentError:
-    if code == -signal.SIGKILL or any(sign in complaint for sign in _OUT_OF_MEMORY):
-        return _too_large(request)
-    if code == -getattr(signal, "SIGXCPU", 0):
-        return _too_slow(request)
-    lines = complaint.decode("utf-8", "replace").strip().splitlines()
-    detail = lines[-1] if lines else f"exit status {code}"
-    return DocumentError(
-        f"{request.name} crashed the PDF reader ({detail[:200]}); "
-        "repair the file or save it anew, then try again"
-    )
+    details = {
+        "passwords": request.passwords,
+        "ranges": request.ranges,
+        "page_s": request.time_limit_s / 4,  # one slow page shall not cost the whole document
+    }
+    return run_child("specx.documents.pdf_worker", request, details)
 
 
 def _parse(output: bytes, request: PdfRequest) -> _Extracted:
     extracted = _Extracted()
     finished = False
-    for answer in _answers(output):
+    for answer in answers(output):
         if "error" in answer:
             raise _error(answer, request)
         if "pages" in answer:
@@ -153,11 +82,6 @@ def _parse(output: bytes, request: PdfRequest) -> _Extracted:
     if not finished:
         raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
     return extracted
-
-
-def _answers(output: bytes) -> Iterator[dict[str, Any]]:
-    for line in output.splitlines():
-        yield json.loads(line)
 
 
 def _add_page(extracted: _Extracted, answer: dict[str, Any]) -> None:
@@ -172,7 +96,7 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
     name = request.name
     match answer["error"]:
         case "memory":
-            return _too_large(request)
+            return too_large(request)
         case "password" if answer["tried"]:
             return DocumentError(
                 f"{name} is encrypted and the password does not open it; "

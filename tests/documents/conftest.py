@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specx.documents import pdf, pdf_worker
+from specx.documents.child_worker import RefusedError
 
 SaveFile = Callable[[str, bytes], str]
 
@@ -47,7 +48,7 @@ def _answers(request: pdf.PdfRequest) -> bytes:
     }
     answers = []
     try:
-        answers += pdf_worker._serve(asked)
-    except pdf_worker._RefusedError as refused:
+        answers += pdf_worker.serve(asked)
+    except RefusedError as refused:
         answers.append(refused.answer)
     return "\n".join(map(json.dumps, answers)).encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.documents import pdf
+from specx.documents import child, pdf
 from specx.documents.read import ReadOptions, read_document
 from specx.errors import DocumentError, UsageError
 
@@ -249,7 +249,7 @@ def test_a_crash_of_the_child_is_one_sentence(
 ) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text("import os; os.abort()")
-    monkeypatch.setattr(pdf, "_WORKER", worker)
+    monkeypatch.setattr(child, "_WORKER", worker)
     with pytest.raises(DocumentError, match="crashed the PDF reader"):
         read_document(save("a.pdf", pdfs.text_pdf(PAGES)))
 
@@ -261,7 +261,7 @@ def test_an_interrupt_ends_the_child(
     worker.write_text(
         f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(20)"
     )
-    monkeypatch.setattr(pdf, "_WORKER", worker)
+    monkeypatch.setattr(child, "_WORKER", worker)
     path = save("a.pdf", pdfs.text_pdf(PAGES))
 
     def interrupt() -> None:
