@@ -41,6 +41,7 @@ LATE_IMPORTS = {
         "pypdf",
         "pypdf.generic",
         "specx.documents.pages",
+        "specx.documents.pdf_helper",
         "specx.documents.pdf_lines",
     },
     "kernels/ops.py": {"specx.kernels.triton.backend"},

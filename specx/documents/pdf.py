@@ -1,5 +1,7 @@
 """Read a PDF from the outside: start the child process, watch it, explain its failures."""
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,8 +66,15 @@ def _run(request: PdfRequest) -> bytes:
         "passwords": request.passwords,
         "ranges": request.ranges,
         "page_s": request.time_limit_s / 4,  # one slow page shall not cost the whole document
+        "processes": _processes(),
     }
     return run_child("specx.documents.pdf_worker", request, details)
+
+
+def _processes() -> int:
+    """Return how many processes may read a document at a time."""
+    # Elsewhere a process cannot be copied, or not safely.
+    return min(2, len(os.sched_getaffinity(0))) if sys.platform == "linux" else 1
 
 
 def _parse(output: bytes, request: PdfRequest) -> _Extracted:
@@ -81,6 +90,7 @@ def _parse(output: bytes, request: PdfRequest) -> _Extracted:
         finished = finished or "end" in answer
     if not finished:
         raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
+    extracted.pages.sort(key=lambda page: page.number or 0)
     return extracted
 
 
