@@ -14,11 +14,13 @@ from specx.documents.hyphenation import Words, join_lines
 from specx.documents.lines import Line, PageLines
 
 ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？]["'”’»)\]]*\d{0,2}$""")
+_GLYPHS = "•▪●◦‣⁃■□○◆◇❖►➢➤✓✔"
 _ITEM = re.compile(
-    r"(?:[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*–—-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{1,5}[.)]|\[\d{1,3}\])\s+\S"
+    rf"(?:[{_GLYPHS}]|(?:[∙·*–—-]|\(?\d{{1,3}}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{{1,5}}[.)]|\[\d{{1,3}}\])\s)"
+    r"\s*\S"
 )
-_BARE_BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔]")
-_BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*–-]\s+")  # a dash as long as — opens speech
+_BARE_BULLET = re.compile(rf"[{_GLYPHS}∙·]")
+_BULLET = re.compile(rf"[{_GLYPHS}]\s*|[∙·*–-]\s+")  # a dash as long as — opens speech
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
 _NUMBERED_HEADING = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")
 

@@ -9,6 +9,7 @@ from specx.documents.discover import STDIN, read_bytes, require_file, shown_name
 from specx.documents.document import Document, Kind
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pages import PageRange, parse_pages
+from specx.documents.parts import mark_parts
 from specx.documents.pdf import PdfRequest, read_pdf
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_text
@@ -56,9 +57,7 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     """
     options = options or ReadOptions()
     read = _read(source, options)
-    if not options.everything:
-        return read
-    return [_whole(each) if isinstance(each, Document) else each for each in read]
+    return [_with_parts(each, options) if isinstance(each, Document) else each for each in read]
 
 
 def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
@@ -81,9 +80,13 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     return [document_from_text(text, given.name, kind, warnings)]
 
 
-def _whole(document: Document) -> Document:
-    """Return ``document`` as if all of it were body."""
-    paragraphs = tuple(replace(paragraph, part="body") for paragraph in document.paragraphs)
+def _with_parts(document: Document, options: ReadOptions) -> Document:
+    """Return ``document`` with the parts of its paragraphs, or as if all of it were body."""
+    paragraphs = document.paragraphs
+    if options.everything:
+        paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
+    elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
+        paragraphs = mark_parts(paragraphs)
     return replace(document, paragraphs=paragraphs)
 
 

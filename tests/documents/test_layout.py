@@ -87,11 +87,13 @@ def test_a_bullets_glyph_is_no_text_and_a_number_is() -> None:
     lines = [
         Line("• Making a package", 72, 700, 10),
         Line("– Building it", 82, 680, 10),
+        Line("●Asking for it", 82, 670, 10),
         Line("1. First the name of it.", 72, 660, 10),
     ]
     assert [(b.kind, b.text) for b in blocks(lines).blocks] == [
         ("item", "Making a package"),
         ("item", "Building it"),
+        ("item", "Asking for it"),
         ("item", "1. First the name of it."),
     ]
 
