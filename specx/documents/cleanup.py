@@ -49,7 +49,8 @@ def _clean_page(page: PageLines) -> PageLines:
 
 
 def _clean(line: Line) -> Line:
-    return replace(line, text=clean_line(line.text))
+    text = clean_line(line.text)
+    return line if text == line.text else replace(line, text=text)
 
 
 def _has_text(page: PageLines) -> bool:

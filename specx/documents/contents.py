@@ -18,9 +18,7 @@ def mark_entries(page: PageLines) -> PageLines:
 
     Such a page has at least two lines with dot leaders.
     """
-    leaders = [
-        len(line.text) < _LONGEST and bool(_LEADERS.search(line.text)) for line in page.lines
-    ]
+    leaders = [_has_leaders(line.text) for line in page.lines]
     if sum(leaders) < 2:
         return page
     first, last = leaders.index(True), len(leaders) - leaders[::-1].index(True)
@@ -33,6 +31,12 @@ def mark_entries(page: PageLines) -> PageLines:
         for index, (line, leader) in enumerate(zip(page.lines, leaders, strict=True))
     )
     return replace(page, lines=tuple(lines))
+
+
+def _has_leaders(text: str) -> bool:
+    if not (".." in text or ". ." in text or "…" in text):  # most lines, and quickly
+        return False
+    return len(text) < _LONGEST and bool(_LEADERS.search(text))
 
 
 def is_entry(text: str) -> bool:
