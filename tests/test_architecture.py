@@ -44,6 +44,7 @@ LATE_IMPORTS = {
         "pypdf",
         "pypdf.generic",
         "specx.documents.pages",
+        "specx.documents.pdf_helper",
         "specx.documents.pdf_lines",
     },
     "kernels/ops.py": {"specx.kernels.triton.backend"},
@@ -58,7 +59,12 @@ OPTIONAL_OR_SLOW = {
     "selectolax",
     "tesserocr",
 }
-OWN = {"specx.documents.pages", "specx.documents.pdf_lines", "specx.kernels.triton.backend"}
+OWN = {
+    "specx.documents.pages",
+    "specx.documents.pdf_helper",
+    "specx.documents.pdf_lines",
+    "specx.kernels.triton.backend",
+}
 
 MOST_LINES = {"file": 400, "function": 60}
 READ_IN_PIECES = {".py", ".cu", ".cuh", ".css", ".html", ".j2"}

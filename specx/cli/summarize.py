@@ -77,6 +77,13 @@ def summarize(
     ocr: Annotated[
         bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
     ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything",
+            help="Read title, licence, contents, index and references as text, too.",
+        ),
+    ] = False,
     sentences: Annotated[
         int | None,
         typer.Option(help=f"Most sentences of a digest: {FEWEST_SENTENCES} to {MOST_SENTENCES}."),
@@ -161,7 +168,7 @@ def summarize(
     _run(
         SummarizeRequest(
             sources=sources,
-            reading=ReadOptions(password=password, pages=pages, ocr=ocr),
+            reading=ReadOptions(password=password, pages=pages, ocr=ocr, everything=everything),
             destination=Destination(
                 sys.stdout, out=out, report=report, format=format_, streamed=streamed
             ),

@@ -5,13 +5,17 @@ A PDF goes through these stages, in this order::
     read         choose the reader by content and name, check the options
     pdf          start a child process under limits, turn its failures into errors
     pdf_worker   (in the child) open the file and extract text fragments with pypdf
+    pdf_helper   (in the child) share the pages of a long file with a copy of the child
     pdf_lines    (in the child) fragments -> printed lines, with place, size and face
     cleanup      runs the stages below and collects their result
       characters   ligatures, odd spaces and control characters -> plain characters
-      furniture    drop running headers, footers and page numbers
-      layout       lines of a page -> blocks: paragraphs, headings, items, notes
-      hyphenation  join the lines of a block, mend words divided at line ends
+      furniture    set running headers, footers and page numbers apart
+      contents     mark the entries of tables of contents and indexes
+      layout       lines of a page -> blocks: paragraphs, headings, items, tables, code
+      footnotes    tell the blocks at the foot of a page that are footnotes
+      hyphenation  join the lines of a block, mend words and addresses divided at line ends
       paragraphs   blocks -> paragraphs of the document, across page borders
+      parts        tell title, licence, contents, index and references from the body
 
 DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
 ``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import Words, join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
+from specx.documents.parts import mark_parts
 from specx.documents.sentences import sentence_spans
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
@@ -25,10 +26,15 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
     no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
     """
+    placed = list(_over_borders(pages, words))
+    paragraphs = mark_parts(
+        [Paragraph(p.block.text, p.page, p.block.kind, p.block.part) for p in placed],
+        [p.block.level for p in placed],
+    )
     return tuple(
-        Paragraph(text, placed.page)
-        for placed in _over_borders(pages, words)
-        for text in group_sentences(placed.block.text)
+        replace(paragraph, text=text)
+        for paragraph in paragraphs
+        for text in group_sentences(paragraph.text)
     )
 
 
@@ -82,11 +88,15 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
-    """Return the place of the last block before the notes at the foot of a page."""
+    """Return the place of the last block before the footnotes and captions that end a page."""
     index = len(blocks) - 1
-    while index > 0 and blocks[index].role == "note":
+    while index > 0 and _is_aside(blocks[index]):
         index -= 1
-    return index if blocks[index].role != "note" else len(blocks) - 1
+    return index if not _is_aside(blocks[index]) else len(blocks) - 1
+
+
+def _is_aside(block: Block) -> bool:
+    return block.kind == "footnote" or block.small
 
 
 def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
@@ -97,7 +107,9 @@ def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
 
 def _continues(last: Block, first: Block) -> bool:
     """Return True if ``first``, at the top of a page, continues ``last``, at a page's bottom."""
-    if last.role not in ("body", "item") or first.role != "body":
+    if last.kind not in ("text", "item") or first.kind != "text" or last.part != first.part:
+        return False
+    if last.small != first.small:
         return False
     if ENDS_SENTENCE.search(last.text):
         return False

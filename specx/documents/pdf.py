@@ -1,5 +1,7 @@
 """Read a PDF from the outside: start the child process, watch it, explain its failures."""
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +31,17 @@ class _Extracted:
     """The answers of the child process.
 
     ``count`` is the number of pages of the file; ``failed`` gives the reason for each page that
-    could not be read; ``drawn`` are the pages with an image or drawn letters.
+    could not be read.
     """
 
     count: int = 0
     pages: list[PageLines] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
-    drawn: set[int] = field(default_factory=set)
+
+    @property
+    def drawn(self) -> set[int]:
+        """Return the pages with an image or drawn letters."""
+        return {page.number for page in self.pages if page.number and page.drawn}
 
 
 def read_pdf(request: PdfRequest) -> Document:
@@ -59,6 +65,7 @@ def read_pdf(request: PdfRequest) -> Document:
         pages=clean.pages,
         paragraphs=clean.paragraphs,
         warnings=(*_warnings(extracted, clean), *recognized.warnings()),
+        furniture=clean.furniture,
     )
 
 
@@ -67,8 +74,15 @@ def _run(request: PdfRequest) -> bytes:
         "passwords": request.passwords,
         "ranges": request.ranges,
         "page_s": request.time_limit_s / 4,  # one slow page shall not cost the whole document
+        "processes": _processes(),
     }
     return run_child("specx.documents.pdf_worker", request, details)
+
+
+def _processes() -> int:
+    """Return how many processes may read a document at a time."""
+    # Elsewhere a process cannot be copied, or not safely.
+    return min(2, len(os.sched_getaffinity(0))) if sys.platform == "linux" else 1
 
 
 def _parse(output: bytes, request: PdfRequest) -> _Extracted:
@@ -84,17 +98,16 @@ def _parse(output: bytes, request: PdfRequest) -> _Extracted:
         finished = finished or "end" in answer
     if not finished:
         raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
+    extracted.pages.sort(key=lambda page: page.number or 0)
     return extracted
 
 
 def _add_page(extracted: _Extracted, answer: dict[str, Any]) -> None:
     number = answer["page"]
     lines = tuple(Line(*row) for row in answer.get("lines", ()))
-    extracted.pages.append(PageLines(number, lines))
+    extracted.pages.append(PageLines(number, lines, drawn=bool(answer.get("drawn"))))
     if "failed" in answer:
         extracted.failed[number] = answer["failed"]
-    if answer.get("drawn"):
-        extracted.drawn.add(number)
 
 
 def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:

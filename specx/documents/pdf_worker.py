@@ -1,16 +1,16 @@
 """Read a PDF in the child process (``child_worker``); never imported by the rest.
 
-The request names ``path``, ``passwords``, ``ranges`` and ``page_s``. Answers: first
+The request names ``path``, ``passwords``, ``ranges``, ``page_s`` and ``processes``. Answers: first
 ``{"pages": count}``, then one ``{"page": number, "lines": [...]}`` or
-``{"page": number, "failed": reason}`` for each page, and ``{"end": true}``.
+``{"page": number, "failed": reason}`` for each page, in any order, and ``{"end": true}``.
 """
 
+import gc
 import io
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,8 @@ _PYPDF_LIMITS = {
 _MOST_CHARACTERS = 20 * _MEGABYTE  # of all pages together
 _BLANK_PAGE = 500  # bytes of drawing commands, about
 _WIDEST_SPACE = 300  # thousandths of the letter size
+_MOST_FONTS = 256  # kept in memory
+_COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
 class _PageTimeoutError(BaseException):
@@ -43,16 +45,16 @@ class _PageTimeoutError(BaseException):
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     import pypdf
 
+    gc.set_threshold(_COLLECT_AFTER)
     pypdf.overwrite_configuration(**_known_limits(pypdf))
-    _keep_words_apart()
+    _amend_fonts()
     path = request["path"]
     with Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read()) as stream:
         reader = _open(pypdf, stream, request["passwords"])
         count = _count_pages(reader)
         yield {"pages": count}
         characters = 0
-        for number in _chosen(request["ranges"], count):
-            answer = _read_page(reader, number, request["page_s"])
+        for answer in _read_pages(reader, _chosen(request["ranges"], count), request):
             characters += sum(len(row[0]) for row in answer.get("lines", ()))
             if characters > _MOST_CHARACTERS:
                 raise RefusedError("too-long", characters=_MOST_CHARACTERS)
@@ -66,12 +68,12 @@ def _known_limits(pypdf: Any) -> dict[str, Any]:
     return {key: value for key, value in _PYPDF_LIMITS.items() if hasattr(configuration, key)}
 
 
-def _keep_words_apart() -> None:
-    """Bound the width that pypdf takes for a space.
+def _amend_fonts() -> None:
+    """Make pypdf read each font once, and bound the width that it takes for a space.
 
-    pypdf looks up the space of a font by its code. In subset fonts that number any glyph 32 it
-    finds a letter's width instead, and takes the gaps between words for kerning: the words of
-    justified text then run together.
+    pypdf reads a font anew for every page. It looks up the font's space by its code; in subset
+    fonts that number any glyph 32 it finds a letter's width instead, and takes the gaps between
+    words for kerning: the words of justified text then run together.
     """
     try:
         from pypdf.generic import _font
@@ -79,11 +81,16 @@ def _keep_words_apart() -> None:
         original: Callable[..., Any] = _font.Font.from_font_resource
     except (ImportError, AttributeError):  # a pypdf built differently: usable, if worse
         return
+    known: dict[int, tuple[Any, Any]] = {}  # by the identity of a font's dictionary, kept alive
 
-    def bounded(*args: Any, **kwargs: Any) -> Any:
-        font = original(*args, **kwargs)
-        font.space_width = min(font.space_width, _WIDEST_SPACE)
-        return font
+    def bounded(dictionary: Any, *args: Any, **kwargs: Any) -> Any:
+        if id(dictionary) not in known:
+            font = original(dictionary, *args, **kwargs)
+            font.space_width = min(font.space_width, _WIDEST_SPACE)
+            if len(known) >= _MOST_FONTS:
+                known.clear()
+            known[id(dictionary)] = dictionary, font
+        return known[id(dictionary)][1]
 
     _font.Font.from_font_resource = staticmethod(bounded)
 
@@ -131,6 +138,25 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
     return select_pages(pairs, count)
 
 
+def _read_pages(
+    reader: Any, numbers: Sequence[int], request: Mapping[str, Any]
+) -> Iterator[Answer]:
+    def read(number: int) -> Answer:
+        return _read_page(reader, number, request["page_s"])
+
+    def reopen() -> None:
+        if request["path"]:
+            reader.stream = Path(request["path"]).open("rb")  # noqa: SIM115 as long as the process
+
+    if request["processes"] > 1:
+        from specx.documents.pdf_helper import FEWEST_PAGES, read_shared
+
+        if len(numbers) >= FEWEST_PAGES:
+            memory = request["memory_bytes"]
+            return read_shared(numbers, read, memory_bytes=memory, reopen=reopen)
+    return map(read, numbers)
+
+
 def _read_page(reader: Any, number: int, limit_s: float) -> Answer:
     """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
@@ -172,7 +198,7 @@ def _extract(page: Any) -> Answer:
     placed = "".join(seen_by_visitor.split()) == "".join(text.split())
     lines = lines_of(fragments) if placed else plain_lines(text)
     return {
-        "lines": [astuple(line) for line in lines],
+        "lines": [list(vars(line).values()) for line in lines],
         "drawn": _has_image(page) or _is_drawn(page, text),
     }
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specx.documents.child import ChildRequest
@@ -18,6 +18,7 @@ from specx.documents.formats import (
 )
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pages import PageRange, parse_pages
+from specx.documents.parts import mark_parts
 from specx.documents.pdf import PdfRequest, read_pdf
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_text
@@ -34,12 +35,14 @@ _MARKDOWN = frozenset({".md", ".markdown"})
 class ReadOptions:
     """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file.
 
-    ``ocr``: recognize the text of scanned pages.
+    ``ocr``: recognize the text of scanned pages. ``everything``: licences, contents, indexes and
+    lists of references are read as body, too.
     """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
     ocr: bool = False
+    everything: bool = False
     time_limit_s: float = 120
     memory_limit_bytes: int = 1536 * 2**20
 
@@ -65,6 +68,11 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     ``read_document`` does.
     """
     options = options or ReadOptions()
+    read = _read(source, options)
+    return [_with_parts(each, options) if isinstance(each, Document) else each for each in read]
+
+
+def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     ranges = parse_pages(options.pages) if options.pages is not None else None
     given = _open(source)
     if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
@@ -88,6 +96,16 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
     kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
     return [document_from_text(text, given.name, kind, warnings)]
+
+
+def _with_parts(document: Document, options: ReadOptions) -> Document:
+    """Return ``document`` with the parts of its paragraphs, or as if all of it were body."""
+    paragraphs = document.paragraphs
+    if options.everything:
+        paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
+    elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
+        paragraphs = mark_parts(paragraphs)
+    return replace(document, paragraphs=paragraphs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,12 +111,13 @@ class Digest:
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     """Return the places of the paragraphs that a digest may quote, in document order.
 
-    Running text is quoted; headings, labels, tables, code and what begins with a sentence that an
-    earlier paragraph began with are not. Short paragraphs are returned, too, where running text is
-    less than half (lists, notes).
+    Running text of the body is quoted; headings, footnotes, labels, tables, code, sentences that
+    only announce what follows, and what begins with a sentence that an earlier paragraph began with
+    are not. Short paragraphs are returned, too, where running text is less than half (lists,
+    notes).
     """
-    texts = [place for place, each in enumerate(paragraphs) if each.kind in _QUOTED]
-    texts = texts or list(range(len(paragraphs)))
+    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
+    texts = [place for place in body if _is_text(paragraphs, place)] or body
     running = [
         place
         for place in texts
@@ -127,6 +128,18 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     found = running if enough else texts
     leads = ["".join(split_sentences(paragraphs[place].text)[:1]) for place in found]
     return [found[index] for index in first_places(leads)]
+
+
+def _is_text(paragraphs: Sequence[Paragraph], place: int) -> bool:
+    """Return True for text that is not just one sentence in front of a list, a table or code."""
+    paragraph = paragraphs[place]
+    if paragraph.kind not in _QUOTED:
+        return False
+    announces = paragraph.text.endswith((":", "：")) and len(split_sentences(paragraph.text)) == 1
+    return not announces or all(
+        below.kind == "text" and ENDS_SENTENCE.search(below.text)
+        for below in paragraphs[place + 1 : place + 2]
+    )
 
 
 def _size(paragraphs: Sequence[Paragraph], places: Sequence[int]) -> int:

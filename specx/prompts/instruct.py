@@ -22,6 +22,7 @@ from specx.prompts.prompt import (
 
 _REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*)\Z", re.DOTALL)
+_LEFT_OUT = ("contents", "index")  # parts without sentences
 JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
 
@@ -51,7 +52,11 @@ class Instruct:
         space = room - len(self.encode(""))
         while space > JOINT:
             units = make_units(document, count, longest=space - JOINT)
-            units = [replace(unit, tokens=unit.tokens + JOINT) for unit in units]
+            units = [
+                replace(unit, tokens=unit.tokens + JOINT)
+                for unit in units
+                if document.paragraphs[unit.paragraph].part not in _LEFT_OUT
+            ]
             whole = self._prompt(units)
             if len(whole.token_ids) <= room:
                 return [whole]

@@ -34,7 +34,7 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
-    monkeypatch.setattr(pdf_worker, "_keep_words_apart", lambda: None)  # it would change pypdf here
+    monkeypatch.setattr(pdf_worker, "_amend_fonts", lambda: None)  # it would change pypdf here
     monkeypatch.setattr(pdf_worker, "_limited_time", lambda _: nullcontext())
     monkeypatch.setattr(pdf, "_run", _answers)
 
@@ -45,6 +45,7 @@ def _answers(request: pdf.PdfRequest) -> bytes:
         "passwords": request.passwords,
         "ranges": request.ranges,
         "page_s": request.time_limit_s,
+        "processes": 1,
     }
     answers = []
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.documents.document import Document, Paragraph, ParagraphKind
+from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import ModelError
 from specx.prompts.digest import Digest, passages
 from specx.prompts.prompt import Output, Prompt, Quote
@@ -180,16 +180,6 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
     assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]
 
 
-def test_tables_and_code_are_no_passages() -> None:
-    running = "The council met on a Monday and decided to close the bridge for a year."
-    kinds: list[ParagraphKind] = ["heading", "text", "table", "code", "item"]
-    texts = [f"{running} {kind}." for kind in kinds]
-    made = [Paragraph(text, None, kind=kind) for text, kind in zip(texts, kinds, strict=True)]
-    made[4] = Paragraph("Nobody asked for more than an answer, and nobody got one there.", None)
-    assert passages(made) == [1, 4]
-    assert passages(made[2:4]) == [0]  # nothing else is there, and the two are alike
-
-
 def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
     letter = "We are pleased to inform you that your application no. {} of {} was approved."
     texts = [
@@ -200,3 +190,32 @@ def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
         "In 2020 the revenue of the harbour was 7 million, which was little.",
     ]
     assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
+
+
+def test_other_parts_than_the_body_are_no_passages() -> None:
+    text = "The council met on a Monday and decided to close the bridge for a year."
+    places: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
+    assert passages([Paragraph(text, None, part=part) for part in places]) == [2]
+
+
+def test_footnotes_tables_and_code_are_no_passages() -> None:
+    running = "The council met on a Monday and decided to close the bridge for a year."
+    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item"]
+    texts = [f"{running} {kind}." for kind in kinds]
+    made = [Paragraph(text, None, kind=kind) for text, kind in zip(texts, kinds, strict=True)]
+    made[5] = Paragraph(
+        "Nobody asked for more than an answer, and nobody got one there.", None, kind="item"
+    )
+    assert passages(made) == [1, 5]
+    assert passages(made[2:5]) == [0]  # nothing else is there, and all are alike
+
+
+@pytest.mark.parametrize("below", ["item", "code", "table", "heading"])
+def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) -> None:
+    announces = "The council met on a Monday and it decided on the two following things:"
+    text = "Nobody was glad of it, for the next bridge is eight kilometres away."
+    other = "The mayor said on Friday that the ferry would sail twice as often from May."
+    behind = [Paragraph(text, 1, kind=below), Paragraph(text, 1)]
+    assert 0 not in passages([Paragraph(announces, 1), *behind])
+    assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
+    assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])

@@ -47,6 +47,14 @@ def test_without_a_chat_template() -> None:
     assert text == "Summarize this.\n\nOne.\n\nTwo.\n\nSummary:"
 
 
+def test_contents_and_indexes_are_left_out() -> None:
+    made = tuple(
+        Paragraph(part, None, part=part) for part in ("title", "contents", "body", "index")
+    )
+    (prompt,) = Instruct(PLAIN, ASK).prompts(Document("a.txt", "text", (), made), 10_000)
+    assert PLAIN.decode(list(prompt.token_ids)) == f"{ASK}\n\ntitle\n\nbody\n\nSummary:"
+
+
 def test_the_chat_template_is_used() -> None:
     text = CHATTING.decode(only(Instruct(CHATTING, ASK), "One.", "Two."))
     assert text == "<s>user\nSummarize this.\n\nOne.\n\nTwo.</s>\n<s>assistant\n"
