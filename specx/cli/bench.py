@@ -127,7 +127,7 @@ def bench(
             seed=seed,
             device=device,
             scale=Scale(target=scale, draft=scale_draft) if scale else None,
-            larger_draft=larger_draft,
+            larger_draft=larger_draft and _folder_or_hub_id(larger_draft),
             read_s=time.perf_counter() - began if read else 0.0,
         )
         _measure(request, experiments, output, quiet=quiet)
@@ -227,11 +227,17 @@ def _read(names: list[str]) -> list[Document]:
     """Return all documents that ``names`` mean. Raises DocumentError for the first that is none."""
     found: list[Document] = []
     for source in discover(names) if names else ():
+        if source.error:
+            raise source.error
         for document in read_documents(source.path):
             if isinstance(document, DocumentError):
                 raise document
             found.append(document)
     return found
+
+
+def _folder_or_hub_id(model: str) -> str:
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def _methods_of(profile: Profile) -> str:

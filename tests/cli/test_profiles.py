@@ -115,6 +115,29 @@ def test_copy(
     assert "# the paper's" in printed.read_text()
 
 
+def test_validate_of_a_folder_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("name: p\ntarget: {model: ./models/none}\ndraft: null\n")
+    assert failure(capsys, "validate", str(file)) == (
+        f"specx: the profile {file} has a problem:\n  line 2: `target.model` names the folder "
+        f"{tmp_path}/models/none, which does not exist\n"
+    )
+
+
+@pytest.mark.parametrize("written", ["./m", "'./m'", '"./m" # mine', "m"])
+def test_a_copy_means_the_same_folders(tmp_path: Path, written: str) -> None:
+    (tmp_path / "home" / "m").mkdir(parents=True)
+    file = tmp_path / "home" / "p.yaml"
+    draft = "{model: org/d, trained_context: 8}\ndraft_cache: {policy: full}"
+    file.write_text(f"name: p\ntarget:\n  model: {written}\ndraft: {draft}\n")
+    specx("copy", str(file), str(tmp_path / "copy.yaml"))
+    copied = load_profile(str(tmp_path / "copy.yaml"))
+    assert copied.changed(name="p") == load_profile(str(file))
+    assert copied.target.model == str(tmp_path / "home" / "m")
+
+
 def test_copy_overwrites_only_when_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("precious")
