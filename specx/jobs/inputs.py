@@ -93,6 +93,8 @@ def read_in_turn(
 def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
     started = time.perf_counter()
     try:
+        if source.error:
+            raise source.error
         documents = read_documents(source.path, options)
     except SpecxError as error:
         yield FailedInput(name=source.name, relative=source.relative, error=error)

@@ -64,8 +64,7 @@ class Queue:
         for report in reports:
             _raise_divergence(report)
         if failed:
-            total = failed + len(reports)
-            raise BatchError(f"{failed} of {total} documents failed; the others are done")
+            raise BatchError(_failures(failed, done=len(reports)))
         return reports
 
     def _one(self, item: Input, index: int) -> Report:
@@ -98,6 +97,13 @@ class Queue:
         started = time.perf_counter()
         self._summarizer = self._prepare()
         return time.perf_counter() - started
+
+
+def _failures(failed: int, done: int) -> str:
+    if not done:
+        return f"all {failed} documents failed"
+    others = "others are" if done > 1 else "other is"
+    return f"{failed} of {failed + done} documents failed; the {others} done"
 
 
 def _error_of(name: str, error: Exception) -> SpecxError:

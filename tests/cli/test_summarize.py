@@ -265,7 +265,7 @@ def test_a_bad_line_fails_and_the_others_are_done(summarize: Run, scripted: Any)
     ended = summarize("m.jsonl")
     assert ended[:2] == (7, "# m.jsonl#2\n\nOne.\n\n")
     assert "specx: m.jsonl line 1 is not valid JSON (" in ended.err
-    assert ended.err.endswith("specx: 1 of 2 documents failed; the others are done\n")
+    assert ended.err.endswith("specx: 1 of 2 documents failed; the other is done\n")
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--report", "r.json"], ["--out", "x.md"]])

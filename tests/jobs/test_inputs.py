@@ -58,6 +58,29 @@ def test_reading_waits_for_its_turn() -> None:
     assert isinstance(failed.error, DocumentError)
 
 
+def test_a_folder_that_cannot_be_opened_is_one_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "x" / "gone").mkdir()
+    (folder / "x" / "link.txt").symlink_to("nowhere")
+    real = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "gone":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = find_sources(["x"])
+    told = {item.name: item for item in read_in_turn(found, ReadOptions())}
+    assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
+    failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
+    assert failed == [
+        "x/gone cannot be opened: Permission denied",
+        "x/link.txt is a link to nowhere, which does not exist",
+    ]
+
+
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"text": "One.", "id": "../x y\n"},

@@ -165,9 +165,14 @@ def test_no_model_no_batch() -> None:
     assert batch.prepared == 1
 
 
+def test_one_that_is_done_is_the_other_one() -> None:
+    with pytest.raises(BatchError, match=r"^2 of 3 documents failed; the other is done$"):
+        Batch(DocumentError("empty"), "a", "long").run()
+
+
 def test_nothing_readable_loads_nothing() -> None:
     batch = Batch(DocumentError("empty"), DocumentError("empty"))
-    with pytest.raises(BatchError, match="2 of 2"):
+    with pytest.raises(BatchError, match=r"^all 2 documents failed$"):
         batch.run()
     assert batch.prepared == 0
 
