@@ -59,6 +59,9 @@ def summarize(
     report: Annotated[
         Path | None, typer.Option(help="Write the report there (.json or .md).")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files that specx did not write.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
@@ -124,7 +127,12 @@ def summarize(
             sources=sources,
             reading=ReadOptions(password=password, pages=pages),
             destination=Destination(
-                sys.stdout, out=out, report=report, format=format_, streamed=streamed
+                sys.stdout,
+                out=out,
+                report=report,
+                format=format_,
+                streamed=streamed,
+                force=force,
             ),
             profile=settings,
             method=chosen,
@@ -171,6 +179,8 @@ def _run(request: SummarizeRequest) -> None:
     def on_done(report: Report) -> None:
         for warning in report.warnings:
             console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+        if written := results.files():
+            console.print(f"specx: {written}", soft_wrap=True)
 
     with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
         live.start(request.sources[0])
@@ -179,7 +189,11 @@ def _run(request: SummarizeRequest) -> None:
         destination.check(documents)
         results = Results(destination, headings=documents > 1)
         prepare = partial(_prepare, request, console, live)
-        Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
+        try:
+            Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
+        finally:
+            if documents > 1 and (told := results.folder()):
+                console.print(f"specx: {told}", soft_wrap=True)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

@@ -12,7 +12,7 @@ from specx.errors import (
     in_one_line,
     is_out_of_memory,
 )
-from specx.jobs.inputs import FailedInput, Input, InputDocument
+from specx.jobs.inputs import FailedInput, Input
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
@@ -40,6 +40,7 @@ class Queue:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error = on_done, on_error
         self._summarizer: Summarizer | None = None
+        self._cannot_load = False  # no model, no batch
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> list[Report]:
         """Summarize all inputs; return the reports of those that succeeded.
@@ -56,8 +57,8 @@ class Queue:
                 reports.append(report)
                 self._on_done(report)
             except SpecxError as error:
-                if alone or (self._summarizer is None and isinstance(item, InputDocument)):
-                    raise  # no model, no batch
+                if alone or self._cannot_load:
+                    raise
                 failed += 1
                 self._on_error(error)
                 self._results.failed(item.name, error, index)
@@ -70,6 +71,7 @@ class Queue:
     def _one(self, item: Input, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
+        self._results.check(item.relative)
         before = Timings(read=item.read_s)
         if self._summarizer is None:
             before.load = self._load()
@@ -95,7 +97,9 @@ class Queue:
     def _load(self) -> float:
         self._listener.phase("loading models")
         started = time.perf_counter()
+        self._cannot_load = True
         self._summarizer = self._prepare()
+        self._cannot_load = False
         return time.perf_counter() - started
 
 

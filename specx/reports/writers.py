@@ -21,13 +21,18 @@ WRITERS: dict[str, Callable[[Report], str]] = {
 def check_report_path(path: Path) -> None:
     """Raise UsageError, before a model loads, if no report could be written to ``path``."""
     _writer(path)
-    folder = path.parent
     if path.is_dir():
         raise UsageError(f"cannot write the report {path}: it is a folder")
-    if not folder.is_dir():
-        raise UsageError(f"cannot write the report {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write the report {path}: the folder {folder} is not writable")
+    check_folder(path, path.parent)
+
+
+def check_folder(path: Path, folder: Path) -> None:
+    """Raise UsageError if ``path`` cannot be written because ``folder`` cannot be used or made."""
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise UsageError(f"cannot write {path}: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: the folder {there} is not writable")
 
 
 def write_report(report: Report, path: Path) -> None:

@@ -276,12 +276,20 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
-        (["--out", "none/x.md"], "cannot write none/x.md: there is no folder none"),
+        (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is no folder"),
+        (
+            ["--out", "mine.md"],
+            "mine.md exists and specx did not write it; choose another place, or ",
+        ),
+        (
+            ["--report", "mine.md"],
+            "mine.md exists and specx did not write it; choose another place",
+        ),
         (["--out", "a.txt"], "--out a.txt is an input itself; choose another name"),
-        (["--out", "a.txt/sub"], "cannot write into a.txt/sub: a.txt is no folder"),
+        (["--out", "a.txt/sub"], "cannot write a.txt/sub: a.txt is no folder"),
         (["--out", "x.json"], "--out x.json must end in .md or .txt, or be a folder; reports go "),
         (["--report", "r.html"], "cannot write the report r.html: the name must end in .json or "),
-        (["--report", "no/r.md"], "cannot write the report no/r.md: there is no folder no"),
+        (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is no folder"),
         (
             ["--sentences", "9"],
             "--sentences is for digests, and the prompt of the profile tiny is of the kind "
@@ -297,7 +305,8 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
     ],
 )
 def test_options_that_cannot_be(summarize: Run, options: list[str], sentence: str) -> None:
-    Path("b.txt").write_text(TEXT)
+    for name in ("b.txt", "mine.md"):
+        Path(name).write_text(TEXT)
     ended = summarize("a.txt", *options)
     assert ended.code == 2
     assert ended.sentence().startswith(sentence)

@@ -125,6 +125,34 @@ def test_one_file_and_one_report(summarize: Run) -> None:
     assert Path("r.md").read_text().startswith("# Summary of a.txt")
 
 
+def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    ended = summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json")
+    assert (ended.code, ended.err.splitlines()[-1]) == (
+        0,
+        "specx: wrote new/deep/sum.md and new/r.json",
+    )
+    assert summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json").code == 0
+    Path("new/deep/sum.md").write_text("Mine.\n")
+    ended = summarize("a.txt", "--out", "new/deep/sum.md")
+    assert ended[:2] == (2, "")
+    assert ended.err.startswith("specx: new/deep/sum.md was changed since specx wrote it; ")
+    assert Path("new/deep/sum.md").read_text() == "Mine.\n"
+    assert summarize("a.txt", "--out", "new/deep/sum.md", "--force").code == 0
+    assert Path("new/deep/sum.md").read_text() == "A summary.\n"
+
+
+def test_a_folder_is_named_at_the_end(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    told = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
+    assert [line for line in told if line.startswith("specx: ")] == [
+        "specx: wrote OUT/a.txt.md and OUT/a.txt.json",
+        "specx: wrote OUT/b.txt.md and OUT/b.txt.json",
+        "specx: 2 summaries with their reports are in OUT",
+    ]
+    assert summarize("a.txt", "b.txt", "--out", "OUT", "-q").err == ""
+
+
 def test_json_is_one_object(summarize: Run) -> None:
     ended = summarize("a.txt", "--json")
     assert json.loads(ended.out)["input"]["name"] == "a.txt"
@@ -209,7 +237,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     assert summarize("docs", "b.txt", "--out", "OUT")[:2] == (0, "")
     made = {str(path.relative_to("OUT")) for path in Path("OUT").rglob("*") if path.is_file()}
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
-    assert made == {f"{name}{ending}" for name in names for ending in (".md", ".json")}
+    files = {f"{name}{ending}" for name in names for ending in (".md", ".json")}
+    assert made == {*files, ".specx.json"}
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
 
@@ -332,7 +361,7 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     assert summarize("a.txt") == (130, "Half a sen\n", "")
     assert summarize("a.txt", "b.txt", "--out", "OUT")[:2] == (130, "")
     assert Path("OUT/a.txt.partial.md").read_text() == "Half a sen\n"
-    assert [path.name for path in Path("OUT").iterdir()] == ["a.txt.partial.md"]
+    assert {path.name for path in Path("OUT").iterdir()} == {"a.txt.partial.md", ".specx.json"}
 
 
 @posix

@@ -190,7 +190,25 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         queue.run(iter(batch.items), alone=False)
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["0.txt.partial.md"]
+    assert {path.name for path in tmp_path.iterdir()} == {"0.txt.partial.md", ".specx.json"}
+
+
+def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> None:
+    (tmp_path / "0.txt.md").write_text("precious")
+    batch = Batch("a", "b")
+    results = Results(Destination(io.StringIO(), out=tmp_path), headings=True)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        results,
+        Silent(),
+        on_done=lambda report: batch.done.append(report.input.name),
+        on_error=batch.errors.append,
+    )
+    with pytest.raises(BatchError, match="1 of 2 documents failed"):
+        queue.run(iter(batch.items), alone=False)
+    assert (batch.done, len(batch.fake.loads)) == (["1.txt"], 1)
+    assert "exists and specx did not write it" in str(batch.errors[0])
+    assert (tmp_path / "0.txt.md").read_text() == "precious"
 
 
 def test_a_divergence_is_raised_after_all_documents() -> None:
