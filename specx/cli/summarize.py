@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import make_console
+from specx.cli.interruption import Interruption
 from specx.documents.read import ReadOptions
 from specx.errors import ProfileError, SpecxError, UsageError
-from specx.jobs.inputs import find_sources, read_inputs
+from specx.jobs.inputs import find_sources, known_number, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.profile import (
@@ -27,9 +28,12 @@ from specx.profile import (
 )
 from specx.records import Method
 from specx.reports.live import LiveLine
+from specx.reports.progress import printable
 from specx.reports.report import Report
+from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from specx.cli.main import RootOptions
     from specx.jobs.summarizer import Summarizer
 
 _MINI_NOTICE = (
@@ -39,6 +43,7 @@ _MINI_NOTICE = (
 
 
 def summarize(
+    context: typer.Context,
     sources: Annotated[
         list[str], typer.Argument(help="Files or folders (.pdf .txt .md .jsonl); - is stdin.")
     ],
@@ -122,6 +127,8 @@ def summarize(
 
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
+    options: RootOptions = context.obj
+    options.quiet = quiet
     _run(
         SummarizeRequest(
             sources=sources,
@@ -139,7 +146,8 @@ def summarize(
             device=device,
             check=check_lossless,
             quiet=quiet,
-        )
+        ),
+        options.interruption,
     )
 
 
@@ -166,7 +174,7 @@ class SummarizeRequest:
     quiet: bool
 
 
-def _run(request: SummarizeRequest) -> None:
+def _run(request: SummarizeRequest, interruption: Interruption) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
@@ -174,23 +182,31 @@ def _run(request: SummarizeRequest) -> None:
     destination.check(len(found), request.sources)
 
     def on_error(error: SpecxError) -> None:
-        errors.print(f"specx: {error}", soft_wrap=True)
+        errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
     def on_done(report: Report) -> None:
         for warning in report.warnings:
-            console.print(f"specx: {report.input.name}: {warning}", soft_wrap=True)
+            told = printable(f"{report.input.name}: {warning}")
+            console.print(f"specx: {told}", soft_wrap=True)
         if written := results.files():
             console.print(f"specx: {written}", soft_wrap=True)
 
     with LiveLine(console, stream_to=sys.stdout if destination.streamed else None) as live:
-        live.start(request.sources[0])
-        live.phase("reading")
-        inputs, documents = read_inputs(found, request.reading)
+        interruption.tidy += [live.abandon, remove_unfinished]
+
+        def on_source(number: int, name: str) -> None:
+            live.start(name, number=number, total=known_number(found))
+            live.phase("reading")
+
+        inputs, documents = read_inputs(found, request.reading, on_source)
         destination.check(documents)
         results = Results(destination, headings=documents > 1)
+        total = documents if len(found) == 1 else known_number(found)
         prepare = partial(_prepare, request, console, live)
+        queue = Queue(prepare, results, live, on_done, on_error, total=total)
+        interruption.sentence = queue.interrupted
         try:
-            Queue(prepare, results, live, on_done, on_error).run(inputs, alone=documents == 1)
+            queue.run(inputs, alone=documents == 1)
         finally:
             if documents > 1 and (told := results.folder()):
                 console.print(f"specx: {told}", soft_wrap=True)

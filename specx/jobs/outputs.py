@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from specx.reports.writers import write_report, write_text_atomic
 
 RECORD = ".specx.json"
 _SCHEMA = "specx.outputs/1"
+_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
 
 
 class Outputs:
@@ -111,8 +113,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
     """Let other processes wait that write into ``folder``, where its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(_ATTEMPTS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_PAUSE)
+            except OSError:  # a file system without locks
+                break
         yield
     finally:
         os.close(descriptor)

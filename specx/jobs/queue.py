@@ -12,10 +12,11 @@ from specx.errors import (
     in_one_line,
     is_out_of_memory,
 )
-from specx.jobs.inputs import FailedInput, Input
+from specx.jobs.inputs import FailedInput, Input, InputDocument
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
+from specx.reports.progress import counted, printable
 from specx.reports.report import Report
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
@@ -26,7 +27,8 @@ class Queue:
     """Summarizes inputs and hands each result on at once.
 
     ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
-    costs no loading. ``on_done`` and ``on_error`` tell the user about each document.
+    costs no loading. ``on_done`` and ``on_error`` tell the user about each document. ``total``: how
+    many inputs there are, if that is known.
     """
 
     def __init__(
@@ -36,11 +38,17 @@ class Queue:
         listener: Listener,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
+        *,
+        total: int | None = None,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error = on_done, on_error
+        self._total = total
         self._summarizer: Summarizer | None = None
         self._cannot_load = False  # no model, no batch
+        self._item: InputDocument | None = None  # the document that is being summarized
+        self._writing = ""  # the name of one whose results are being written
+        self._done = 0
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> list[Report]:
         """Summarize all inputs; return the reports of those that succeeded.
@@ -57,6 +65,7 @@ class Queue:
                 reports.append(report)
                 self._on_done(report)
             except SpecxError as error:
+                self._item = None
                 if alone or self._cannot_load:
                     raise
                 failed += 1
@@ -77,22 +86,45 @@ class Queue:
             before.load = self._load()
         assert self._summarizer is not None
         profile = self._summarizer.profile
-        self._listener.start(item.name, limit=profile.output_limit)
+        self._listener.start(
+            item.name,
+            limit=profile.output_limit,
+            spent=before.read + before.load,
+            number=index + 1,
+            total=self._total,
+        )
         self._listener.phase("preparing the prompt")
         self._listener.write(self._results.heading(item.name))
         try:
+            self._summarizer.partial = ""
+            self._item = item
             report = self._summarizer.summarize(item.document, before)
-        except KeyboardInterrupt:
-            self._results.interrupted(self._summarizer.partial, item.relative)
-            raise
         except (SpecxError, OSError):
             raise
         except Exception as error:  # an unexpected failure costs no other document
             raise _error_of(item.name, error) from error
+        self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)
         self._results.done(report, item.relative, index)
+        self._writing = ""
+        self._done += 1
         return report
+
+    def interrupted(self) -> str:
+        """Keep the current document's partial summary; say in a sentence what there is.
+
+        It is called while ``run`` stands still anywhere.
+        """
+        item, place = self._item, ""
+        if item is not None and self._summarizer is not None:
+            place = self._results.interrupted(self._summarizer.partial, item.relative)
+        after = f" after {counted(self._done, 'document')}" if self._done else ""
+        if item is not None and place:
+            return f"interrupted{after}; the partial summary of {printable(item.name)} {place}"
+        if self._writing:
+            return f"interrupted{after}, while writing the results of {printable(self._writing)}"
+        return f"interrupted{after}" if after else "interrupted before anything was written"
 
     def _load(self) -> float:
         self._listener.phase("loading models")

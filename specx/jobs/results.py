@@ -1,5 +1,6 @@
 """Writing results to stdout, to one file, or to a folder with two files for each document."""
 
+import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -169,16 +170,29 @@ class Results:
             record = {"index": index, "input": {"name": name}, "error": str(error)}
             self._print(to_json_line(record))
 
-    def interrupted(self, partial: str, relative: PurePath) -> None:
-        """Keep the partial summary of a document, beside any finished summary of it."""
+    def interrupted(self, partial: str, relative: PurePath) -> str:
+        """Keep the partial summary of a document, and say where it is; nothing if there is none.
+
+        A finished summary and files that are not specx's stay as they are.
+        """
         text = partial.strip()
         path = self._to.partial_path(relative)
         if not text:
-            return
+            return ""
         if path is not None:
+            path = self._free(path)
             self._outputs.write_text(path, text + "\n")
-        elif self._to.format == "text" and not self._to.streamed:
+            return f"is in {printable(str(path))}"
+        if self._to.format != "text":
+            return ""
+        if not self._to.streamed:
             self._print(text)
+        return "is on stdout"
+
+    def _free(self, path: Path) -> Path:
+        """Return ``path``, or that path with a number where it is somebody else's."""
+        numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+        return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
 
     def _print(self, text: str) -> None:
         self._to.stdout.write(text + "\n")

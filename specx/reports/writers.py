@@ -12,6 +12,8 @@ from specx.reports.json_lines import to_json
 from specx.reports.markdown import to_markdown
 from specx.reports.report import Report
 
+_unfinished: set[Path] = set()  # temporary files of this process
+
 WRITERS: dict[str, Callable[[Report], str]] = {
     ".json": lambda report: to_json(report.to_dict()) + "\n",
     ".md": to_markdown,
@@ -76,6 +78,7 @@ def _replace(target: Path, content: bytes) -> None:
     """Write a new file beside the target, and rename it once it is on the disk."""
     # A short name of our own: the target's may leave no room for an ending.
     temporary = target.with_name(f".specx-{secrets.token_hex(8)}.tmp")
+    _unfinished.add(temporary)
     try:
         with temporary.open("xb") as file:
             if target.exists():
@@ -84,7 +87,16 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:  # Ctrl-C leaves nothing behind either
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        _unfinished.discard(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove the temporary files of a process that ends in the middle of writing."""
+    for temporary in list(_unfinished):
+        with contextlib.suppress(OSError):
+            temporary.unlink()

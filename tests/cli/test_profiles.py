@@ -172,11 +172,19 @@ def test_copy_to_places_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("stream", "no_color", "ansi"),
-    [(_Terminal, "", True), (_Terminal, "1", False), (io.StringIO, "", False)],
+    ("stream", "no_color", "ansi", "terminal"),
+    [
+        (_Terminal, "", True, True),
+        (_Terminal, "1", False, True),
+        (io.StringIO, "", False, False),
+    ],
 )
-def test_ansi_only_where_a_person_is_looking(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], no_color: str, ansi: bool
+def test_colours_only_where_a_person_is_looking(
+    monkeypatch: pytest.MonkeyPatch,
+    stream: type[io.StringIO],
+    no_color: str,
+    ansi: bool,
+    terminal: bool,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -186,7 +194,7 @@ def test_ansi_only_where_a_person_is_looking(
     console.print("a [b] 12 :smile:", style="bold red")
     assert ("\x1b[" in output.getvalue()) == ansi
     assert "a [b] 12 :smile:" in output.getvalue()
-    assert console.is_terminal == ansi
+    assert console.is_terminal == terminal
 
 
 def test_quiet_consoles_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:

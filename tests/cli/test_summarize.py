@@ -91,7 +91,15 @@ def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: A
     scripted("A summary.")
     ended = summarize("a.txt")
     assert (ended.code, ended.out) == (0, "A summary.\n")
-    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)\n", ended.err)
+    *phases, closing = ended.err.splitlines()
+    assert phases == [
+        "a.txt: reading",
+        "a.txt: loading models",
+        "a.txt: preparing the prompt",
+        "a.txt: reading prompt",
+        "a.txt: writing",
+    ]
+    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)", closing)
 
 
 def test_quiet(summarize: Run, scripted: Any) -> None:
@@ -358,8 +366,13 @@ def test_a_divergence_is_exit_code_6(summarize: Run, monkeypatch: pytest.MonkeyP
 
 def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     scripted("Half a sen", then=KeyboardInterrupt())
-    assert summarize("a.txt") == (130, "Half a sen\n", "")
-    assert summarize("a.txt", "b.txt", "--out", "OUT")[:2] == (130, "")
+    ended = summarize("a.txt")
+    assert ended[:2] == (130, "Half a sen\n")
+    assert ended.err.endswith("\nspecx: interrupted; the partial summary of a.txt is on stdout\n")
+    ended = summarize("a.txt", "b.txt", "--out", "OUT")
+    assert ended[:2] == (130, "")
+    partial = "OUT/a.txt.partial.md"
+    assert ended.err.endswith(f"specx: interrupted; the partial summary of a.txt is in {partial}\n")
     assert Path("OUT/a.txt.partial.md").read_text() == "Half a sen\n"
     assert {path.name for path in Path("OUT").iterdir()} == {"a.txt.partial.md", ".specx.json"}
 
@@ -383,7 +396,8 @@ def test_a_real_ctrl_c(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.read(from_err, 4) == b"now\n"
     os.kill(process, signal.SIGINT)
     written, told = read_all(from_out, from_err)
-    assert (exit_code(process), told) == (130, "")
+    expected = "specx: interrupted; the partial summary of a.txt is on stdout\n"
+    assert (exit_code(process), told) == (130, expected)
     assert written.strip()
 
 
@@ -422,10 +436,14 @@ def test_on_a_terminal_the_summary_streams(
     assert ESCAPE in shown  # the live line is drawn, and gone at the end
     assert "tokens/s" in shown
     monkeypatch.setenv("NO_COLOR", "1")
+    shown = on_terminal(profile, "a.txt", "b.txt")[1]
+    assert "tokens/s" in shown
+    assert not re.search(ESCAPE + r"\[[0-9;]*m", shown)
+    monkeypatch.setenv("TERM", "dumb")
     code, shown = on_terminal(profile, "a.txt", "b.txt")
     assert code == 0
     assert ESCAPE not in shown
-    figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
+    figures = re.compile(r"^(?:[ab]\.txt.*|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -187,10 +188,38 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
         on_done=lambda _: None,
         on_error=batch.errors.append,
     )
+    assert queue.interrupted() == "interrupted before anything was written"
     with pytest.raises(KeyboardInterrupt):
         queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == (
+        f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
+    )
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
     assert {path.name for path in tmp_path.iterdir()} == {"0.txt.partial.md", ".specx.json"}
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (("a", "b"), "interrupted after 2 documents"),
+        (("a", "stop"), "interrupted after 1 document; the partial summary of 1.txt is on stdout"),
+        (("long", "stop"), "interrupted; the partial summary of 1.txt is on stdout"),
+        (("long",), "interrupted before anything was written"),
+    ],
+)
+def test_an_interruption_says_what_there_is(contents: tuple[str, ...], said: str) -> None:
+    batch = Batch(*contents)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        Results(Destination(batch.stdout), headings=True),
+        Silent(),
+        on_done=lambda _: None,
+        on_error=batch.errors.append,
+    )
+    with suppress(KeyboardInterrupt, BatchError):
+        queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == said
+    assert batch.stdout.getvalue().endswith("Half a\n") == ("partial" in said)
 
 
 def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> None:
