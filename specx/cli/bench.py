@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,18 +17,20 @@ from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request, Scale
-from specx.cli.console import make_console
+from specx.cli.console import make_console, show_cursor
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import read_documents
 from specx.errors import DocumentError, UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
 from specx.reports.json_lines import to_json
+from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
     from specx.bench import session
     from specx.bench.experiments.experiment import Experiment
     from specx.bench.runs import Run
+    from specx.cli.main import RootOptions
 
 DEFAULT_FOLDER = Path("specx-bench")
 DEFAULT_METHODS = "plain,prompt-lookup,tree,streaming,specextend,specextend+lookup"
@@ -38,6 +41,7 @@ Task = Literal["digest", "control", "both"]
 
 
 def bench(
+    context: typer.Context,
     documents: Annotated[
         list[str] | None,
         typer.Argument(help="Files or folders; without them reports are made up."),
@@ -130,7 +134,9 @@ def bench(
             larger_draft=larger_draft and _folder_or_hub_id(larger_draft),
             read_s=time.perf_counter() - began if read else 0.0,
         )
-        _measure(request, experiments, output, quiet=quiet)
+        options: RootOptions = context.obj
+        options.quiet = quiet
+        _measure(request, experiments, output, options)
 
 
 @dataclass(frozen=True)
@@ -164,19 +170,27 @@ def _find_experiments(names: str) -> "list[Experiment]":
 
 
 def _measure(
-    request: Request, experiments: "list[Experiment]", output: _BenchOutput, *, quiet: bool
+    request: Request,
+    experiments: "list[Experiment]",
+    output: _BenchOutput,
+    options: "RootOptions",
 ) -> None:
-    """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
+    """Connect the rooms; what was measured is written also when a signal ends it."""
     from specx.bench import session
 
     sections: list[ReportSection] = []
     started = datetime.datetime.now(datetime.UTC)
-    with LiveTable(make_console(quiet=quiet)) as live:
+    console, interruption = make_console(quiet=options.quiet), options.interruption
+    interruption.tidy += [partial(show_cursor, console), remove_unfinished]
+    with LiveTable(console) as live:
         workbench = session.prepare(request, _LiveListener(live))
         try:
-            warnings = session.carry_out(workbench, experiments, sections)
+            with interruption.raising():
+                warnings = session.carry_out(workbench, experiments, sections)
         except KeyboardInterrupt:
+            interruption.sentence = lambda: "interrupted while the measurements were written"
             output.write(_report(workbench, sections, started, (), interrupted=True))
+            interruption.sentence = lambda: "interrupted; what was measured is written"
             raise
     output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
 

@@ -32,3 +32,10 @@ def make_console(stream: TextIO | None = None, *, quiet: bool = False) -> Consol
         highlight=False,
         emoji=False,
     )
+
+
+def show_cursor(console: Console) -> None:
+    """Show the cursor of a terminal on which drawing ends without its own last step."""
+    if console.is_interactive and not console.quiet:
+        console.file.write("\x1b[?25h")
+        console.file.flush()

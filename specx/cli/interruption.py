@@ -103,7 +103,7 @@ class Interruption:
             number = os.read(self._pipe[0], 1)[0]
             if number not in SIGNALS:
                 continue
-            if self._raises and not began:
+            if (self._raises or self._raised) and not began:  # the main thread may be faster
                 began = time.monotonic()
             elif time.monotonic() - began > _ONE_PRESS:
                 self._stop(signal.Signals(number))
