@@ -60,7 +60,7 @@ def _expand(source: str) -> list[DocumentSource]:
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
-    if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir(), it cannot fail
+    if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
         return _expand_folder(path)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
@@ -92,7 +92,7 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if os.path.isdir(entry):  # noqa: PTH112 - unlike Path.is_dir(), it cannot fail
+        if os.path.isdir(entry):  # unlike Path.is_dir(), it cannot fail
             if entry.is_symlink():  # it may lead back to where it came from
                 continue
             try:

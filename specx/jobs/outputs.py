@@ -42,8 +42,11 @@ class Outputs:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
         if self.may_replace(path):
             return
-        known = self._name(path) in _read(self._record(path))
-        why = "was changed since specx wrote it" if known else "exists and specx did not write it"
+        why = (
+            "was changed since specx wrote it"
+            if _known(path)
+            else "exists and specx did not write it"
+        )
         raise UsageError(f"{path} {why}; choose another place, or overwrite it with --force")
 
     def may_replace(self, path: Path) -> bool:
@@ -52,8 +55,7 @@ class Outputs:
             return True
         if not path.is_file():
             return False
-        known = _read(self._record(path)).get(self._name(path))
-        return not path.stat().st_size or (known is not None and known == _hash(path))
+        return not path.stat().st_size or _hash(path) in _known(path)
 
     def write_text(self, path: Path, text: str) -> None:
         """Write a text file. Raises UsageError if that fails or the file is not specx's."""
@@ -99,6 +101,14 @@ def _read(record: Path) -> dict[str, str]:
         return {str(name): str(known) for name, known in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def _known(path: Path) -> set[str]:
+    """Return the hashes of a file in the records of its folder and of all folders above."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
+    records = ((folder, _read(folder / RECORD)) for folder in path.parents)
+    found = (files.get(path.relative_to(folder).as_posix()) for folder, files in records)
+    return {known for known in found if known}
 
 
 def _hash(path: Path) -> str:

@@ -4,6 +4,7 @@ import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
@@ -49,7 +50,7 @@ class Destination:
             self._check_out(self.out)
         read = {os.path.realpath(name) for name in inputs}
         for option, path in (("--out", self.out), ("--report", self.report)):
-            if path is not None and os.path.realpath(path) in read and not path.is_dir():
+            if path is not None and os.path.realpath(path) in read and not isdir(path):
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
@@ -71,7 +72,7 @@ class Destination:
             )
 
     def _check_out(self, out: Path) -> None:
-        if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
+        if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
             raise UsageError(
                 f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
             )
@@ -85,8 +86,8 @@ class Destination:
 
     def _out_is_file(self) -> bool:
         assert self.out is not None
-        return self.out.is_file() or (
-            self.out.suffix.lower() in _FILE_ENDINGS and not self.out.is_dir()
+        return isfile(self.out) or (
+            self.out.suffix.lower() in _FILE_ENDINGS and not isdir(self.out)
         )
 
     def paths(self, relative: PurePath) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from os.path import exists, isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path
 
 from specx.profile.profile import Profile
@@ -29,7 +30,7 @@ def model_folder(model: str, home: Path) -> Path | None:
     if model.startswith(EMBEDDED):
         return None
     folder = home.absolute() / Path(model).expanduser()
-    return None if HUB_ID.fullmatch(model) and not folder.is_dir() else folder
+    return None if HUB_ID.fullmatch(model) and not isdir(folder) else folder
 
 
 def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -39,9 +40,9 @@ def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
         if settings is None or not Path(settings.model).is_absolute():
             continue
         folder, name = Path(settings.model), f"`{section}.model`"
-        if not folder.exists():
+        if not exists(folder):
             yield section, f"{name} names the folder {folder}, which does not exist"
-        elif not folder.is_dir():
+        elif not isdir(folder):
             yield section, f"{name} is the file {folder}; name the folder that holds config.json"
-        elif not (folder / "config.json").exists():
+        elif not isfile(folder / "config.json"):
             yield section, f"{name} names the folder {folder}, which holds no config.json"

@@ -43,7 +43,7 @@ class LiveLine:
         self._progress = Progress("")
         self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
-        self._told = ""  # the latest phase that has a plain line
+        self._told: set[str] = set()  # the phases of the document that had a plain line
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +77,8 @@ class LiveLine:
         ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
         """
         self._end_line()
+        if name != self._progress.name:
+            self._told.clear()
         self._progress = Progress(name, limit, spent, number=number, total=total)
 
     def phase(self, name: str) -> None:
@@ -121,9 +123,9 @@ class LiveLine:
         """Show the phase: at once, because loading may leave the drawing thread no time."""
         if self._draws:
             self._region.show()
-        elif self._progress.title() != self._told and not self._unfinished:
-            self._told = self._progress.title()
-            self._console.print(self._told, soft_wrap=True)
+        elif (title := self._progress.title()) not in self._told and not self._unfinished:
+            self._told.add(title)
+            self._console.print(title, soft_wrap=True)
 
     def _put(self, text: str) -> None:
         if self._stream is not None:

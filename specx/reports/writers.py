@@ -5,6 +5,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
+from os.path import isdir  # unlike Path.is_dir(), it cannot fail
 from pathlib import Path
 
 from specx.errors import UsageError
@@ -23,7 +24,7 @@ WRITERS: dict[str, Callable[[Report], str]] = {
 def check_report_path(path: Path) -> None:
     """Raise UsageError, before a model loads, if no report could be written to ``path``."""
     _writer(path)
-    if path.is_dir():
+    if isdir(path):
         raise UsageError(f"cannot write the report {path}: it is a folder")
     check_folder(path, path.parent)
 
@@ -31,7 +32,7 @@ def check_report_path(path: Path) -> None:
 def check_folder(path: Path, folder: Path) -> None:
     """Raise UsageError if ``path`` cannot be written because ``folder`` cannot be used or made."""
     there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
-    if not there.is_dir():
+    if not isdir(there):
         raise UsageError(f"cannot write {path}: {there} is no folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write {path}: the folder {there} is not writable")

@@ -70,6 +70,17 @@ def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
     assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
 
 
+def test_a_file_is_known_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Outputs(tmp_path / "OUT").write_text(tmp_path / "OUT/x/a.md", "One.\n")
+    monkeypatch.chdir(tmp_path / "OUT")
+    Outputs().write_text(Path("x/a.md"), "Two.\n")
+    monkeypatch.chdir(tmp_path)
+    Outputs(Path("OUT")).write_text(Path("OUT/x/a.md"), "Three.\n")
+    assert Path("OUT/x/a.md").read_text() == "Three.\n"
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a.md": null}}', "\xff"])
 def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
     (tmp_path / RECORD).write_text(content)

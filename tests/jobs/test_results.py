@@ -182,12 +182,15 @@ def test_it_says_where_results_are(tmp_path: Path) -> None:
     assert (results.files(), results.folder()) == ("", "")
 
 
-@pytest.mark.usefixtures("unprivileged")
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_folder_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "is not writable" in refusal(to(tmp_path / "out"))
     assert "is not writable" in refusal(to(tmp_path / "x.md"))
     tmp_path.chmod(0o700)
+    (tmp_path / "closed").mkdir(mode=0)
+    for name in ("closed/x", "closed/x.md", "closed/x/x.md"):
+        assert "closed is not writable" in refusal(to(tmp_path / name))
 
 
 def test_a_place_that_vanishes_is_one_sentence(tmp_path: Path) -> None:

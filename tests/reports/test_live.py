@@ -205,6 +205,7 @@ def run(live: LiveLine, pause: float = 0.0) -> None:
         live.phase("reading")
         live.on(PrefillProgress("target", 4096, 8901))
         time.sleep(pause)
+        live.on(STEPS[0])  # the first token comes before the draft has read the prompt
         live.on(PrefillProgress("draft", 8901, 8901))
         for step, text in zip(
             STEPS, ("The", " first.\nThe ", "second.\n\n", "A third,"), strict=False
