@@ -97,9 +97,9 @@ def read_in_turn(
 
 
 def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
-    """Return how many documents there are; None when files of JSON lines hold more or fewer."""
+    """Return how many documents there are; None when some are files that may hold several."""
     lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
-    return None if lines else len(sources)
+    return None if lines and len(sources) > 1 else len(sources)
 
 
 def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
