@@ -21,7 +21,14 @@ from typer.core import TyperCommand, TyperGroup
 from specx import __version__
 from specx.cli.escaping import Escaping
 from specx.cli.interruption import Interruption
-from specx.errors import OutOfMemoryError, SpecxError, UsageError, in_one_line, is_out_of_memory
+from specx.errors import (
+    OutOfMemoryError,
+    SpecxError,
+    UsageError,
+    in_one_line,
+    is_out_of_memory,
+    printable,
+)
 
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 # Of a stream that cannot be written; errors of files also have a name.
@@ -203,7 +210,7 @@ def _report(error: Exception, options: RootOptions) -> None:
 
 def _tell(sentence: str) -> None:
     """Print a sentence to stderr, without characters that could control a terminal."""
-    harmless = "".join(c if c.isprintable() or c == "\n" else "�" for c in sentence)
+    harmless = "\n".join(printable(line) for line in sentence.split("\n"))
     with contextlib.suppress(OSError):
         print(f"specx: {harmless}", file=sys.stderr, flush=True)
 

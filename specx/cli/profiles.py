@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from specx.errors import ProfileError, UsageError
+from specx.errors import ProfileError, UsageError, printable
 from specx.profile import (
     SUFFIXES,
     Profile,
@@ -43,11 +43,11 @@ def list_all() -> None:
     The columns are name, source (shipped or user), target, draft and description: a table on a
     terminal, otherwise lines with tabs and without a heading.
     """
-    rows = [_row(entry) for entry in list_profiles()]
+    rows = [tuple(printable(" ".join(c.split())) for c in _row(e)) for e in list_profiles()]
     if sys.stdout.isatty():
         _print_table(rows)
     else:
-        typer.echo("\n".join("\t".join(" ".join(cell.split()) for cell in row) for row in rows))
+        typer.echo("\n".join("\t".join(row) for row in rows))
 
 
 def _row(entry: ProfileEntry) -> tuple[str, ...]:

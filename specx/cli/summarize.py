@@ -13,7 +13,7 @@ from rich.console import Console
 from specx.cli.console import make_console
 from specx.cli.interruption import Interruption
 from specx.documents.read import ReadOptions
-from specx.errors import ProfileError, SpecxError, UsageError
+from specx.errors import ProfileError, SpecxError, UsageError, printable
 from specx.jobs.inputs import find_sources, known_number, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
@@ -28,7 +28,6 @@ from specx.profile import (
 )
 from specx.records import Method
 from specx.reports.live import LiveLine
-from specx.reports.progress import printable
 from specx.reports.report import Report
 from specx.reports.writers import remove_unfinished
 

@@ -11,12 +11,13 @@ from specx.errors import (
     SpecxError,
     in_one_line,
     is_out_of_memory,
+    printable,
 )
 from specx.jobs.inputs import FailedInput, Input, InputDocument
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
-from specx.reports.progress import counted, printable
+from specx.reports.progress import counted
 from specx.reports.report import Report
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first

@@ -8,10 +8,9 @@ from os.path import isdir, isfile  # unlike the methods of Path, they cannot fai
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
-from specx.errors import SpecxError, UsageError
+from specx.errors import SpecxError, UsageError, printable
 from specx.jobs.outputs import Outputs
 from specx.reports.json_lines import to_json, to_json_line
-from specx.reports.progress import printable
 from specx.reports.report import Report
 from specx.reports.writers import check_folder, check_report_path
 

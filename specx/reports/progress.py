@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
+from specx.errors import printable
 from specx.records import Event, FellBack, PrefillProgress, Step, Tally
 from specx.reports.report import Report
 
@@ -204,11 +205,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def printable(text: str) -> str:
-    """Replace control characters and line ends, which could control a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -66,6 +66,15 @@ def test_ls_shows_a_broken_profile_beside_the_others() -> None:
     assert rows["mini"][0] == "shipped"
 
 
+def test_ls_cannot_control_the_terminal() -> None:
+    user_folder().mkdir(parents=True)
+    description = '"\\e[2Jmine\\nand mine"'
+    text = f"name: own\ntarget: {{model: m}}\ndraft: null\ndescription: {description}\n"
+    (user_folder() / "own.yaml").write_text(text)
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in specx("ls").splitlines()}
+    assert rows["own"] == ["user", "m", "-", "�[2Jmine and mine"]
+
+
 def test_show_prints_the_file() -> None:
     assert specx("show", "mini") == (shipped_folder() / "mini.yaml").read_text()
 
