@@ -1,16 +1,18 @@
 """Writing results to stdout, to one file, or to a folder with two files for each document."""
 
+import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
-from specx.errors import SpecxError, UsageError
+from specx.errors import SpecxError, UsageError, printable
+from specx.jobs.outputs import Outputs
 from specx.reports.json_lines import to_json, to_json_line
-from specx.reports.progress import printable
 from specx.reports.report import Report
-from specx.reports.writers import check_report_path, write_report, write_text_atomic
+from specx.reports.writers import check_folder, check_report_path
 
 Format = Literal["text", "json", "jsonl"]
 _FILE_ENDINGS = {".md", ".txt"}
@@ -23,7 +25,7 @@ class Destination:
 
     ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
     ``format``: the form of the output on stdout. ``streamed``: a listener has already shown the
-    summary there while it was written.
+    summary there while it was written. ``force``: replace files that specx did not write.
     """
 
     stdout: TextIO
@@ -32,6 +34,7 @@ class Destination:
     report: Path | None = None
     format: Format = "text"
     streamed: bool = False
+    force: bool = False
 
     @property
     def piped(self) -> bool:
@@ -49,12 +52,15 @@ class Destination:
             check_report_path(self.report)
         if self.out is not None:
             self._check_out(self.out)
-        read = {Path(name).resolve() for name in inputs}
+        read = {os.path.realpath(name) for name in inputs}
         for option, path in (("--out", self.out), ("--report", self.report)):
-            if path is not None and path.resolve() in read and not path.is_dir():
+            if path is not None and os.path.realpath(path) in read and not isdir(path):
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
+        for path in (self.out if self.out and self._out_is_file() else None, self.report):
+            if path is not None:
+                self.outputs.check(path)
 
     def _check_room_for_several(self) -> None:
         if self.report is not None:
@@ -70,24 +76,28 @@ class Destination:
             )
 
     def _check_out(self, out: Path) -> None:
-        if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
+        if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
             raise UsageError(
                 f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
             )
-        folder = out.parent if self._out_is_file() else out
-        if self._out_is_file() and not folder.is_dir():
-            raise UsageError(f"cannot write {out}: there is no folder {folder}")
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        if not there.is_dir():
-            raise UsageError(f"cannot write into {out}: {there} is no folder")
-        if not os.access(there, os.W_OK | os.X_OK):
-            raise UsageError(f"cannot write into {out}: the folder {there} is not writable")
+        check_folder(out, out.parent if self._out_is_file() else out)
+
+    @property
+    def outputs(self) -> Outputs:
+        """Return the writer of all files."""
+        folder = self.out if self.out is not None and not self._out_is_file() else None
+        return Outputs(folder, force=self.force)
 
     def _out_is_file(self) -> bool:
         assert self.out is not None
-        return self.out.is_file() or (
-            self.out.suffix.lower() in _FILE_ENDINGS and not self.out.is_dir()
+        return isfile(self.out) or (
+            self.out.suffix.lower() in _FILE_ENDINGS and not isdir(self.out)
         )
+
+    def paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a document's results."""
+        found = (self.summary_path(relative), self.report_path(relative))
+        return [path for path in found if path is not None]
 
     def summary_path(self, relative: PurePath) -> Path | None:
         """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
@@ -116,8 +126,15 @@ class Results:
     def __init__(self, destination: Destination, *, headings: bool) -> None:
         self._to = destination
         self.headings = headings
+        self._outputs = destination.outputs
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
+        self.written: list[list[Path]] = []  # the files of each document
+
+    def check(self, relative: PurePath) -> None:
+        """Raise UsageError for a document whose files must not or cannot be written."""
+        for path in self._to.paths(relative):
+            self._outputs.check(path)
 
     def begin(self, name: str) -> str:
         """Begin a document; return the text that a listener shows above its summary.
@@ -148,12 +165,12 @@ class Results:
 
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
-        path = self._to.summary_path(relative)
+        path, report_path = self._to.summary_path(relative), self._to.report_path(relative)
         if path is not None:
-            _write(path, report.summary + "\n")
-        report_path = self._to.report_path(relative)
+            self._outputs.write_text(path, report.summary + "\n")
         if report_path is not None:
-            write_report(report, report_path)
+            self._outputs.write_report(report, report_path)
+        self.written.append(self._to.paths(relative))
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
         elif self._to.format == "jsonl":
@@ -163,22 +180,48 @@ class Results:
             whole = report.summary + (self.ending or "\n")
             self._put(heading + whole[len(self._written) :])
 
+    def files(self) -> str:
+        """Say where the latest document's results are; nothing if they have no files."""
+        paths = self.written[-1] if self.written else []
+        return f"wrote {' and '.join(printable(str(path)) for path in paths)}" if paths else ""
+
+    def folder(self) -> str:
+        """Say how many summaries are in the output folder; nothing if there is none."""
+        number = sum(len(paths) > 0 for paths in self.written)
+        if not number:
+            return ""
+        what = "summary with its report is" if number == 1 else "summaries with their reports are"
+        return f"{number:,} {what} in {printable(str(self._to.out))}"
+
     def failed(self, name: str, error: SpecxError, index: int) -> None:
         """Print a document's error, if the format has a place for it."""
         if self._to.format == "jsonl":
             record = {"index": index, "input": {"name": name}, "error": str(error)}
             self._print(to_json_line(record))
 
-    def interrupted(self, partial: str, relative: PurePath) -> None:
-        """Keep the partial summary of a document, beside any finished summary of it."""
+    def interrupted(self, partial: str, relative: PurePath) -> str:
+        """Keep the partial summary of a document, and say where it is; nothing if there is none.
+
+        A finished summary and files that are not specx's stay as they are.
+        """
         text = partial.strip()
         path = self._to.partial_path(relative)
         if not text:
-            return
+            return ""
         if path is not None:
-            _write(path, text + "\n")
-        elif self._to.piped:
-            self._print(text[len(self._written) :])
+            path = self._free(path)
+            self._outputs.write_text(path, text + "\n")
+            return f"is in {printable(str(path))}"
+        if self._to.format != "text":
+            return ""
+        if self._to.piped:
+            self._print(text.removeprefix(self._written))
+        return "is on stdout"
+
+    def _free(self, path: Path) -> Path:
+        """Return ``path``, or that path with a number where it is somebody else's."""
+        numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+        return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")
@@ -186,12 +229,3 @@ class Results:
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)
         self._to.stdout.flush()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file and make the folders above it. Raises UsageError if that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    write_text_atomic(path, text)
