@@ -110,7 +110,7 @@ class _Edges:
         return {sign for sign, texts in beside.items() if len(texts) > 1}
 
     def _short_run(self, lines: Sequence[Line], number: int | None) -> int:
-        """Return how many of ``lines`` may be furniture; 0 if they are too many: text that returns."""
+        """Return how many of ``lines`` may be furniture; 0 if they are too many for that."""
         run = self._run(lines, number)
         return run if run <= _EDGE else 0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import Words, join_lines
@@ -73,7 +73,7 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
     The last text of a page waits for the page that may continue it.
     """
     waiting: list[_Placed] = []
-    for page in (column for page in pages for column in _columns(page)):
+    for page in chain.from_iterable(map(_columns, pages)):
         blocks = list(page.blocks)
         if waiting and blocks and _follows(waiting[0], page, blocks[0]):
             first = blocks.pop(0)

@@ -59,8 +59,7 @@ class Digest:
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
         units = [
             replace(unit, tokens=unit.tokens + 1)  # and its marker
-            for unit in units
-            if unit.paragraph in read
+            for unit in _readable([unit for unit in units if unit.paragraph in read])
         ]
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
@@ -106,6 +105,16 @@ class Digest:
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
+
+
+def _readable(units: list[Unit]) -> list[Unit]:
+    """Return the units without those in letters that the tokenizer has only as bytes.
+
+    Sentences of such letters break off. They stay where they are most of the text.
+    """
+    known = [unit for unit in units if unit.tokens <= len(unit.text)]
+    enough = 2 * sum(len(unit.text) for unit in known) >= sum(len(unit.text) for unit in units)
+    return known if enough else units
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:

@@ -1,6 +1,6 @@
 """What a document of the corpus holds, so that what specx reads can be compared with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specx.documents.document import ParagraphKind, Part
@@ -54,4 +54,3 @@ def texts(*paragraphs: str) -> list[Block]:
 
 def items(*paragraphs: str) -> list[Block]:
     return [Block(text, "item") for text in paragraphs]
-

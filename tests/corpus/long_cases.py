@@ -1,6 +1,6 @@
 """Manuals, reports, papers and slides: what has pages, columns, notes and running heads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tests.corpus import markup
 from tests.corpus.expected import Block, Case, Made, items, texts
@@ -15,13 +15,14 @@ from tests.corpus.prose import (
     OBSERVATORY,
     RAILWAY,
     WEATHER,
-    Topic,
     Writer,
 )
 from tests.corpus.typeset import Furniture, Style, typeset
 
 
-def section(writer: Writer, title: str = "", paragraphs: int = 3, note: bool = False) -> list[Block]:
+def section(
+    writer: Writer, title: str = "", paragraphs: int = 3, note: bool = False
+) -> list[Block]:
     """Return a heading and paragraphs; ``note``: the second has a footnote."""
     found = [Block(title or writer.title(), "heading")]
     for number in range(paragraphs):
@@ -57,14 +58,16 @@ def alternating(left: str, right: str) -> Furniture:
 # ---------------------------------------------------------------- manuals
 
 
-def _front(topic: Topic, chapters: Sequence[str]) -> Iterator[Block]:
-    yield Block("Contents", "heading", "contents")
-    for number, chapter in enumerate(chapters, start=1):
-        yield Block(f"{number} {chapter} {'. ' * (60 - len(chapter))}{number + 2}", "item", "contents")
+def _contents(chapters: Sequence[str]) -> list[Block]:
+    entries = [
+        Block(f"{chapter} {page}", "item", "contents")
+        for page, chapter in enumerate(chapters, start=3)
+    ]
+    return [Block("Contents", "heading", "contents"), *entries]
 
 
 def manual_pdf() -> Made:
-    """A copyright page, running heads, footnotes, steps with bullets, an index."""
+    """Copyright, contents, running heads, footnotes, steps with bullets, an index."""
     writer = Writer(HARBOUR, 11)
     blocks = [
         Block("Copying", "heading", "copyright"),
@@ -74,8 +77,10 @@ def manual_pdf() -> Made:
             part="copyright",
         ),
     ]
-    for number in range(1, 5):
-        blocks += section(writer, f"{number} {writer.title()}", note=number % 2 == 1)
+    chapters = [f"{number} {writer.title()}" for number in range(1, 5)]
+    blocks += _contents(chapters)
+    for number, chapter in enumerate(chapters, start=1):
+        blocks += section(writer, chapter, note=number % 2 == 1)
         blocks.append(Block("Before the shift begins, do these things:"))
         blocks += items(*(writer.sentence() for _ in range(3)))
     blocks.append(Block("Index", "heading", "index"))
@@ -129,9 +134,15 @@ def report_pdf() -> Made:
         blocks += section(writer, f"{number}. {writer.title()}", note=number in (2, 4))
         if number == 3:
             blocks += rows(writer, 5)
-    return typeset(blocks, Style(font="Helvetica", bold="Helvetica-Bold", size=10,
-                                 furniture=lambda n: (("School Meals 2023", 72, 44),
-                                                      (f"Page {n} of 4", 72, 32))))
+    return typeset(
+        blocks,
+        Style(
+            font="Helvetica",
+            bold="Helvetica-Bold",
+            size=10,
+            furniture=lambda n: (("School Meals 2023", 72, 44), (f"Page {n} of 4", 72, 32)),
+        ),
+    )
 
 
 def report_book() -> Made:
@@ -140,8 +151,12 @@ def report_book() -> Made:
     blocks: list[Block] = []
     for _ in range(14):
         blocks += section(writer, note=True)
-    style = Style(justified=True, hyphens=True, leading=1.35,
-                  furniture=alternating("A Town and Its Library", "Annual Report"))
+    style = Style(
+        justified=True,
+        hyphens=True,
+        leading=1.35,
+        furniture=alternating("A Town and Its Library", "Annual Report"),
+    )
     return typeset(blocks, style)
 
 
@@ -185,7 +200,9 @@ def _paper(writer: Writer, style: Style, sections: int = 5, note: bool = True) -
     return typeset(blocks, style)
 
 
-_PAPER = Style(columns=2, size=9, heading=11, title=17, gap=3, hyphens=True, justified=True, bullet="")
+_PAPER = Style(
+    columns=2, size=9, heading=11, title=17, gap=3, hyphens=True, justified=True, bullet=""
+)
 
 
 def paper_journal() -> Made:
@@ -219,8 +236,15 @@ def _slides(writer: Writer, slides: int, style: Style, each: int = 4) -> Made:
 
 
 _SLIDES = Style(
-    font="Helvetica", bold="Helvetica-Bold", size=18, heading=28, gap=14, wide=True, top=520,
-    bottom=60, breaks=True,
+    font="Helvetica",
+    bold="Helvetica-Bold",
+    size=18,
+    heading=28,
+    gap=14,
+    wide=True,
+    top=520,
+    bottom=60,
+    breaks=True,
 )
 
 
@@ -254,8 +278,15 @@ def rows(writer: Writer, count: int, columns: int = 4) -> list[Block]:
     """Return the rows of a table: a name and figures."""
     things = writer.topic.things
     return [
-        Block("\t".join([f"{things[n % len(things)].capitalize()} {n + 1}",
-                         *(writer.figure() for _ in range(columns - 1))]), "table")
+        Block(
+            "\t".join(
+                [
+                    f"{things[n % len(things)].capitalize()} {n + 1}",
+                    *(writer.figure() for _ in range(columns - 1)),
+                ]
+            ),
+            "table",
+        )
         for n in range(count)
     ]
 

@@ -31,13 +31,17 @@ def plain(blocks: Sequence[Block], width: int = 76) -> Made:
             if kind == "heading":
                 parts.append(f"{block.text}\n{'=' * len(block.text)}")
             elif kind == "item":
-                parts.append(textwrap.fill(block.text, width, initial_indent="* ",
-                                           subsequent_indent="  "))
+                parts.append(
+                    textwrap.fill(block.text, width, initial_indent="* ", subsequent_indent="  ")
+                )
             elif kind == "code":
                 parts.append(textwrap.indent(block.text, "    "))
             else:
-                parts.append(textwrap.fill(block.text, width, break_on_hyphens=False)
-                             if width else block.text)
+                parts.append(
+                    textwrap.fill(block.text, width, break_on_hyphens=False)
+                    if width
+                    else block.text
+                )
     return Made(("\n\n".join(parts) + "\n").encode(), _found(blocks))
 
 

@@ -129,10 +129,11 @@ FERRY = _topic(
 TOPICS = (HARBOUR, LIBRARY, BEES, RAILWAY, CHOIR, OBSERVATORY, MILL, KITCHEN, WEATHER, FERRY)
 
 _NAMES = (
-    "Ada Marlow|Piers Holt|Nora Quill|Emil Brandt|Iris Vane|Josef Adler|Tilda Rowe|Hugo Larsen|"
-    "Mina Castell|Otto Grieg|Lena Farrow|Silas Penn|Vera Stroud|Anton Weir|Clara Dunn|Felix Orme"
-).split("|")
-_MONTHS = "January|March|April|May|July|August|October|November".split("|")
+    *("Ada Marlow", "Piers Holt", "Nora Quill", "Emil Brandt", "Iris Vane", "Josef Adler"),
+    *("Tilda Rowe", "Hugo Larsen", "Mina Castell", "Otto Grieg", "Lena Farrow", "Silas Penn"),
+    *("Vera Stroud", "Anton Weir", "Clara Dunn", "Felix Orme"),
+)
+_MONTHS = ["January", "March", "April", "May", "July", "August", "October", "November"]
 
 _LEADS = (
     "{Actor} found the {thing} at {place} {state}, although nobody had touched them since {year}.",

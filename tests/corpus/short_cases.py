@@ -3,9 +3,6 @@
 import io
 from collections.abc import Sequence
 
-from PIL import Image
-from reportlab.lib.utils import ImageReader
-
 from tests.corpus import markup
 from tests.corpus.expected import Block, Case, Made, items, texts
 from tests.corpus.languages import FRENCH, GERMAN, GREEK, ITALIAN, RUSSIAN, SPANISH
@@ -60,8 +57,16 @@ def letters_numbered() -> Made:
     blocks: list[Block] = []
     for letter in _letters(Writer(KITCHEN, 52), _NAMES[:4], 6):
         blocks += [Block("Lunch in the coming term", "heading"), *letter]
-    return typeset(blocks, Style(font="Helvetica", bold="Helvetica-Bold", size=9.5, breaks=True,
-                                 furniture=foot("Page {n} of 4")))
+    return typeset(
+        blocks,
+        Style(
+            font="Helvetica",
+            bold="Helvetica-Bold",
+            size=9.5,
+            breaks=True,
+            furniture=foot("Page {n} of 4"),
+        ),
+    )
 
 
 def letters_text() -> Made:
@@ -91,8 +96,14 @@ def tables_wide() -> Made:
     blocks: list[Block] = []
     for _ in range(4):
         blocks += [*section(writer, paragraphs=1), *rows(writer, 14, 5)]
-    style = Style(wide=True, top=500, bottom=60, breaks=True, cells=(0, 200, 330, 460, 590),
-                  furniture=head("Trial sheets of Dunmore Mill", 550))
+    style = Style(
+        wide=True,
+        top=500,
+        bottom=60,
+        breaks=True,
+        cells=(0, 200, 330, 460, 590),
+        furniture=head("Trial sheets of Dunmore Mill", 550),
+    )
     return typeset(blocks, style)
 
 
@@ -161,7 +172,11 @@ def german_english() -> Made:
     writer = Writer(RAILWAY, 81)
     blocks: list[Block] = []
     for number, german in enumerate(GERMAN):
-        blocks += [*section(writer, paragraphs=2), Block(f"Teil {number + 1}", "heading"), Block(german)]
+        blocks += [
+            *section(writer, paragraphs=2),
+            Block(f"Teil {number + 1}", "heading"),
+            Block(german),
+        ]
     return typeset(blocks, Style(furniture=foot("Seite {n}")))
 
 

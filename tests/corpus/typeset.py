@@ -31,8 +31,8 @@ class Style:
     """How a PDF looks; lengths in points.
 
     ``furniture``: the strings of each page outside its text, each with its place. ``breaks``:
-    headings begin a new page. ``plain_signs``: a footnote's number is not raised. ``picture``: pages
-    are pictures over invisible text.
+    headings begin a new page. ``plain_signs``: a footnote's number is not raised. ``picture``:
+    pages are pictures over invisible text.
     """
 
     font: str = "Times-Roman"
@@ -150,7 +150,7 @@ class Typesetter:
         for number, line in enumerate(lines):
             if self._column.y < self._floor():
                 self._next_column()
-            if block.kind == "item" and number == 0 and style.bullet:
+            if block.kind == "item" and block.part == "body" and number == 0 and style.bullet:
                 self._canvas.setFont(font, size)
                 self._canvas.drawString(self._column.x + 6, self._column.y, style.bullet)
             self._draw(line, font, size)
@@ -161,6 +161,9 @@ class Typesetter:
         style = self._style
         if block.kind == "table":
             return [_Line(block.text.split("\t"), -1, self._width)]
+        if block.part == "contents" and block.kind == "item":
+            title, _, page = block.text.rpartition(" ")
+            return [_Line([title, *["."] * 50, page], 0, self._width)]
         if block.kind == "code":
             return [_Line([line], 12, self._width) for line in block.text.split("\n")]
         shift = 18 if block.kind == "item" else 0

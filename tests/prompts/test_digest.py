@@ -219,3 +219,14 @@ def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) ->
     assert 0 not in passages([Paragraph(announces, 1), *behind])
     assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
     assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])
+
+
+@pytest.mark.parametrize(("english", "read"), [(4, [0, 1, 2, 3]), (1, [0, 1, 2])])
+def test_paragraphs_in_letters_that_are_only_bytes_are_not_read_among_others(
+    english: int, read: list[int]
+) -> None:
+    texts = [f"Sentence {i} of the paper is as plain as it can be." for i in range(english)]
+    texts += ["Читальный зал открыт теперь и по воскресеньям.", "Городская библиотека закрыта."]
+    paper = Document("a.txt", "text", (), tuple(Paragraph(text, None) for text in texts))
+    prompts = DIGEST.prompts(paper, 10_000)
+    assert [unit.paragraph for prompt in prompts for unit in prompt.units] == read
