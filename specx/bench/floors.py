@@ -12,7 +12,7 @@ import torch
 
 from specx.engine.methods import Pair
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import Profile, TreeSettings
 
 
 @dataclass(frozen=True)
@@ -57,22 +57,27 @@ def cache_bytes(model: LoadedModel, rows: int) -> int:
     return 2 * model.num_layers * model.num_kv_heads * model.head_dim * rows * model.dtype.itemsize
 
 
-def floors(pair: Pair, profile: Profile, prompt: int, ceilings: Ceilings) -> dict[str, float]:
-    """Return the ms that each part of a step takes at least, with ``prompt`` tokens of text."""
+def floors(
+    pair: Pair, profile: Profile, ceilings: Ceilings, prompt: int, *, drafts: bool
+) -> dict[str, float]:
+    """Return the ms that parts of a step, and prefill, take at least behind ``prompt`` tokens.
+
+    ``drafts``: the draft of the pair grows a tree of ``profile.tree`` at each step.
+    """
     target, draft = pair.target, pair.draft
-    assert draft is not None
-    working = profile.draft_cache.working_tokens or prompt
-    level = read_bytes(draft) + cache_bytes(draft, working)
-    keys = cache_bytes(target, prompt) / target.num_layers / 2
+    cached = cache_bytes(target, prompt)
     head = target.model.get_output_embeddings().weight.nbytes
     body = (read_bytes(target) - head) / target.dtype.itemsize
     # A causal text attends to half of itself: two products of prompt² / 2 rows of a head.
     attention = 2 * target.num_layers * target.num_heads * target.head_dim * prompt**2
-    return {
-        "target_prefill": 1e3 * (2 * body * prompt + attention) / ceilings.matmul,
-        "drafting": 1e3 * profile.tree.depth * level / ceilings.bandwidth,
-        "verification": 1e3
-        * (read_bytes(target) + cache_bytes(target, prompt))
-        / ceilings.bandwidth,
-        "retrieval": 1e3 * keys / ceilings.bandwidth,
+    found = {
+        "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
+        "verification": (read_bytes(target) + cached) / ceilings.bandwidth,
     }
+    if drafts and draft is not None and isinstance(profile.tree, TreeSettings):
+        working = profile.draft_cache.working_tokens or prompt
+        level = read_bytes(draft) + cache_bytes(draft, working)
+        found["drafting"] = profile.tree.depth * level / ceilings.bandwidth
+    if drafts and profile.draft_cache.policy == "cross-model":  # it reads the keys of a layer
+        found["retrieval"] = cached / target.num_layers / 2 / ceilings.bandwidth
+    return {part: 1e3 * seconds for part, seconds in found.items()}

@@ -1,29 +1,19 @@
 """A known text through target and draft, token by token, and the expectations of both."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from specx.bench.methods import BenchMethod
+from specx.bench.methods.engine import Engine
 from specx.bench.runs import Setting
 from specx.engine.decode import AHEAD
-from specx.engine.drafter import Drafter
 from specx.engine.model_drafter import ModelDrafter
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path, root_only
-
-
-@runtime_checkable
-class DraftingMethod(Protocol):
-    """A method whose drafter can be driven by hand."""
-
-    @property
-    def name(self) -> str: ...
-
-    def drafter(self, setting: Setting) -> Callable[[int], Drafter]: ...
 
 
 @dataclass(frozen=True)
@@ -48,17 +38,17 @@ class Expectation:
         return int(self.target.argmax()) == self.token
 
 
-def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[DraftingMethod]:
+def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
+    """Return True for a method whose drafts are those of a draft model alone."""
+    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
+
+
+def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
     """Return the methods that draft with a model: only these have an expectation.
 
     Raises UsageError when there is none.
     """
-    found: list[DraftingMethod] = [
-        method
-        for method in methods
-        if isinstance(method, DraftingMethod)
-        and isinstance(method.drafter(setting)(1), ModelDrafter)
-    ]
+    found = [method for method in methods if drafts_with_a_model(method, setting)]
     if not found:
         raise UsageError(
             "this experiment asks drafts for probabilities; name a method that drafts with a "
@@ -69,7 +59,7 @@ def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Dra
 
 @torch.inference_mode()
 def force(
-    method: DraftingMethod, setting: Setting, prompt: Sequence[int], output: Sequence[int]
+    method: Engine, setting: Setting, prompt: Sequence[int], output: Sequence[int]
 ) -> Iterator[Expectation]:
     """Feed ``output`` behind ``prompt`` and tell what target and draft expected in its place.
 

@@ -29,59 +29,9 @@ def by_case(runs: Iterable[Run]) -> dict[tuple[str, int, str], list[Run]]:
     return groups
 
 
-def by_length(runs: Iterable[Run]) -> list[tuple[int, list[Run]]]:
-    """Runs by asked length, the short ones first."""
-    return sorted(by(runs, "length").items())
-
-
 def tokens_per_second(run: Run) -> float:
     """Return the speed of decoding."""
     return run.tokens_per_second
-
-
-def acceptance(run: Run) -> float:
-    """Return the acceptance length."""
-    return run.acceptance_length
-
-
-def speed(runs: Sequence[Run]) -> float:
-    """Return the median tokens per second of decoding."""
-    return median(run.tokens_per_second for run in runs)
-
-
-def speedups(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> list[float]:
-    """Return, for each prompt that both methods ran on, the ratio of their median speeds."""
-    return ratios(runs, tokens_per_second, method, baseline)
-
-
-def ratios(runs: Sequence[Run], measure: Measure, method: str, baseline: str) -> list[float]:
-    """Return, for each prompt that both methods ran on, the ratio of their medians of ``measure``;
-    none where the baseline's is 0."""
-    found = []
-    for group in by_case(runs).values():
-        methods = by(group, "method")
-        if method in methods and baseline in methods:
-            below = median(map(measure, methods[baseline]))
-            if below > 0:
-                found.append(median(map(measure, methods[method])) / below)
-    return found
-
-
-def same_output(runs: Sequence[Run], method: str, baseline: str = BASELINE) -> str | None:
-    """Count, as ``11 of 12``, the prompts on which a method wrote what the baseline wrote, token
-    for token."""
-    same = total = 0
-    for group in by_case(runs).values():
-        methods = by(group, "method")
-        if method in methods and baseline in methods:
-            total += 1
-            same += methods[method][0].output == methods[baseline][0].output
-    return f"{same} of {total}" if total else None
-
-
-def gathered(runs: Sequence[Run], fact: str) -> list[Any]:
-    """Return the values of a fact that is a list in each run, of all runs, one after the other."""
-    return [value for run in runs for value in run.facts[fact]]
 
 
 @dataclass(frozen=True)
@@ -104,22 +54,64 @@ class Group:
     def mean(self, measure: Measure) -> float:
         return mean(map(measure, self.runs))
 
+    def speed(self) -> float:
+        """Return the median tokens per second of decoding."""
+        return self.median(tokens_per_second)
+
+    def acceptance(self) -> float:
+        """Return the mean acceptance length."""
+        return self.mean(lambda run: run.acceptance_length)
+
+    def fact(self, name: str) -> Any:
+        """Return a fact that is the same in all runs; None where it is not known."""
+        return self.runs[0].facts.get(name)
+
+    def gathered(self, fact: str) -> list[Any]:
+        """Return the values of a fact that is a list in each run, of all runs."""
+        return [value for run in self.runs for value in run.facts[fact]]
+
+    def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
+        """Return, for each prompt that both methods ran on, the ratio of their medians of
+        ``measure``; none where the baseline's is 0."""
+        found = []
+        for methods in self._beside(baseline):
+            below = median(map(measure, methods[baseline]))
+            if below > 0:
+                found.append(median(map(measure, methods[self.method])) / below)
+        return found
+
     def ratio(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> float | None:
-        """Return the median over prompts of the ratio to another method; None without a common
-        prompt."""
-        found = ratios(self.peers, measure, self.method, baseline)
+        """Return the median of the ratios to another method; None without a common prompt."""
+        found = self.ratios(baseline, measure)
         return median(found) if found else None
 
     def same_output(self, baseline: str = BASELINE) -> str | None:
-        return same_output(self.peers, self.method, baseline)
+        """Count, as ``11 of 12``, the prompts on which the method wrote what the baseline wrote,
+        token for token."""
+        same = [
+            methods[self.method][0].output == methods[baseline][0].output
+            for methods in self._beside(baseline)
+        ]
+        return f"{sum(same)} of {len(same)}" if same else None
+
+    def _beside(self, baseline: str) -> list[dict[str, list[Run]]]:
+        """Return the runs by method of each prompt that both methods ran on."""
+        prompts = [by(runs, "method") for runs in by_case(self.peers).values()]
+        return [methods for methods in prompts if {self.method, baseline} <= methods.keys()]
 
 
 def groups_of(runs: Iterable[Run], methods: Iterable[str] | None = None) -> list[Group]:
     """Return the runs of each method at each length, by length, methods in the order of
     ``methods`` or in which they first come."""
     groups = []
-    for length, peers in by_length(runs):
+    for length, peers in sorted(by(runs, "length").items()):
         found = by(peers, "method")
         order = found if methods is None else [name for name in methods if name in found]
         groups += [Group(method, length, found[method], peers) for method in order]
     return groups
+
+
+def methods_first(runs: Sequence[Run]) -> list[Group]:
+    """Return the same groups, all lengths of a method together."""
+    order = list(by(runs, "method"))
+    return sorted(groups_of(runs), key=lambda group: order.index(group.method))

@@ -11,23 +11,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
-    """Shapes that the embedded pair is written into (``bench/shapes.py``)."""
-
-    target: str
-    draft: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
     """All that is asked of a benchmark.
 
-    ``documents``: none means reports made up from ``seed``; ``most``: how many at a length;
-    ``tokens``: most tokens of an output, None as the profile says. ``larger_draft``: a second
-    draft, to compare with (``embedded:draft-large`` for the embedded pair unless said otherwise).
-    ``read_s``: seconds that reading the documents took.
+    ``command``: as it was written. ``experiments``, ``methods``: their names. ``documents``: none
+    means reports made up from ``seed``; ``most``: how many at a length; ``tokens``: most tokens of
+    an output, None as the profile says. ``scale``, ``scale_draft``: shapes that the embedded pair
+    is written into (``bench/shapes.py``), if any. ``larger_draft``: a second draft, to compare with
+    (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds that
+    reading the documents took.
     """
 
+    command: str
+    experiments: str
     profile: Profile
     documents: tuple[Document, ...]
     lengths: tuple[int, ...]
@@ -38,7 +34,8 @@ class Request:
     tokens: int | None
     seed: int
     device: str
-    scale: Scale | None = None
+    scale: str | None = None
+    scale_draft: str = "68m"
     larger_draft: str | None = None
     read_s: float = 0.0
 

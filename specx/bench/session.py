@@ -1,5 +1,6 @@
 """A benchmark from what was asked for to what was found."""
 
+import datetime
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -11,7 +12,7 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.report import BenchReport, ReportSection
+from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
@@ -19,20 +20,45 @@ from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
-from specx.jobs.pair import choose_device, load_pair
+from specx.jobs.pair import choose_device, facts, load_pair
 from specx.models.compat import check_pair
-from specx.models.load import ModelSpec, load_model
-from specx.profile import DigestPrompt, Profile
+from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.profile import Profile
 from specx.records import Timings
 
 
-def prepare(request: Request, listener: BenchListener) -> Workbench:
-    """Load the models, and see that everything asked for can be measured.
+def measure(request: Request, listener: BenchListener) -> BenchReport:
+    """Measure all that is asked for; Ctrl-C ends it, and the report has what was measured.
 
-    Raises UsageError for what cannot, before anything is measured.
+    Raises UsageError for what cannot be measured, before anything is.
     """
+    started = datetime.datetime.now(datetime.UTC)
+    experiments = find_experiments(request.experiments)
+    bench = prepare(request, listener)
+    sections: list[ReportSection] = []
+    left_out: list[str] = []
+    interrupted = False
+    try:
+        left_out = carry_out(bench, experiments, sections)
+    except KeyboardInterrupt:
+        interrupted = True
+    return BenchReport(
+        title=f"specx bench: {bench.profile.name}",
+        date=started.isoformat(timespec="seconds"),
+        command=request.command,
+        environment=facts(bench.pair),
+        settings=bench.profile.model_dump(mode="json"),
+        documents=tuple(DocumentFacts(d.name, d.characters) for d in bench.used()),
+        methods={method.name: method.about for method in bench.methods},
+        warnings=(*warnings(bench), *left_out),
+        interrupted=interrupted,
+        sections=tuple(sections),
+    )
+
+
+def prepare(request: Request, listener: BenchListener) -> Workbench:
+    """Load the models, and see that everything asked for can be measured."""
     find_methods(request.methods, request.profile)  # wrong ones are told before models load
-    _check_tasks(request)
     device = choose_device(request.device)
     profile = without_fallback(request.profile.on("cuda" if device.type == "cuda" else "cpu"))
     if request.tokens is not None:
@@ -41,7 +67,7 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
     documents = request.documents or tuple(generated_documents(request.most, longest, request.seed))
     listener.phase("loading the models")
     started = time.perf_counter()
-    profile, pair = _models(request, profile, device, longest)
+    profile, pair = _models(request, profile, device)
     loaded = time.perf_counter() - started
     bench = Workbench(
         pair=pair,
@@ -61,20 +87,27 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
     return bench
 
 
-def _models(
-    request: Request, profile: Profile, device: torch.device, longest: int
-) -> tuple[Profile, Pair]:
+def _models(request: Request, profile: Profile, device: torch.device) -> tuple[Profile, Pair]:
     if request.scale is None:
         return profile, load_pair(
             profile, "plain" if profile.draft is None else "specextend", device
         )
     if not profile.target.model.startswith("embedded:"):
         raise UsageError("--scale enlarges the embedded pair; leave --profile out")
-    pair = scaled_pair(request.scale.target, request.scale.draft, device)
+    pair = scaled_pair(request.scale, request.scale_draft, device)
+    target, shortest, longest = pair.target, min(request.lengths), max(request.lengths)
     # A scaled model has no window of its own: beyond the embedded one it runs, and forgets.
-    window = max(pair.target.window, longest + profile.output_limit)
-    pair = replace(pair, target=replace(pair.target, window=window))
-    return scaled_profile(profile, request.scale.target), pair
+    window = max(target.window, longest + profile.output_limit)
+    # What it writes there means nothing, nor that it ends.
+    ends = target.eos_token_ids if shortest <= _trained(target) else frozenset()
+    pair = replace(pair, target=replace(target, window=window, eos_token_ids=ends))
+    return scaled_profile(profile, request.scale), pair
+
+
+def _trained(model: LoadedModel) -> int:
+    """Return the tokens of text that the model was trained for."""
+    trained: int = model.model.config.max_position_embeddings
+    return trained
 
 
 def _larger(request: Request, pair: Pair) -> Pair | None:
@@ -96,16 +129,6 @@ def with_draft(pair: Pair, model: str) -> Pair:
     draft = load_model(ModelSpec(model, dtype=dtype), target.device, "draft")
     facts = check_pair(target, draft)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
-
-
-def _check_tasks(request: Request) -> None:
-    digest = isinstance(request.profile.prompt, DigestPrompt)
-    if digest == ("instruct" in request.tasks):
-        kind = "digest" if digest else "instruct"
-        raise UsageError(
-            f"the prompt of the profile {request.profile.name} is of the kind {kind}, so it cannot "
-            f"do the task {' or '.join(request.tasks)}"
-        )
 
 
 def _check_window(bench: Workbench) -> None:
@@ -171,7 +194,7 @@ def warnings(bench: Workbench) -> list[str]:
             "step costs is that of the large models, what is accepted that of the small ones."
         )
     longest = max(bench.lengths)
-    trained = bench.pair.target.model.config.max_position_embeddings
+    trained = _trained(bench.pair.target)
     if longest > trained:  # only a scaled pair is measured there
         found.append(f"{label(longest)} tokens are more than the {trained} it was trained on.")
     return found

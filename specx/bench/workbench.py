@@ -73,6 +73,10 @@ class Workbench:
             for case in self.cases(length, task)
         ]
 
+    def case_of(self, run: Run) -> Case:
+        """Return the case that a run was on."""
+        return next(case for case in self.cases(run.length, run.task) if case.name == run.case)
+
     @property
     def on_gpu(self) -> bool:
         """True if the target works on one."""

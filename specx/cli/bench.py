@@ -1,21 +1,20 @@
 """``specx bench``: methods side by side on this machine, and the experiments of the paper."""
 
-import datetime
 import shlex
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from specx.bench.lengths import label, parse_lengths
+from specx.bench.lengths import parse_lengths
 from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
-from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
-from specx.bench.request import BenchListener, Request, Scale
+from specx.bench.report.report import BenchReport
+from specx.bench.request import Request
 from specx.cli.console import make_console
 from specx.documents.discover import discover
 from specx.documents.document import Document
@@ -23,11 +22,6 @@ from specx.documents.read import read_documents
 from specx.errors import DocumentError, UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
 from specx.reports.json_lines import to_json
-
-if TYPE_CHECKING:  # torch, which takes seconds to import, comes with the models
-    from specx.bench import session
-    from specx.bench.experiments.experiment import Experiment
-    from specx.bench.runs import Run
 
 DEFAULT_FOLDER = Path("specx-bench")
 DEFAULT_METHODS = "plain,prompt-lookup,tree,streaming,specextend,specextend+lookup"
@@ -106,16 +100,19 @@ def bench(
     if list_:
         _print_names()
     elif again is not None:
-        output.write(_concluded_again(again))
+        from specx.bench.session import concluded_again
+
+        output.write(concluded_again(load_bench(again)))
     else:
         output.check()
         settings = load_profile(profile)
         tasks = _tasks(settings, task)
-        experiments = _find_experiments(experiment)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         began = time.perf_counter()
         read = tuple(_read(documents or []))
         request = Request(
+            command=shlex.join(["specx", *sys.argv[1:]]),
+            experiments=experiment,
             profile=settings,
             documents=read,
             lengths=lengths,
@@ -126,11 +123,12 @@ def bench(
             tokens=tokens or (QUICK_TOKENS if quick else None),
             seed=seed,
             device=device,
-            scale=Scale(target=scale, draft=scale_draft) if scale else None,
+            scale=scale,
+            scale_draft=scale_draft,
             larger_draft=larger_draft,
             read_s=time.perf_counter() - began if read else 0.0,
         )
-        _measure(request, experiments, output, quiet=quiet)
+        _measure(request, output, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -157,70 +155,15 @@ class _BenchOutput:
             sys.stdout.write(to_tables(report))
 
 
-def _find_experiments(names: str) -> "list[Experiment]":
-    from specx.bench.experiments.registry import find_experiments
-
-    return find_experiments(names)
-
-
-def _measure(
-    request: Request, experiments: "list[Experiment]", output: _BenchOutput, *, quiet: bool
-) -> None:
+def _measure(request: Request, output: _BenchOutput, *, quiet: bool) -> None:
     """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
-    from specx.bench import session
+    from specx.bench import session  # torch, which takes seconds to import, comes with it
 
-    sections: list[ReportSection] = []
-    started = datetime.datetime.now(datetime.UTC)
     with LiveTable(make_console(quiet=quiet)) as live:
-        workbench = session.prepare(request, _LiveListener(live))
-        try:
-            warnings = session.carry_out(workbench, experiments, sections)
-        except KeyboardInterrupt:
-            output.write(_report(workbench, sections, started, (), interrupted=True))
-            raise
-    output.write(_report(workbench, sections, started, tuple(warnings), interrupted=False))
-
-
-class _LiveListener(BenchListener):
-    """Shows measurements in the live table."""
-
-    def __init__(self, live: LiveTable) -> None:
-        self._live = live
-
-    def phase(self, text: str) -> None:
-        self._live.phase(text)
-
-    def section(self, title: str) -> None:
-        self._live.section(title)
-
-    def ran(self, run: "Run") -> None:
-        speed, acceptance = run.tokens_per_second, run.acceptance_length
-        self._live.measured(run.method, label(run.length), run.task, speed, acceptance)
-
-
-def _report(
-    workbench: "session.Workbench",
-    sections: list[ReportSection],
-    started: datetime.datetime,
-    warnings: tuple[str, ...],
-    *,
-    interrupted: bool,
-) -> BenchReport:
-    from specx.bench import session
-    from specx.jobs.pair import facts
-
-    return BenchReport(
-        title=f"specx bench: {workbench.profile.name}",
-        date=started.isoformat(timespec="seconds"),
-        command=shlex.join(["specx", *sys.argv[1:]]),
-        environment=facts(workbench.pair),
-        settings=workbench.profile.model_dump(mode="json"),
-        documents=tuple(DocumentFacts(d.name, d.characters) for d in workbench.used()),
-        methods={method.name: method.about for method in workbench.methods},
-        warnings=(*session.warnings(workbench), *warnings),
-        interrupted=interrupted,
-        sections=tuple(sections),
-    )
+        report = session.measure(request, live)
+    output.write(report)
+    if report.interrupted:
+        raise KeyboardInterrupt
 
 
 def _read(names: list[str]) -> list[Document]:
@@ -248,13 +191,6 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
             "kind instruct"
         )
     return ("instruct",)
-
-
-def _concluded_again(path: Path) -> BenchReport:
-    """Return the report of a bench.json, its tables and figures made anew from the raw runs."""
-    from specx.bench import session
-
-    return session.concluded_again(load_bench(path))
 
 
 def _print_names() -> None:

@@ -1,5 +1,9 @@
-from specx.bench.grouping import by, same_output, speed, speedups
+from specx.bench.grouping import Group, by
 from tests.bench.benches import made_up
+
+
+def group(runs, method):
+    return Group(method, 1024, [run for run in runs if run.method == method], runs)
 
 
 def test_groups_keep_their_order():
@@ -16,8 +20,8 @@ def test_a_speedup_compares_medians_on_the_same_prompt():
         made_up("fast", 15, case="b"),
         made_up("fast", 99, case="c"),  # nothing to compare with
     ]
-    assert [round(ratio, 6) for ratio in speedups(runs, "fast")] == [3.0, 1.5]
-    assert speedups(runs, "nobody") == []
+    assert [round(ratio, 6) for ratio in group(runs, "fast").ratios()] == [3.0, 1.5]
+    assert group(runs, "nobody").ratios() == []
 
 
 def test_the_same_output_is_the_same_tokens():
@@ -27,10 +31,10 @@ def test_the_same_output_is_the_same_tokens():
         made_up("plain", 1, case="b"),
         made_up("fast", 1, case="b", output=(1, 2)),
     ]
-    assert same_output(runs, "fast") == "1 of 2"
-    assert same_output(runs, "nobody") is None
+    assert group(runs, "fast").same_output() == "1 of 2"
+    assert group(runs, "nobody").same_output() is None
 
 
 def test_speed_is_that_of_decoding():
-    assert round(speed([made_up("plain", 10)]), 9) == 10
+    assert round(group([made_up("plain", 10)], "plain").speed(), 9) == 10
     assert made_up("plain", 10, decode_s=0.0).tokens_per_second == 0

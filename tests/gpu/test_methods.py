@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 NAMES = [
-    *("chain", "tree", "streaming", "specextend", "window", "random", "lexical"),
+    *("chain", "tree", "streaming", "specextend", "window"),
     *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
     *("tree-hta-flash", "specextend-hta", "specextend-cmr", "chain:depth=5"),
 ]

@@ -1,4 +1,4 @@
-"""Drafters to compare with: other ways to draft, and to choose what a draft remembers.
+"""Drafters to compare with: chains, and targets that draft for themselves.
 
 As in ``specx/engine/policies.py``, nothing here waits for the device between two steps.
 """

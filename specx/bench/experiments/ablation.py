@@ -9,12 +9,10 @@ from specx.bench.experiments.experiment import (
     Columns,
     Experiment,
     bars,
-    by_task,
-    in_turn,
+    named_in_turn,
     table,
 )
-from specx.bench.grouping import Group, acceptance, groups_of, tokens_per_second
-from specx.bench.methods import find_methods
+from specx.bench.grouping import Group, groups_of
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
@@ -39,8 +37,7 @@ NOTE = (
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
-    methods = find_methods(",".join(COMPONENTS), bench.profile)
-    yield from in_turn(replace(bench, shared=False), methods)
+    yield from named_in_turn(replace(bench, shared=False), COMPONENTS)
 
 
 def prefill_s(run: Run) -> float:
@@ -64,9 +61,9 @@ COLUMNS: Columns = {
     "prefill s": lambda group: group.median(prefill_s),
     "end-to-end tokens/s": lambda group: group.median(end_to_end),
     "end-to-end speedup": end_to_end_speedup,
-    "decoding tokens/s": lambda group: group.median(tokens_per_second),
+    "decoding tokens/s": Group.speed,
     "decoding speedup": lambda group: group.ratio(STANDARD),
-    "acceptance length": lambda group: group.mean(acceptance),
+    "acceptance length": Group.acceptance,
     "same output": lambda group: group.same_output(STANDARD),
 }
 
@@ -90,5 +87,5 @@ EXPERIMENT = Experiment(
     title="What each component gives",
     about="each component alone over standard tree decoding, and all without each (Table 4)",
     measure=measure,
-    conclude=by_task(describe),
+    describe=describe,
 )

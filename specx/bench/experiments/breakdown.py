@@ -1,33 +1,39 @@
-"""The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8)."""
+"""The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8).
+
+On a GPU parts stand beside the times that they cannot be faster than (``floors.py``).
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from statistics import mean, median
-
-import torch
+from typing import Any
 
 from specx.bench.cases import Case, first_paragraphs
-from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, by_task, table
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
+from specx.bench.floors import floors, measure_ceilings
+from specx.bench.forcing import drafts_with_a_model
 from specx.bench.grouping import Group, groups_of
-from specx.bench.lengths import label
-from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
-from specx.bench.retrieval_cost import Place, retrieval_cost
-from specx.bench.runs import Run
-from specx.bench.shapes import DRAFTS, TARGETS
+from specx.bench.methods.engine import Engine
+from specx.bench.report.findings import Cell, Figure, Series, Table
+from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 
 BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")
 DECODING = ("drafting", "verification", "keep", "retrieval", "host")
 ALL = (*BEFORE, *PREFILL, *DECODING)
-SHAPES = "shapes"  # the task of runs that time retrieval alone, on random caches
-DRAFT = "68m"
-LONGEST_ON_CPU = 4096  # tokens of the caches that are filled with random numbers
+FLOORED = ("verification", "drafting", "retrieval", "target_prefill")
 DEFINED = (
     "Host is what no other part claims; per token it is that of decoding alone, per document also "
     "what allocating the caches took. Read and tokenize are seconds for one document, load is for "
     "the pair, once, however many documents follow; a dash where nobody took the time."
+)
+FLOORS_ARE = (
+    "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "
+    "to read over the bandwidth of a copy, or the products of prefill over the rate of a large "
+    "one, both measured just before."
 )
 
 Parts = Callable[[Run], dict[str, float]]
@@ -35,13 +41,30 @@ Parts = Callable[[Run], dict[str, float]]
 
 def measure(bench: Workbench) -> Iterator[Run]:
     bench = replace(bench, shared=False)  # each run has a prefill of its own to be timed
-    for task in bench.tasks:
-        for length in bench.lengths:
-            cases = bench.cases(length, task)
-            before = {case.name: _before(bench, case) for case in cases}
-            for run in bench.alternate(cases):
-                yield replace(run, facts=before[run.case])
-    yield from _measure_shapes(bench)
+    floors_of = _floors_of_methods(bench) if bench.on_gpu else {}
+    before = {id(case): _before(bench, case) for case in bench.all_cases()}
+    for run in in_turn(bench):
+        facts: dict[str, Any] = dict(before[id(bench.case_of(run))])
+        if run.method in floors_of:
+            facts["floor_ms"] = floors_of[run.method](run.prompt_tokens)
+        yield replace(run, facts=facts)
+
+
+def _floors_of_methods(bench: Workbench) -> dict[str, Callable[[int], dict[str, float]]]:
+    """Return, for methods of our engine, what tells the floors behind so many tokens of prompt."""
+    ceilings = measure_ceilings(bench.pair.target.device)
+    setting = Setting(bench.pair, bench.profile)
+    return {
+        method.name: partial(
+            floors,
+            bench.pair,
+            method.change(bench.profile),
+            ceilings,
+            drafts=drafts_with_a_model(method, setting),
+        )
+        for method in bench.methods
+        if isinstance(method, Engine)
+    }
 
 
 def _before(bench: Workbench, case: Case) -> dict[str, float]:
@@ -56,29 +79,6 @@ def _before(bench: Workbench, case: Case) -> dict[str, float]:
         "load": bench.before.load,
     }
     return {part: value for part, value in seconds.items() if value}
-
-
-def _measure_shapes(bench: Workbench) -> Iterator[Run]:
-    place = Place(bench.pair.target.device, bench.pair.target.dtype)
-    short = [n for n in bench.lengths if place.device.type != "cpu" or n <= LONGEST_ON_CPU]
-    for shape in TARGETS.values():
-        for length in short:
-            bench.listener.phase(f"retrieval: {shape.name}, {label(length)} tokens")
-            settings = bench.profile.draft_cache
-            with torch.inference_mode():
-                cost = retrieval_cost(shape, DRAFTS[DRAFT], settings, length, place)
-            heads = f"{shape.num_heads} / {shape.num_kv_heads} of {shape.head_dim}"
-            yield Run(
-                method="retrieval",
-                case=shape.name,
-                length=length,
-                task=SHAPES,
-                repeat=0,
-                prompt_tokens=length,
-                output=(),
-                decode_s=0.0,
-                facts={"heads": heads, **asdict(cost)},
-            )
 
 
 def ms_per_token(run: Run) -> dict[str, float]:
@@ -137,6 +137,23 @@ OVERHEAD: Columns = {
 }
 
 
+def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
+    """Yield, for each part with a floor, its medians of both and their ratio."""
+    for group in groups:
+        for part in FLOORED:
+            found = [pair for run in group.runs if (pair := _beside_floor(run, part))]
+            if found:
+                ms, least = map(median, zip(*found, strict=True))
+                yield group.method, group.input, part.replace("_", " "), ms, least, ms / least
+
+
+def _beside_floor(run: Run, part: str) -> tuple[float, float] | None:
+    """Return the milliseconds of a part of a run and its floor, where both are known."""
+    measured = run.parts_ms | {name: 1e3 * seconds for name, seconds in run.prefill_s.items()}
+    least = run.facts.get("floor_ms", {}).get(part)
+    return (measured[part], least) if least and part in measured else None
+
+
 def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: Parts) -> Figure:
     bars = tuple(f"{group.method} {group.input}" for group in groups)
     means = [_mean_parts(group, parts_of) for group in groups]
@@ -150,9 +167,7 @@ def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: 
 
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
-    if task == SHAPES:
-        return
-    groups = groups_of(run for run in runs if run.total_s)
+    groups = groups_of(run for run in runs if run.total_s)  # others time no parts
     if not groups:
         return
     note = "{} per {}, means over documents and repetitions."
@@ -173,33 +188,10 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     retrieving = [g for g in groups if any("retrieval" in run.parts_ms for run in g.runs)]
     if retrieving:
         yield table(f"Retrieval overhead against length, {task}", retrieving, OVERHEAD)
-
-
-def conclude(runs: Sequence[Run]) -> Findings:
-    findings = by_task(describe, DEFINED)(runs)
-    shapes = [_shape_row(run) for run in runs if run.task == SHAPES]
-    if not shapes:
-        return findings
-    note = (
-        f"On random caches, the draft's of the shape {DRAFT}; with the profile's chunk and top_k. "
-        "Scores read the keys of one layer, so the number of layers does not matter."
-    )
-    title = "Retrieval overhead against the shape of the target"
-    rows = tuple(tuple(row.values()) for row in shapes)
-    overhead = Table(title, tuple(shapes[0]), rows, note=note)
-    return replace(findings, tables=(*findings.tables, overhead))
-
-
-def _shape_row(run: Run) -> dict[str, Cell]:
-    facts = run.facts
-    return {
-        "target": run.case,
-        "query / KV heads": facts["heads"],
-        "cache": label(run.length),
-        "scores, ms": facts["scores_ms"],
-        "working cache, ms": facts["cache_ms"],
-        "sum, ms": facts["scores_ms"] + facts["cache_ms"],
-    }
+    rows = tuple(_floor_rows(groups))
+    if rows:
+        columns = ("method", "input", "part", "ms", "floor, ms", "ratio")
+        yield Table(f"Parts and their floors, {task}", columns, rows, note=FLOORS_ARE)
 
 
 EXPERIMENT = Experiment(
@@ -207,5 +199,6 @@ EXPERIMENT = Experiment(
     title="Latency breakdown",
     about="where the time goes, and what retrieval adds (the paper's Figure 4b and Table 8)",
     measure=measure,
-    conclude=conclude,
+    describe=describe,
+    defined=DEFINED,
 )

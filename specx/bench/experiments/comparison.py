@@ -1,22 +1,21 @@
 """All methods at the lengths (the paper's Table 3)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 from specx.bench.experiments.experiment import (
+    DECODING,
     INPUT,
     METHOD,
     Columns,
     Experiment,
     bars,
-    by_task,
     in_turn,
     table,
 )
-from specx.bench.grouping import BASELINE, acceptance, groups_of, tokens_per_second
+from specx.bench.grouping import BASELINE, Group, groups_of
 from specx.bench.headline import headline
 from specx.bench.methods import find_runnable
-from specx.bench.report.findings import Figure, Findings, Table
+from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
@@ -32,33 +31,23 @@ COMPARED = (
     "magicdec",
     "triforce",
     "window",
-    "random",
-    "lexical",
     "specextend",
     "specextend+lookup",
 )
 COLUMNS: Columns = {
     **METHOD,
     **INPUT,
-    "tokens/s": lambda group: group.median(tokens_per_second),
-    f"speedup over {BASELINE}": lambda group: group.ratio(),
+    "tokens/s": Group.speed,
+    f"speedup over {BASELINE}": Group.ratio,
     f"speedup over {TRANSFORMERS}": lambda group: group.ratio(TRANSFORMERS),
-    "acceptance length": lambda group: group.mean(acceptance),
-    "same output": lambda group: group.same_output(),
+    "acceptance length": Group.acceptance,
+    "same output": Group.same_output,
 }
-NOTE = (
-    "Medians over documents of medians over repetitions; decoding alone, no prefill. Acceptance "
-    "length: emitted tokens per verification pass."
-)
+NOTE = f"{DECODING} Acceptance length: emitted tokens per verification pass."
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
     yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
-
-
-def conclude(runs: Sequence[Run]) -> Findings:
-    """Conclude each task, and lead with the headline of all."""
-    return replace(by_task(describe)(runs), headline=headline(runs))
 
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
@@ -69,7 +58,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         f"Speedup over {BASELINE}, {task}",
         "method",
         "speedup",
-        bars(groups, lambda group: group.ratio()),
+        bars(groups, Group.ratio),
         kind="bars",
         level=1.0,
     )
@@ -81,5 +70,6 @@ EXPERIMENT = Experiment(
     about="transformers' own, ours, TriForce, MagicDec and eviction baselines at every length "
     "(Table 3)",
     measure=measure,
-    conclude=conclude,
+    describe=describe,
+    headline=headline,
 )

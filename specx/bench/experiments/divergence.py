@@ -17,12 +17,13 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.grouping import by, by_case
 from specx.bench.lengths import label
 from specx.bench.methods import find_methods
-from specx.bench.report.findings import Cell, Findings, Table
+from specx.bench.report.findings import Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 from specx.kernels.trees import MAX_ROWS, root_only
 
 METHODS = ("plain", "specextend")
+COMPARED = ("at", "gap", "difference")
 ALLOWED = 2.0  # a flip needs both logits to move towards each other
 DEFINED = (
     f"Outputs are compared with those of {METHODS[0]} decoding, token for token. They part at a "
@@ -88,35 +89,32 @@ def logits_at(setting: Setting, text: Sequence[int]) -> tuple[Tensor, Tensor]:
     return alone.masked_fill(forbidden, -torch.inf), among_many.masked_fill(forbidden, -torch.inf)
 
 
-def conclude(runs: Sequence[Run]) -> Findings:
+def describe(task: str, runs: list[Run]) -> Iterator[Table]:
     pairs = [
         (methods[METHODS[0]][0], methods[METHODS[1]][0])
         for group in by_case(runs).values()
         if all(method in (methods := by(group, "method")) for method in METHODS)
     ]
     if not pairs:
-        return Findings()
+        return
     apart = [run for _, run in pairs if run.facts.get("at") is not None]
-    counted: dict[str, Cell] = {
-        "outputs": len(pairs),
-        "the same": len(pairs) - len(apart),
-        "parted at a tie": sum(map(_is_tie, apart)),
-        "parted elsewhere": sum(not _is_tie(run) for run in apart),
-    }
+    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
     rows = tuple(
         (
             run.case,
             label(run.length),
-            run.facts["at"],
-            run.facts["gap"],
-            run.facts["difference"],
+            *(run.facts[key] for key in COMPARED),
             "yes" if _is_tie(run) else "no",
         )
         for run in apart
     )
-    columns = ("document", "input", "token", "gap", "largest difference", "a tie")
-    count = Table(f"Outputs of {METHODS[1]}", tuple(counted), (tuple(counted.values()),))
-    return Findings((Table("Where outputs part", columns, rows), count), (), (DEFINED,))
+    yield Table(f"Where outputs part, {task}", columns, rows)
+    ties = sum(map(_is_tie, apart))
+    yield Table(
+        f"Outputs of {METHODS[1]}, {task}",
+        ("outputs", "the same", "parted at a tie", "parted elsewhere"),
+        ((len(pairs), len(pairs) - len(apart), ties, len(apart) - ties),),
+    )
 
 
 def _is_tie(run: Run) -> bool:
@@ -129,5 +127,6 @@ EXPERIMENT = Experiment(
     title="Where speculative output leaves plain decoding's",
     about="the first token that differs, and the gap between the two logits there",
     measure=measure,
-    conclude=conclude,
+    describe=describe,
+    defined=DEFINED,
 )

@@ -2,33 +2,21 @@
 for each task a table with a row for each group of runs, and figures of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from specx.bench.grouping import BASELINE, Group, acceptance, by, groups_of
+from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.lengths import label
-from specx.bench.methods import BenchMethod
+from specx.bench.methods import BenchMethod, find_methods
 from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
-Describe = Callable[[str, list[Run]], Iterable[Table | Figure]]
 
 METHOD: Columns = {"method": lambda group: group.method}
 INPUT: Columns = {"input": lambda group: group.input}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
-    work, for what cannot be measured on this workbench. ``conclude`` is pure: it works on the runs
-    of an interrupted benchmark too, and on those of a JSON file."""
-
-    name: str
-    title: str
-    about: str
-    measure: Callable[[Workbench], Iterator[Run]]
-    conclude: Callable[[Sequence[Run]], Findings]
+DECODING = "Medians over documents of medians over repetitions; decoding alone, no prefill."
 
 
 def in_turn(bench: Workbench, methods: Sequence[BenchMethod] | None = None) -> Iterator[Run]:
@@ -38,21 +26,42 @@ def in_turn(bench: Workbench, methods: Sequence[BenchMethod] | None = None) -> I
             yield from bench.alternate(bench.cases(length, task), methods)
 
 
-def by_task(describe: Describe, *notes: str) -> Callable[[Sequence[Run]], Findings]:
-    """Conclude each task by itself. ``describe`` gets a task and its runs; ``notes``: how the
-    figures are defined."""
+def named_in_turn(
+    bench: Workbench, names: Iterable[str], facts: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Run]:
+    """Run the methods of these names on every case; each run gets the facts of its method."""
+    for run in in_turn(bench, find_methods(",".join(names), bench.profile)):
+        yield replace(run, facts={**run.facts, **facts[run.method]}) if facts else run
 
-    def conclude(runs: Sequence[Run]) -> Findings:
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
+    work, for what cannot be measured on this workbench. ``describe`` gets a task and its runs, also
+    those of an interrupted benchmark and of a JSON file. ``defined``: how the figures are defined.
+    ``headline``: of all runs, which the page leads with."""
+
+    name: str
+    title: str
+    about: str
+    describe: Callable[[str, list[Run]], Iterable[Table | Figure]]
+    measure: Callable[[Workbench], Iterator[Run]] = in_turn
+    defined: str = ""
+    headline: Callable[[Sequence[Run]], str] = lambda runs: ""  # noqa: ARG005
+
+    def conclude(self, runs: Sequence[Run]) -> Findings:
+        """Make tables and figures of each task by itself."""
         found = [
-            item for task, of_task in by(runs, "task").items() for item in describe(task, of_task)
+            item
+            for task, of_task in by(runs, "task").items()
+            for item in self.describe(task, of_task)
         ]
         return Findings(
             tables=tuple(item for item in found if isinstance(item, Table)),
             figures=tuple(item for item in found if isinstance(item, Figure)),
-            sentences=notes,
+            sentences=(self.defined,) if self.defined else (),
+            headline=self.headline(runs),
         )
-
-    return conclude
 
 
 def table(
@@ -115,7 +124,7 @@ def acceptance_figure(name: str, title: str, runs: Iterable[Run]) -> Figure:
         title,
         "input, tokens",
         "tokens per verification pass",
-        lines(groups_of(drafting, methods), lambda group: group.mean(acceptance)),
+        lines(groups_of(drafting, methods), Group.acceptance),
         log_x=True,
         level=1.0,
     )

@@ -4,19 +4,18 @@ The paper turns hybrid tree attention on above 4K tokens, because its own has a 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 
 from specx.bench.experiments.experiment import (
     INPUT,
     Columns,
     Experiment,
-    by_task,
-    in_turn,
     lines,
+    named_in_turn,
     table,
 )
-from specx.bench.grouping import Group, by, groups_of, ratios
-from specx.bench.methods import find_methods
+from specx.bench.grouping import Group, by, groups_of
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
@@ -30,7 +29,7 @@ NOTE = (
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
-    yield from in_turn(bench, find_methods(",".join(METHODS), bench.profile))
+    yield from named_in_turn(bench, METHODS)
 
 
 def verification_ms(run: Run) -> float:
@@ -43,8 +42,7 @@ def _median_ms(group: Group, method: str) -> float | None:
 
 
 def _speedup(group: Group) -> float | None:
-    found = ratios(group.peers, verification_ms, MASKED, HYBRID)
-    return median(found) if found else None
+    return replace(group, method=MASKED).ratio(HYBRID, verification_ms)
 
 
 COLUMNS: Columns = {
@@ -79,5 +77,5 @@ EXPERIMENT = Experiment(
     title="Hybrid against masked attention in verification",
     about="time of verification by length, and from which length on hybrid attention pays",
     measure=measure,
-    conclude=by_task(describe),
+    describe=describe,
 )

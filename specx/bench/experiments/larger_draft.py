@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 from specx.bench.cases import Case
 from specx.bench.experiments.experiment import (
+    DECODING,
     INPUT,
     Columns,
     Experiment,
     acceptance_figure,
-    by_task,
     in_turn,
     table,
 )
-from specx.bench.grouping import BASELINE, acceptance, groups_of, tokens_per_second
+from specx.bench.grouping import BASELINE, Group, methods_first
 from specx.bench.methods import BenchMethod, find_methods
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run, Setting
@@ -28,16 +28,15 @@ SMALL_RETRIEVAL = "small draft, retrieval"
 LARGE_FULL = "larger draft, full cache"
 COLUMNS: Columns = {
     "draft": lambda group: group.method,
-    "parameters": lambda group: group.runs[0].facts.get("draft_parameters"),
+    "parameters": lambda group: group.fact("draft_parameters"),
     **INPUT,
     "draft prefill s": lambda g: g.median(lambda run: run.prefill_s.get("draft_prefill", 0.0)),
-    "tokens/s": lambda group: group.median(tokens_per_second),
-    "speedup": lambda group: group.ratio(),
-    "acceptance length": lambda group: group.mean(acceptance),
+    "tokens/s": Group.speed,
+    "speedup": Group.ratio,
+    "acceptance length": Group.acceptance,
     "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),
-    "same output": lambda group: group.same_output(),
+    "same output": Group.same_output,
 }
-NOTE = "Medians over documents of medians over repetitions; decoding alone, no prefill."
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,8 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
-    groups = groups_of(runs)
-    order = list(dict.fromkeys(run.method for run in runs))
-    rows = sorted(groups, key=lambda group: order.index(group.method))
-    yield table(f"Size of the draft, {task}", rows, COLUMNS, baseline=BASELINE, note=NOTE)
+    rows = methods_first(runs)
+    yield table(f"Size of the draft, {task}", rows, COLUMNS, baseline=BASELINE, note=DECODING)
     title = f"Acceptance length by size of the draft, {task}"
     yield acceptance_figure(f"larger-draft-{task}", title, runs)
 
@@ -91,5 +88,5 @@ EXPERIMENT = Experiment(
     title="A larger draft against a small one with retrieval",
     about="a draft twice as large on the full cache against the small one with retrieval",
     measure=measure,
-    conclude=by_task(describe),
+    describe=describe,
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.cases import Case
-from specx.bench.experiments.experiment import INPUT, Columns, Experiment, by_task, table
+from specx.bench.experiments.experiment import INPUT, Columns, Experiment, table
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods import BenchMethod, drafting
 from specx.bench.prefill import read_beginning
@@ -41,11 +41,9 @@ def measure(bench: Workbench) -> Iterator[Run]:
         )
     bench = replace(bench, repeats=1)  # neither recall nor acceptance differs between repetitions
     methods = layer_methods(bench.pair.target.num_layers)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            for case in bench.cases(length, task):
-                runs = list(bench.alternate([case], methods))
-                yield from _with_recall(bench, case, runs)
+    for case in bench.all_cases():
+        runs = list(bench.alternate([case], methods))
+        yield from _with_recall(bench, case, runs)
 
 
 def layer_methods(layers: int) -> list[BenchMethod]:
@@ -138,10 +136,6 @@ def is_chosen(scores: Tensor, chunk: int, top_k: int) -> bool:
     return chunk in best_chunks(scores, tokens, Grid(1), top_k).tolist()
 
 
-def acceptance(runs: Sequence[Run]) -> float:
-    return mean(run.acceptance_length for run in runs)
-
-
 def recall(runs: Sequence[Run], heads: str) -> float | None:
     """Return the recall over the copied tokens of all runs; None where nothing was copied."""
     copied = sum(run.facts["copied"] for run in runs)
@@ -156,13 +150,8 @@ def best_head(group: Group) -> tuple[int, float] | None:
     return (best, hits[best] / copied) if copied else None
 
 
-def _layer(group: Group) -> int:
-    layer: int = group.runs[0].facts["layer"]
-    return layer
-
-
 COLUMNS: Columns = {
-    "layer": _layer,
+    "layer": lambda group: group.fact("layer"),
     **INPUT,
     "tokens copied": lambda group: sum(run.facts["copied"] for run in group.runs),
     "recall, mean over heads": lambda group: recall(group.runs, "mean"),
@@ -170,7 +159,7 @@ COLUMNS: Columns = {
     "recall, best head": lambda group: best[1] if (best := best_head(group)) else None,
     "best head": lambda group: best[0] if (best := best_head(group)) else None,
     "recall by chance": lambda group: mean(run.facts["chance"] for run in group.runs),
-    "acceptance length": lambda group: acceptance(group.runs),
+    "acceptance length": Group.acceptance,
 }
 
 
@@ -179,13 +168,13 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     yield table(f"Retrieval layer, {task}", groups, COLUMNS)
     longest = [group for group in groups if group.length == groups[-1].length]
     where = f"{task}, {longest[0].input} tokens"
-    layers = tuple(map(_layer, longest))
+    layers = tuple(group.fact("layer") for group in longest)
     yield Figure(
         f"layers-{task}",
         f"Acceptance length by retrieval layer, {where}",
         "layer, from 0",
         "tokens per verification pass",
-        (Series("mean over heads", layers, tuple(acceptance(each.runs) for each in longest)),),
+        (Series("mean over heads", layers, tuple(map(Group.acceptance, longest))),),
         level=1.0,
     )
     if any(run.facts["copied"] for group in longest for run in group.runs):
@@ -210,5 +199,6 @@ EXPERIMENT = Experiment(
     title="Retrieval layer and heads",
     about="recall and acceptance for every layer of the target and aggregation of heads",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )

@@ -7,10 +7,10 @@ from statistics import mean
 
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
 from specx.bench.forcing import Expectation, force, model_drafting
-from specx.bench.grouping import Group, gathered, groups_of
+from specx.bench.grouping import Group, methods_first
 from specx.bench.lengths import label
 from specx.bench.needles import Needle, hide
-from specx.bench.report.findings import Figure, Findings, Series
+from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
@@ -57,18 +57,16 @@ def _facts(needle: Needle, expected: Sequence[Expectation]) -> dict[str, object]
     }
 
 
-def accuracy(runs: Sequence[Run]) -> float:
-    return mean(gathered(runs, "draft_is_right"))
+def accuracy(group: Group) -> float:
+    return mean(group.gathered("draft_is_right"))
 
 
-def perplexity(runs: Sequence[Run]) -> float:
-    return math.exp(-mean(gathered(runs, "draft_logprobs")))
+def perplexity(group: Group) -> float:
+    return math.exp(-mean(group.gathered("draft_logprobs")))
 
 
 def _where_the_target_is_right(group: Group) -> float | None:
-    pairs = zip(
-        gathered(group.runs, "draft_is_right"), gathered(group.runs, "target_is_right"), strict=True
-    )
+    pairs = zip(group.gathered("draft_is_right"), group.gathered("target_is_right"), strict=True)
     draft = [draft_is_right for draft_is_right, target_is_right in pairs if target_is_right]
     return mean(draft) if draft else None
 
@@ -76,22 +74,25 @@ def _where_the_target_is_right(group: Group) -> float | None:
 COLUMNS: Columns = {
     **METHOD,
     **INPUT,
-    "digits": lambda group: len(gathered(group.runs, "draft_is_right")),
-    "accuracy": lambda group: accuracy(group.runs),
-    "perplexity": lambda group: perplexity(group.runs),
+    "digits": lambda group: len(group.gathered("draft_is_right")),
+    "accuracy": accuracy,
+    "perplexity": perplexity,
     "accuracy where the target is right": _where_the_target_is_right,
-    "target's accuracy": lambda group: mean(gathered(group.runs, "target_is_right")),
+    "target's accuracy": lambda group: mean(group.gathered("target_is_right")),
 }
 
 
-def conclude(runs: Sequence[Run]) -> Findings:
-    order = list(dict.fromkeys(run.method for run in runs))
-    groups = sorted(groups_of(runs), key=lambda group: order.index(group.method))
+def describe(_: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    groups = methods_first(runs)
     note = f"Needles at {', '.join(f'{depth:.0%}' for depth in _depths(runs))} of each document."
-    return Findings(
-        (table("Needle retrieval by the draft", groups, COLUMNS, note=note),),
-        (_figure(groups),) if runs else (),
-        (DEFINED,),
+    yield table("Needle retrieval by the draft", groups, COLUMNS, note=note)
+    length = max(group.length for group in groups)
+    yield Figure(
+        "needle",
+        f"Needle retrieval by the draft, {label(length)} tokens",
+        "depth of the needle, share of the document",
+        "accuracy",
+        tuple(_line(group) for group in groups if group.length == length),
     )
 
 
@@ -99,22 +100,11 @@ def _depths(runs: Sequence[Run]) -> list[float]:
     return sorted({run.facts["depth"] for run in runs})
 
 
-def _figure(groups: Sequence[Group]) -> Figure:
-    length = max(group.length for group in groups)
-    lines = []
-    for group in (group for group in groups if group.length == length):
-        at = {
-            depth: accuracy([run for run in group.runs if run.facts["depth"] == depth])
-            for depth in _depths(group.runs)
-        }
-        lines.append(Series(group.method, tuple(at), tuple(at.values())))
-    return Figure(
-        "needle",
-        f"Needle retrieval by the draft, {label(length)} tokens",
-        "depth of the needle, share of the document",
-        "accuracy",
-        tuple(lines),
-    )
+def _line(group: Group) -> Series:
+    """Return the accuracy of a method by depth."""
+    depths = tuple(_depths(group.runs))
+    at = [[run for run in group.runs if run.facts["depth"] == depth] for depth in depths]
+    return Series(group.method, depths, tuple(accuracy(replace(group, runs=runs)) for runs in at))
 
 
 EXPERIMENT = Experiment(
@@ -122,5 +112,6 @@ EXPERIMENT = Experiment(
     title="Needle retrieval by the draft",
     about="whether the draft knows a number from far above (the paper's Table 1)",
     measure=measure,
-    conclude=conclude,
+    describe=describe,
+    defined=DEFINED,
 )

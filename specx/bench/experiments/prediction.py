@@ -6,15 +6,7 @@ from functools import partial
 from math import nan
 from statistics import mean, median
 
-from specx.bench.experiments.experiment import (
-    INPUT,
-    METHOD,
-    Columns,
-    Experiment,
-    by_task,
-    in_turn,
-    table,
-)
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, by_case, groups_of
 from specx.bench.methods import METHODS
 from specx.bench.report.findings import Figure, Series, Table
@@ -156,5 +148,6 @@ EXPERIMENT = Experiment(
     title="Predicted and measured speedup",
     about="whether the times of the parts foretell the speedup (the paper's Equation 1)",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )

@@ -6,8 +6,7 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-from specx.bench.cases import Case
-from specx.bench.experiments.experiment import INPUT, Columns, Experiment, by_task, in_turn, table
+from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.report.findings import Table
 from specx.bench.runs import Run
@@ -41,12 +40,12 @@ class Rouge:
 
 def measure(bench: Workbench) -> Iterator[Run]:
     rouge = Rouge()
-    case_of = {(case.name, case.length, case.task): case for case in bench.all_cases()}
     for run in in_turn(bench):
-        yield _with_quality(bench, case_of[run.case, run.length, run.task], run, rouge)
+        yield _with_quality(bench, run, rouge)
 
 
-def _with_quality(bench: Workbench, case: Case, run: Run, rouge: Rouge) -> Run:
+def _with_quality(bench: Workbench, run: Run, rouge: Rouge) -> Run:
+    case = bench.case_of(run)
     reference = case.document.reference
     if reference is None:
         return run
@@ -82,7 +81,7 @@ COLUMNS: Columns = {
     **INPUT,
     "documents": lambda group: len(by(group.runs, "case")),
     **{name: partial(score, kind=kind) for kind, name in KINDS.items()},
-    f"same output as {BASELINE}": lambda group: group.same_output(),
+    f"same output as {BASELINE}": Group.same_output,
 }
 
 
@@ -101,5 +100,6 @@ EXPERIMENT = Experiment(
     title="Quality of the output",
     about="ROUGE against reference summaries, beside lead, and identity with plain decoding",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )

@@ -1,19 +1,18 @@
 """Chunk size, k and frequency of retrieval (the paper's Table 5)."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from specx.bench.experiments.experiment import (
     INPUT,
     Columns,
     Experiment,
-    by_task,
-    in_turn,
     lines,
+    named_in_turn,
     table,
 )
-from specx.bench.grouping import Group, acceptance, groups_of
-from specx.bench.methods import find_methods, with_settings
+from specx.bench.grouping import Group, groups_of
+from specx.bench.methods import with_settings
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
@@ -47,11 +46,9 @@ class RetrievalSetting:
 
 
 def measure(bench: Workbench) -> Iterator[Run]:
-    settings = {setting.method: setting for setting in grid(bench.profile)}
     own = own_setting(bench.profile)
-    for run in in_turn(bench, find_methods(",".join(settings), bench.profile)):
-        setting = settings[run.method]
-        yield replace(run, facts={**run.facts, **asdict(setting), "own": setting == own})
+    facts = {each.method: asdict(each) | {"own": each == own} for each in grid(bench.profile)}
+    yield from named_in_turn(bench, facts, facts)
 
 
 def grid(profile: Profile) -> list[RetrievalSetting]:
@@ -75,8 +72,7 @@ def own_setting(profile: Profile) -> RetrievalSetting:
 
 
 def setting_of(group: Group) -> RetrievalSetting:
-    facts = group.runs[0].facts
-    return RetrievalSetting(**{key: facts[key] for key in ("chunk", "top_k", "every")})
+    return RetrievalSetting(**{key: group.fact(key) for key in ("chunk", "top_k", "every")})
 
 
 def step_s(run: Run) -> float:
@@ -85,13 +81,13 @@ def step_s(run: Run) -> float:
 
 def group_speed(group: Group) -> float:
     """Return tokens per second, from mean acceptance and the median step."""
-    return group.mean(acceptance) / group.median(step_s)
+    return group.acceptance() / group.median(step_s)
 
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     groups = groups_of(run for run in runs if run.steps)
     groups.sort(key=lambda group: (group.length, setting_of(group)))
-    own = {group.length: group for group in groups if group.runs[0].facts["own"]}
+    own = {group.length: group for group in groups if group.fact("own")}
 
     def speedup(group: Group) -> float | None:
         base = own.get(group.length)
@@ -103,7 +99,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         "k": lambda group: setting_of(group).top_k,
         "every": lambda group: setting_of(group).every,
         "working cache": lambda group: setting_of(group).working,
-        "acceptance length": lambda group: group.mean(acceptance),
+        "acceptance length": Group.acceptance,
         "step ms": lambda group: 1e3 * group.median(step_s),
         "tokens/s": group_speed,
         "speedup": speedup,
@@ -141,5 +137,5 @@ EXPERIMENT = Experiment(
     title="Chunk size, k and frequency of retrieval",
     about="settings of the working cache (Table 5)",
     measure=measure,
-    conclude=by_task(describe),
+    describe=describe,
 )

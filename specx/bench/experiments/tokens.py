@@ -5,9 +5,9 @@ from statistics import mean
 
 import torch
 
-from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, by_task, table
+from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
 from specx.bench.forcing import Expectation, force, model_drafting
-from specx.bench.grouping import Group, by, gathered, groups_of
+from specx.bench.grouping import Group, groups_of
 from specx.bench.methods import METHODS
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run, Setting
@@ -26,17 +26,15 @@ DEFINED = (
 
 def measure(bench: Workbench) -> Iterator[Run]:
     methods = model_drafting(bench.methods, Setting(bench.pair, bench.profile))
-    for task in bench.tasks:
-        for length in bench.lengths:
-            for case in bench.cases(length, task):
-                setting = bench.setting(case)
-                output = METHODS["plain"].run(setting, case).output
-                for method in methods:
-                    bench.announce(method.name, case)
-                    expected = force(method, setting, case.ids, output)
-                    run = Run.of(method.name, case, output, facts=divergences(expected))
-                    bench.listener.ran(run)
-                    yield run
+    for case in bench.all_cases():
+        setting = bench.setting(case)
+        output = METHODS["plain"].run(setting, case).output
+        for method in methods:
+            bench.announce(method.name, case)
+            expected = force(method, setting, case.ids, output)
+            run = Run.of(method.name, case, output, facts=divergences(expected))
+            bench.listener.ran(run)
+            yield run
 
 
 def divergences(expectations: Iterator[Expectation]) -> dict[str, list[float]]:
@@ -68,15 +66,14 @@ def kl_divergence(expected: Expectation) -> float:
 def hard_from(runs: Sequence[Run]) -> float:
     """Return the entropy from which on a token is among the hard ones. All methods had the same
     tokens."""
-    first = next(iter(by(runs, "method").values()))
-    entropies = sorted(gathered(first, "entropy"), reverse=True)
+    entropies = sorted(groups_of(runs)[0].gathered("entropy"), reverse=True)
     return entropies[max(0, round(HARD * len(entropies)) - 1)]
 
 
 def accepted(group: Group, *, hard: bool) -> float | None:
     """Return the share of the hard or of the easy tokens that would have been accepted."""
     limit = hard_from(group.peers)
-    tokens = zip(gathered(group.runs, "entropy"), gathered(group.runs, "accepted"), strict=True)
+    tokens = zip(group.gathered("entropy"), group.gathered("accepted"), strict=True)
     found = [right for entropy, right in tokens if (entropy >= limit) == hard]
     return mean(found) if found else None
 
@@ -84,11 +81,11 @@ def accepted(group: Group, *, hard: bool) -> float | None:
 COLUMNS: Columns = {
     **METHOD,
     **INPUT,
-    "tokens": lambda group: len(gathered(group.runs, "entropy")),
+    "tokens": lambda group: len(group.gathered("entropy")),
     "acceptance of hard tokens": lambda group: accepted(group, hard=True),
     "acceptance of easy tokens": lambda group: accepted(group, hard=False),
-    "total variation": lambda group: mean(gathered(group.runs, "variation")),
-    "KL divergence, nats": lambda group: mean(gathered(group.runs, "kl")),
+    "total variation": lambda group: mean(group.gathered("variation")),
+    "KL divergence, nats": lambda group: mean(group.gathered("kl")),
 }
 
 
@@ -123,5 +120,6 @@ EXPERIMENT = Experiment(
     title="Hard and easy tokens, and divergence along the output",
     about="where the draft agrees with the target (the paper's Figure 3)",
     measure=measure,
-    conclude=by_task(describe, DEFINED),
+    describe=describe,
+    defined=DEFINED,
 )

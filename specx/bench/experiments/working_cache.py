@@ -8,13 +8,12 @@ from specx.bench.experiments.experiment import (
     INPUT,
     Columns,
     Experiment,
-    by_task,
-    in_turn,
     lines,
+    named_in_turn,
     table,
 )
-from specx.bench.grouping import Group, acceptance, groups_of, tokens_per_second
-from specx.bench.methods import find_methods, with_settings
+from specx.bench.grouping import Group, groups_of
+from specx.bench.methods import with_settings
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
@@ -29,13 +28,14 @@ NOTE = (
 
 def measure(bench: Workbench) -> Iterator[Run]:
     chunk, depth = bench.profile.draft_cache.chunk, bench.profile.tree.depth
-    sizes = {
-        with_settings("specextend", top_k=size // chunk, threshold=0): size
+    facts = {
+        with_settings("specextend", top_k=size // chunk, threshold=0): {
+            "working_tokens": size,
+            "levels": depth,
+        }
         for size in usable_sizes(bench.profile)
     }
-    for run in in_turn(bench, find_methods(",".join(sizes), bench.profile)):
-        facts = {"working_tokens": sizes[run.method], "levels": depth}
-        yield replace(run, facts={**run.facts, **facts})
+    yield from named_in_turn(bench, facts, facts)
 
 
 def usable_sizes(profile: Profile) -> list[int]:
@@ -47,7 +47,7 @@ def usable_sizes(profile: Profile) -> list[int]:
 
 
 def working_tokens(group: Group) -> int:
-    size: int = group.runs[0].facts["working_tokens"]
+    size: int = group.fact("working_tokens")
     return size
 
 
@@ -69,8 +69,8 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         "working cache, tokens": working_tokens,
         "draft ms per level": lambda group: group.median(level_ms),
         "relative draft time": relative,
-        "acceptance length": lambda group: group.mean(acceptance),
-        "tokens/s": lambda group: group.median(tokens_per_second),
+        "acceptance length": Group.acceptance,
+        "tokens/s": Group.speed,
     }
     baseline = "the smallest working cache"
     yield table(f"Working cache, {task}", groups, columns, baseline=baseline, note=NOTE)
@@ -80,7 +80,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         "acceptance",
         "Acceptance length",
         "tokens per verification pass",
-        lambda group: group.mean(acceptance),
+        Group.acceptance,
     )
     yield replace(accepted, level=1.0)
 
@@ -109,5 +109,5 @@ EXPERIMENT = Experiment(
     title="Draft time and acceptance against the working cache",
     about="time of a draft level and acceptance length by size of the working cache",
     measure=measure,
-    conclude=by_task(describe),
+    describe=describe,
 )

@@ -56,7 +56,7 @@ class Stock:
 
     name: str
     about: str
-    options: Callable[[Pair, int], dict[str, Any]] = lambda pair, tokens: {}  # noqa: ARG005
+    options: Callable[[Pair, int], dict[str, Any]] = lambda *_: {}
     drafts: bool = False
     compiles: bool = False
 
@@ -173,17 +173,6 @@ def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
     return {"past_key_values": StaticCache(config=pair.target.model.config, max_cache_len=tokens)}
 
 
-def assistant(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Ask for assisted generation by the pair's draft."""
-    assert pair.draft is not None
-    return {"assistant_model": pair.draft.model}
-
-
-def lookup(pair: Pair, tokens: int) -> dict[str, Any]:  # noqa: ARG001
-    """Ask for drafts copied from the prompt, behind the last tokens if they occur there."""
-    return {"prompt_lookup_num_tokens": 10}
-
-
 STOCK = (
     Stock("hf-generate", "transformers' generate with its dynamic cache"),
     Stock(
@@ -192,6 +181,15 @@ STOCK = (
         static_cache,
         compiles=True,
     ),
-    Stock("hf-assisted", "transformers' assisted generation by the draft", assistant, drafts=True),
-    Stock("prompt-lookup", "transformers' prompt lookup, 10 tokens at a time", lookup),
+    Stock(
+        "hf-assisted",
+        "transformers' assisted generation by the draft",
+        lambda pair, _: {"assistant_model": pair.draft and pair.draft.model},
+        drafts=True,
+    ),
+    Stock(
+        "prompt-lookup",
+        "transformers' prompt lookup, 10 tokens at a time",
+        lambda *_: {"prompt_lookup_num_tokens": 10},
+    ),
 )

@@ -10,7 +10,6 @@ from functools import partial
 from typing import NoReturn
 
 from specx.bench.baselines.chain import ChainDrafter
-from specx.bench.baselines.chunks import Lexical, LexicalDrafter, RandomChunks
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
@@ -19,60 +18,22 @@ from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, draft_plan, make_drafter
-from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid, count_chunks
 from specx.profile import Profile
 from specx.profile.wording import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
 FULL = {"policy": "full", "sink": 0}
-RECENT = {"policy": "streaming", "sink": 0}
-RETRIEVED = {"policy": "cross-model", "sink": 0}
 
 DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as the profile says
 
 
-def keeping_request(prompt: int, chunk: int) -> Grid:
-    """Cut from the beginning of the text; keep the chunk in which the prompt ends.
-
-    For evictions: else the loss of the request would be measured.
-    """
-    return Grid(chunk, kept=(prompt - 1) // chunk)
-
-
 def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
-    plan = draft_plan("specextend", profile, pair.target)
-    return _drafter(ChainDrafter, pair, plan, max_tokens)
-
-
-def random_chunks(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
-    cache, device = profile.draft_cache, pair.target.device
-    policy = RandomChunks(cache, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=keeping_request)
-    return _drafter(ModelDrafter, pair, plan, max_tokens)
-
-
-def lexical(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
-    cache, device = profile.draft_cache, pair.target.device
-    rows = max(model.vocab_size for model in (pair.target, pair.draft) if model)
-    policy = Lexical(cache, rows, _chunks(profile, max_tokens), device)
-    plan = DraftPlan(tree=profile.tree, cache=cache, policy=policy, grid=keeping_request)
-    return _drafter(LexicalDrafter, pair, plan, max_tokens)
-
-
-def _drafter(
-    kind: type[ModelDrafter], pair: Pair, plan: DraftPlan, max_tokens: int
-) -> ModelDrafter:
     assert pair.draft is not None, "Engine.check refuses profiles without a draft"
     assert pair.draft_allowed is not None
-    return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
-
-
-def _chunks(profile: Profile, max_tokens: int) -> int:
-    """Count the chunks that a text and one path more can have."""
-    return count_chunks(max_tokens + profile.tree.depth + 1, profile.draft_cache.chunk)
+    plan = draft_plan("specextend", profile, pair.target)
+    return ChainDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
 
 
 def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
@@ -109,7 +70,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "specextend",
         "the draft sees what the target attends to",
         DRAFTED,
-        cache=RETRIEVED,
+        cache={"policy": "cross-model", "sink": 0},
         keys=(*CHUNKS, "retrieve", "layer"),
     ),
     Engine(
@@ -119,15 +80,11 @@ TABLE: tuple[BenchMethod, ...] = (
         cache=FULL,
         keys=(*TREE, "window"),
     ),
-    Engine("window", "the draft sees the latest chunks", DRAFTED, cache=RECENT, keys=CHUNKS),
     Engine(
-        "random", "the draft sees chunks drawn at random", random_chunks, cache=RECENT, keys=CHUNKS
-    ),
-    Engine(
-        "lexical",
-        "the draft sees chunks that share rare words with the latest",
-        lexical,
-        cache=RECENT,
+        "window",
+        "the draft sees the latest chunks",
+        DRAFTED,
+        cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
     ),
     ours("lookup", "what followed earlier in the text, no draft"),

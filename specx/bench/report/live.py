@@ -1,21 +1,22 @@
 """The live table of a benchmark on stderr: the measurements so far, and the current phase."""
 
 from statistics import mean, median
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from specx.bench.lengths import label
+from specx.bench.request import BenchListener
 
-class LiveTable:
-    """On a terminal a table that grows, drawn over and over; elsewhere one line a measurement.
+if TYPE_CHECKING:
+    from specx.bench.runs import Run
 
-    with LiveTable(console) as live:
-        live.phase("reading report.pdf")
-        live.measured("specextend", "16K", "digest", 142.5, 8.3)
-    """
+
+class LiveTable(BenchListener):
+    """On a terminal a table that grows, drawn over and over; elsewhere one line a measurement."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,24 +35,21 @@ class LiveTable:
         self._live.stop()
 
     def phase(self, text: str) -> None:
-        """Show what is being done now."""
         self._phase = text
 
     def section(self, title: str) -> None:
-        """Begin another experiment, with a table of its own."""
+        """Begin another table."""
         self._rows.clear()
         self._console.print(f"specx: {title}", soft_wrap=True)
 
-    def measured(
-        self, method: str, length: str, task: str, speed: float, acceptance: float
-    ) -> None:
-        """Show one more measurement: tokens/s of decoding, and acceptance length."""
+    def ran(self, run: "Run") -> None:
         self._count += 1
-        key = (method, length, task)
+        key = (run.method, label(run.length), run.task)
+        speed, acceptance = run.tokens_per_second, run.acceptance_length
         self._rows[key] = [*self._rows.get(key, ()), (speed, acceptance)]  # a thread draws it
         if not self._draws:
             line = f"{speed:.1f} tokens/s, acceptance length {acceptance:.2f}"
-            self._console.print(f"specx: {method}, {length}, {task}: {line}", soft_wrap=True)
+            self._console.print(f"specx: {', '.join(key)}: {line}", soft_wrap=True)
 
     def _draw(self) -> RenderableType:
         table = Table("method", "input", "task", box=None, pad_edge=False)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from specx.bench import workbench
+from specx.bench.experiments import breakdown
 from specx.bench.experiments.breakdown import (
     BEFORE,
     DECODING,
@@ -10,6 +12,8 @@ from specx.bench.experiments.breakdown import (
     ms_per_token,
     s_per_document,
 )
+from specx.bench.floors import Ceilings, cache_bytes, floors, read_bytes
+from specx.bench.workbench import Workbench
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
@@ -68,15 +72,48 @@ def test_methods_that_time_no_parts_have_none() -> None:
 def test_a_measurement_has_its_own_prefill() -> None:
     before = Timings(read=0.5, load=2.0)
     runs = list(EXPERIMENT.measure(tiny_bench(before=before)))
-    decoded = [run for run in runs if run.task != "shapes"]
-    assert [run.method for run in decoded] == ["plain", "specextend"]
-    for run in decoded:
+    assert [run.method for run in runs] == ["plain", "specextend"]
+    for run in runs:
         assert set(run.facts) == set(BEFORE)
         assert (run.facts["read"], run.facts["load"]) == (0.5, 2.0)
         assert run.total_s["target_prefill"] > 0
         parts = sum(run.total_s[part] for part in (*PREFILL, *DECODING))
         assert parts == pytest.approx(run.total_s["total"])
-    assert decoded[1].total_s["retrieval"] > 0 == decoded[0].total_s["retrieval"]
-    shapes = EXPERIMENT.conclude(runs).tables[-1]
-    assert [row[0] for row in shapes.rows] == ["llama-3.1-8b", "vicuna-7b", "llama-3.1-70b"]
-    assert all(row[-1] > 0 for row in shapes.rows)
+    assert runs[1].total_s["retrieval"] > 0 == runs[0].total_s["retrieval"]
+
+
+def test_on_a_gpu_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workbench, "on_gpu", True)
+    monkeypatch.setattr(breakdown, "measure_ceilings", lambda _: Ceilings(1e9, 1e12))
+    bench = tiny_bench("plain,specextend,specextend:depth=2,hf-generate")
+    monkeypatch.setitem(workbench.WARM_UP_TOKENS, "cpu", 1)
+    runs = list(EXPERIMENT.measure(bench))
+    floors = {run.method: run.facts.get("floor_ms") for run in runs}
+    target, ours = bench.pair.target, floors["specextend"]
+    assert set(floors["plain"]) == {"verification", "target_prefill"}
+    assert floors["hf-generate"] is None
+    read = read_bytes(target) + cache_bytes(target, runs[0].prompt_tokens)
+    assert ours["verification"] == pytest.approx(read / 1e6)
+    shallow = floors["specextend:depth=2"]["drafting"] / 2
+    assert ours["drafting"] == pytest.approx(bench.profile.tree.depth * shallow)
+    table = EXPERIMENT.conclude(runs).tables[-1]
+    rows = {(row[0], row[2]): row[3:] for row in table.rows}
+    assert [part for method, part in rows if method == "plain"] == [
+        "verification",
+        "target prefill",
+    ]
+    ms, floor, ratio = rows["specextend", "verification"]
+    assert floor == ours["verification"]
+    assert ms == next(run for run in runs if run.method == "specextend").parts_ms["verification"]
+    assert ratio == pytest.approx(ms / floor)
+
+
+def test_floors_of_what_is_read_once_and_multiplied_once() -> None:
+    pair, profile = tiny_bench().pair, tiny_bench().profile
+    found = floors(pair, profile, Ceilings(1e9, 1e12), 1000, drafts=True)
+    longer = floors(pair, profile, Ceilings(1e9, 1e12), 2000, drafts=True)
+    assert longer["retrieval"] == 2 * found["retrieval"]
+    assert longer["drafting"] == found["drafting"]  # the working cache is as large
+    keys = pair.target.num_kv_heads * pair.target.head_dim * 1000 * pair.target.dtype.itemsize
+    assert found["retrieval"] == pytest.approx(keys / 1e6)
+    assert longer["target_prefill"] > 2 * found["target_prefill"]

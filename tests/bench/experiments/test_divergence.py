@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from specx.bench.experiments.divergence import compare, conclude, first_difference, measure
+from specx.bench.experiments.divergence import EXPERIMENT, compare, first_difference, measure
 from tests.bench.benches import made_up, workbench
 
 
@@ -14,7 +14,7 @@ def test_the_first_difference(a, b, at):
 
 
 def test_in_float32_nothing_parts():
-    findings = conclude(list(measure(workbench((300,), "plain"))))
+    findings = EXPERIMENT.conclude(list(measure(workbench((300,), "plain"))))
     parted, counted = findings.tables
     assert parted.rows == ()
     assert counted.rows == ((1, 1, 0, 0),)
@@ -55,7 +55,7 @@ def test_what_counts_as_a_tie():
         return [made_up("plain", 1, case=case), made_up("specextend", 1, case=case, facts=facts)]
 
     runs = [*apart("a", 0.02, 0.01), *apart("b", 0.021, 0.01), *apart("c", None, None)]
-    findings = conclude(runs)
+    findings = EXPERIMENT.conclude(runs)
     assert [row[-1] for row in findings.tables[0].rows] == ["yes", "no", "no"]
     counted = findings.tables[1]
     assert counted.columns == ("outputs", "the same", "parted at a tie", "parted elsewhere")

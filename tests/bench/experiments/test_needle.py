@@ -58,7 +58,7 @@ def test_definitions() -> None:
 
 
 def test_nothing_measured_yet() -> None:
-    assert EXPERIMENT.conclude([]).tables[0].rows == ()
+    assert EXPERIMENT.conclude([]).tables == ()
 
 
 def test_what_cannot_be_measured() -> None:

@@ -1,4 +1,4 @@
-from specx.bench.experiments.speedup import EXPERIMENT, conclude
+from specx.bench.experiments.speedup import EXPERIMENT
 from tests.bench.benches import made_up, workbench
 
 
@@ -11,7 +11,7 @@ def test_ratios_are_medians_over_documents():
         made_up("fast", 30, case="b", acceptance_length=4.0),
         made_up("fast", 90, case="c", acceptance_length=6.0, output=tuple(range(1, 102))),
     ]
-    (table,) = conclude(runs).tables
+    (table,) = EXPERIMENT.conclude(runs).tables
     assert table.baseline == "plain"
     rows = {row[0]: row for row in table.rows}
     _, length, _, speedup, lowest, highest, acceptance, _, same = rows["fast"]
@@ -22,7 +22,7 @@ def test_ratios_are_medians_over_documents():
 
 def test_one_table_a_task_and_two_figures():
     bench = workbench((300, 400), "plain,specextend", tasks=("digest", "control"))
-    findings = conclude(list(EXPERIMENT.measure(bench)))
+    findings = EXPERIMENT.conclude(list(EXPERIMENT.measure(bench)))
     assert [table.title for table in findings.tables] == ["Speed, digest", "Speed, control"]
     assert [figure.name for figure in findings.figures] == [
         "speedup-digest",
@@ -39,6 +39,6 @@ def test_one_table_a_task_and_two_figures():
 
 
 def test_an_interrupted_benchmark_is_concluded_too():
-    assert conclude([]).tables == ()
-    (table,) = conclude([made_up("fast", 10)]).tables
+    assert EXPERIMENT.conclude([]).tables == ()
+    (table,) = EXPERIMENT.conclude([made_up("fast", 10)]).tables
     assert table.rows[0][3:6] == (None, None, None)

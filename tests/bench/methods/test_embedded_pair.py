@@ -14,7 +14,7 @@ from specx.profile import load_profile
 
 NAMES = (
     "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,tree-hta-flash,specextend,"
-    "specextend-hta-flash,window,random,lexical"
+    "specextend-hta-flash,window"
 )
 
 

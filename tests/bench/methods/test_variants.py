@@ -18,8 +18,6 @@ VARIED = [
     "streaming",
     "specextend",
     "window",
-    "random",
-    "lexical",
     "specextend-cmr",
     "specextend-hta",
     "specextend-flash",
@@ -30,8 +28,6 @@ VARIED = [
     "tree-hta-flash",
     "tree:window=5",
     "chain-hta:depth=5",
-    "lexical:every=1",
-    "random:chunk=1,top_k=20",
 ]
 
 
@@ -68,7 +64,7 @@ def test_a_memory_that_holds_everything_drafts_as_the_full_cache():
     cache = {"chunk": 8, "top_k": 50, "every": 1, "window": None}
     setting, case = tiny_setting(cache=cache, max_new_tokens=40), tiny_case(60)
     full = run_method("tree", setting, case)
-    for name in ("specextend", "window", "random", "lexical"):
+    for name in ("specextend", "window"):
         assert run_method(name, setting, case).acceptance_length == full.acceptance_length
 
 
@@ -132,7 +128,6 @@ def test_models_are_left_as_they_were():
         ("specextend:layer=last,every=9", {"layer": "last", "every": 9, "chunk": 4}),
         ("window", {"policy": "streaming", "sink": 0}),
         ("streaming", {"policy": "streaming", "sink": 1}),
-        ("random", {"top_k": 3}),
     ],
 )
 def test_what_a_name_makes_of_the_profile(name, expected):
