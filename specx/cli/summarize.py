@@ -60,7 +60,7 @@ def summarize(
         typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write the report there (.json or .md).")
+        Path | None, typer.Option(help="Write the report there (.json, .md or .html).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
     jsonl: Annotated[
@@ -192,7 +192,10 @@ def _run(request: SummarizeRequest) -> None:
         prepare = partial(_prepare, request, console, live)
         as_they_are = partial(as_it_is, request.profile, request.method)
         queue = Queue(prepare, results, live, on_done, on_error, as_they_are)
-        queue.run(inputs, alone=documents == 1)
+        try:
+            queue.run(inputs, alone=documents == 1)
+        finally:
+            results.finish()
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

@@ -4,9 +4,9 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-from specx.documents.discover import DocumentSource, discover
+from specx.documents.discover import STDIN, DocumentSource, discover
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -18,11 +18,15 @@ _LONGEST_LABEL = 100  # characters
 
 @dataclass(frozen=True, kw_only=True)
 class InputDocument:
-    """A document to summarize. ``relative``: the path of its results, without an ending."""
+    """A document to summarize. ``relative``: the path of its results, without an ending.
+
+    ``path``: of the file it was read from; None for stdin.
+    """
 
     name: str
     relative: PurePath
     document: Document
+    path: Path | None = None
     read_s: float = 0.0
 
 
@@ -98,6 +102,7 @@ def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
         yield FailedInput(name=source.name, relative=source.relative, error=error)
         return
     read_s = (time.perf_counter() - started) / len(documents)
+    path = None if source.path == STDIN else Path(source.path)
     taken: set[PurePath] = set()
     for number, document in enumerate(documents, start=1):
         relative = _relative(source, document)
@@ -108,7 +113,7 @@ def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
             yield FailedInput(name=document.name, relative=relative, error=document)
         else:
             yield InputDocument(
-                name=document.name, relative=relative, document=document, read_s=read_s
+                name=document.name, relative=relative, document=document, path=path, read_s=read_s
             )
 
 

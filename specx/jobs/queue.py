@@ -64,7 +64,7 @@ class Queue:
                     raise  # no model, no batch
                 failed += 1
                 self._on_error(error)
-                self._results.failed(item.name, error, index)
+                self._results.failed(item.name, error, index, item.relative)
         for report in reports:
             _raise_divergence(report)
         if failed:
@@ -82,6 +82,7 @@ class Queue:
         else:
             self._listener.start(item.name)
             self._listener.write(self._results.begin(item.name) + report.summary)
+        report.source = item.path
         self._listener.write(self._results.ending)
         self._listener.done(report)
         self._results.done(report, item.relative, index)

@@ -1,18 +1,24 @@
-"""Writing results to stdout, to one file, or to a folder with two files for each document."""
+"""Writing results to stdout, to one file, or to a folder: some for each document, and an index."""
 
+import contextlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
 from specx.errors import SpecxError, UsageError
+from specx.reports.index import FAILURE_SCHEMA, INDEX, may_be_replaced, write_index
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.progress import printable
 from specx.reports.report import Report
 from specx.reports.writers import check_report_path, write_report, write_text_atomic
 
 Format = Literal["text", "json", "jsonl"]
+REPORT_ENDINGS = (".json", ".html")
+INDEX_EVERY_S = 10.0  # at most
+INDEX_PAUSES = 50  # times as long as writing it took
 _FILE_ENDINGS = {".md", ".txt"}
 _OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, never of folders
 
@@ -82,6 +88,15 @@ class Destination:
             raise UsageError(f"cannot write into {out}: {there} is no folder")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"cannot write into {out}: the folder {there} is not writable")
+        if self.folder is not None and not may_be_replaced(self.folder / INDEX):
+            raise UsageError(
+                f"{out} has an {INDEX} that specx did not write; choose another folder"
+            )
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder that gets the results; None if they go elsewhere."""
+        return None if self.out is None or self._out_is_file() else self.out
 
     def _out_is_file(self) -> bool:
         assert self.out is not None
@@ -91,20 +106,28 @@ class Destination:
 
     def summary_path(self, relative: PurePath) -> Path | None:
         """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
-        if self.out is None or self._out_is_file():
+        if self.folder is None:
             return self.out
-        return self.out / relative.with_name(relative.name + ".md")
+        return self.folder / relative.with_name(relative.name + ".md")
 
     def partial_path(self, relative: PurePath) -> Path | None:
         """Return the file of an interrupted summary, ``OUT/x/a.pdf.partial.md``, or None."""
         path = self.summary_path(relative)
         return None if path is None else path.with_name(f"{path.stem}.partial{path.suffix}")
 
-    def report_path(self, relative: PurePath) -> Path | None:
-        """Return the file of a report, ``OUT/x/a.pdf.json``, or None."""
-        if self.out is None or self._out_is_file():
-            return self.report
-        return self.report or self.out / relative.with_name(relative.name + ".json")
+    def report_paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a report: in a folder ``OUT/x/a.pdf.json`` and ``.html``."""
+        paths = [] if self.report is None else [self.report]
+        if self.folder is not None:
+            written = (self.folder / relative.with_name(relative.name + e) for e in REPORT_ENDINGS)
+            paths += [path for path in written if path != self.folder / INDEX]
+        return paths
+
+    def failure_path(self, relative: PurePath) -> Path | None:
+        """Return the file that says why a document failed, ``OUT/x/a.pdf.error.json``, or None."""
+        if self.folder is None:
+            return None
+        return self.folder / relative.with_name(relative.name + ".error.json")
 
 
 class Results:
@@ -118,6 +141,8 @@ class Results:
         self.headings = headings
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
+        self._indexed = True  # everything that was done so far
+        self._next_index = 0.0  # seconds of the monotonic clock
 
     def begin(self, name: str) -> str:
         """Begin a document; return the text that a listener shows above its summary.
@@ -151,9 +176,10 @@ class Results:
         path = self._to.summary_path(relative)
         if path is not None:
             _write(path, report.summary + "\n")
-        report_path = self._to.report_path(relative)
-        if report_path is not None:
+        for report_path in self._to.report_paths(relative):
             write_report(report, report_path)
+        self._forget_failure(relative)
+        self._refresh_index()
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
         elif self._to.format == "jsonl":
@@ -163,11 +189,43 @@ class Results:
             whole = report.summary + (self.ending or "\n")
             self._put(heading + whole[len(self._written) :])
 
-    def failed(self, name: str, error: SpecxError, index: int) -> None:
-        """Print a document's error, if the format has a place for it."""
+    def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
+        """Note a document's error, if the format or the folder has a place for it."""
+        record = {"input": {"name": name}, "error": str(error)}
         if self._to.format == "jsonl":
-            record = {"index": index, "input": {"name": name}, "error": str(error)}
-            self._print(to_json_line(record))
+            self._print(to_json_line({"index": index, **record}))
+        path = self._to.failure_path(relative)
+        if path is not None:
+            with contextlib.suppress(UsageError):  # one failure is enough
+                _write(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
+                self._refresh_index()
+
+    def finish(self) -> None:
+        """Complete the folder's index, after the last document."""
+        if self._to.folder is not None and not self._indexed:
+            write_index(self._to.folder)
+
+    def _forget_failure(self, relative: PurePath) -> None:
+        """Remove the failure of an earlier run."""
+        path = self._to.failure_path(relative)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _refresh_index(self) -> None:
+        """Write the index anew now and then, so that it can be watched and survives a crash.
+
+        It reads all reports of the folder, and so it gets a small share of the time.
+        """
+        started = time.monotonic()
+        self._indexed = False
+        if self._to.folder is None or started < self._next_index:
+            return
+        with contextlib.suppress(UsageError):  # told at the end
+            write_index(self._to.folder)
+            self._indexed = True
+        ended = time.monotonic()
+        self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
 
     def interrupted(self, partial: str, relative: PurePath) -> None:
         """Keep the partial summary of a document, beside any finished summary of it."""
