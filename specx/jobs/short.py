@@ -59,6 +59,6 @@ def _summary(document: Document, profile: Profile) -> str | None:
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
         short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
         return f"a digest of {counted(asked, 'sentence')}" if short else None
-    usual = profile.prompt.instruction == InstructPrompt().instruction
+    usual = profile.prompt == InstructPrompt()  # anything else that is asked for is done
     short = usual and len(document.text.split()) <= USUAL_WORDS
     return f"a summary of {USUAL_WORDS} words" if short else None

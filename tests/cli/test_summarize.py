@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,8 +20,9 @@ import pytest
 import torch
 
 from specx.cli.main import run
+from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.jobs import lossless, pair, summarizer
+from specx.jobs import inputs, lossless, pair, summarizer
 from specx.records import Event
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -310,6 +312,23 @@ def test_out_of_memory_costs_one_document(
     assert second["summary"] == "One."
     calls.clear()
     assert summarize("a.txt").code == 5
+
+
+def test_what_pages_lost_is_told_with_debug(
+    profile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, scripted: Any
+) -> None:
+    scripted("One.")
+    furniture = tuple(Paragraph("Page", page, kind="furniture") for page in (1, 2, 2))
+    real = inputs.read_documents
+
+    def read(*arguments: Any) -> Any:
+        return [replace(document, furniture=furniture) for document in real(*arguments)]
+
+    monkeypatch.setattr(inputs, "read_documents", read)
+    told = "a.txt: 3 lines on 2 pages taken out as running headers, footers or page numbers"
+    for options, said in ([], False), (["--debug"], True):
+        assert run([*options, "summarize", "a.txt", "-p", profile]) == 0
+        assert (told in capsys.readouterr().err) is said
 
 
 # ---------------------------------------------------------------- --check-lossless

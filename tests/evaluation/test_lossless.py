@@ -36,9 +36,9 @@ def test_every_method_writes_what_plain_decoding_writes(
         plain = outputs.pop("plain")
         reader = digest.reader(prompt)
         reader.feed([token for token in plain if token not in pair.target.eos_token_ids])
-        quotes = reader.finish()[1].quotes
-        sentences += len(quotes)
-        verbatim += sum(quote.verbatim for quote in quotes)
+        output = reader.finish()[1]
+        sentences += len(output.quotes) + output.dropped
+        verbatim += sum(quote.verbatim for quote in output.quotes)
         for method, ours in outputs.items():
             if ours == plain:
                 continue
