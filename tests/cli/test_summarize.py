@@ -135,10 +135,19 @@ def test_one_file_and_one_report(summarize: Run) -> None:
         "characters": 0,
         "prompt_tokens": 0,
         "parts": 1,
+        "span": [1, 2],
     }
     assert report["timings_s"]["load"] > 0
     assert summarize("a.txt", "--report", "r.md").code == 0
     assert Path("r.md").read_text().startswith("# Summary of a.txt")
+
+
+def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
+    (folder / "pages").mkdir()
+    assert summarize("docs/d.pdf", "--report", "pages/r.html").code == 0
+    text = Path("pages/r.html").read_text()
+    assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
+    assert 'href="../docs/d.pdf"' in text
 
 
 def test_json_is_one_object(summarize: Run) -> None:
@@ -225,7 +234,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     assert summarize("docs", "b.txt", "--out", "OUT")[:2] == (0, "")
     made = {str(path.relative_to("OUT")) for path in Path("OUT").rglob("*") if path.is_file()}
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
-    assert made == {f"{name}{ending}" for name in names for ending in (".md", ".json")}
+    endings = (".md", ".json", ".html")
+    assert made == {"index.html", *(f"{name}{ending}" for name in names for ending in endings)}
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
 

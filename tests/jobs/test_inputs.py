@@ -12,7 +12,7 @@ import pytest
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
-from specx.jobs.inputs import FailedInput, Input, find_sources, read_in_turn
+from specx.jobs.inputs import FailedInput, Input, InputDocument, find_sources, read_in_turn
 
 
 @pytest.fixture
@@ -46,6 +46,10 @@ def test_the_same_name_in_two_folders_gives_two_results() -> None:
     items = list(read_in_turn(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
+    assert [item.path for item in items if isinstance(item, InputDocument)] == [
+        Path("x/a.txt"),
+        Path("y/a.txt"),
+    ]
 
 
 @pytest.mark.usefixtures("folder")
@@ -75,6 +79,13 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         "m.jsonl#4",
         "m.jsonl#" + "l" * 100,
     ]
+
+
+def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
+    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    assert isinstance(item, InputDocument)
+    assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
