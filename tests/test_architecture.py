@@ -12,12 +12,13 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "specx"
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
-LEAVES = {"errors", "records", "profile", "cache_folder"}
+LEAVES = {"errors", "records", "profile", "cache_folder", "cores"}
 PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "reports", "jobs"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
     "cache_folder": set(),
+    "cores": set(),
     "profile": {"errors"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},
@@ -36,19 +37,36 @@ ROOMS: dict[str, set[str]] = {
 LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
+    "documents/html.py": {"selectolax.lexbor"},
+    "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     # A process of its own, which first has to say where its packages are.
     "documents/pdf_worker.py": {
         "pypdf",
         "pypdf.generic",
         "specx.documents.pages",
+        "specx.documents.pdf_helper",
         "specx.documents.pdf_lines",
     },
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},
 }
-OPTIONAL_OR_SLOW = {"flash_attn", "jinja2", "matplotlib", "pypdf", "rouge_score"}
-OWN = {"specx.documents.pages", "specx.documents.pdf_lines", "specx.kernels.triton.backend"}
+OPTIONAL_OR_SLOW = {
+    "flash_attn",
+    "jinja2",
+    "matplotlib",
+    "pypdf",
+    "pypdfium2",
+    "rouge_score",
+    "selectolax",
+    "tesserocr",
+}
+OWN = {
+    "specx.documents.pages",
+    "specx.documents.pdf_helper",
+    "specx.documents.pdf_lines",
+    "specx.kernels.triton.backend",
+}
 
 MOST_LINES = {"file": 400, "function": 60}
 READ_IN_PIECES = {".py", ".cu", ".cuh", ".css", ".html", ".j2"}

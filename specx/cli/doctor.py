@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from specx.cache_folder import cache_folder
+from specx.cores import choose_threads
 from specx.profile import shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
 
@@ -38,6 +39,8 @@ def doctor(
 
 def examine() -> Findings:
     """Return all that ``specx doctor`` says; None for what is absent or unknown."""
+    threads = choose_threads(None, os.environ)
+    threads.set(os.environ)  # before torch is imported, as before a summary
     torch = _torch()
     gpus = _gpus(torch)
     here = environment()
@@ -47,6 +50,7 @@ def examine() -> Findings:
         "machine": {
             **{name: here[name] for name in ("platform", "cpu", "cpu_cores", "cpu_threads")},
             "torch_threads": torch.get_num_threads() if torch else None,
+            "threads": threads.reason,
             "memory_gb": _memory(),
             "free_memory_gb": _free_memory(torch),
             "gpus": gpus,

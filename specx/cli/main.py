@@ -55,6 +55,7 @@ COMMANDS = {
     "summarize": LazyCommand(
         "specx.cli.summarize", "summarize", "Summarize documents, one summary each."
     ),
+    "extract": LazyCommand("specx.cli.extract", "extract", "Print the text that specx reads."),
     "bench": LazyCommand(
         "specx.cli.bench", "bench", "Measure methods side by side on this machine."
     ),

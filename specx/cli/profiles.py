@@ -1,6 +1,7 @@
 """``specx profiles``: list, show, check and copy profiles."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -71,8 +72,19 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 @app.command()
 def show(name: Name) -> None:
-    """Print a profile's YAML, comments included."""
+    """Print a profile's YAML, comments included, and its styles."""
     typer.echo(_text(name).rstrip("\n"))
+    typer.echo("".join(_styles(name)), nl=False)
+
+
+def _styles(name: str) -> Iterator[str]:
+    """Yield a comment for each style that the profile can be asked for with --style."""
+    try:
+        prompt = load_profile(name).prompt
+    except ProfileError:  # what is wrong, `validate` says
+        return
+    for style, sentence in getattr(prompt, "styles", {}).items():
+        yield f"# --style {style}: {' '.join(sentence.split())}\n"
 
 
 @app.command()

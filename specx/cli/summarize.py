@@ -1,6 +1,6 @@
 """``specx summarize``: documents in, summaries out."""
 
-import re
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +11,12 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.document_warnings import DocumentWarnings
+from specx.cli.options import Wishes, changed_profile
+from specx.cores import choose_threads
+from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
-from specx.errors import ProfileError, SpecxError, UsageError
+from specx.errors import SpecxError, UsageError
 from specx.jobs.inputs import find_sources, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
@@ -70,15 +74,43 @@ def summarize(
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
     ] = None,
+    ocr: Annotated[
+        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+    ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything",
+            help="Read title, licence, contents, index and references as text, too.",
+        ),
+    ] = False,
     sentences: Annotated[
         int | None,
+        typer.Option(help=f"Most sentences of a digest: {FEWEST_SENTENCES} to {MOST_SENTENCES}."),
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="Most words of a summary.")] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(help="bullets, paragraphs, abstract, or a style of the profile's own."),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Language of the summary, such as German.")
+    ] = None,
+    instruction: Annotated[
+        str | None,
         typer.Option(
-            help="Most sentences of a digest, or of each part: "
-            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}."
+            metavar="TEXT", help="Ask this instead of a summary; @FILE reads it from a file."
         ),
     ] = None,
+    parts: Annotated[
+        bool,
+        typer.Option(
+            "--parts",
+            help="Of a document longer than the window, print each part's summary.",
+        ),
+    ] = False,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of a summary, or of each part.")
+        int | None, typer.Option(min=1, help="Most tokens of a summary.")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="0: the most probable token; more: sampling.")
@@ -99,13 +131,24 @@ def summarize(
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
     ] = "auto",
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads on a CPU. Without it: what the machine has free."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
-    settings = _override(
+    settings = changed_profile(
         load_profile(profile),
+        Wishes(
+            sentences=sentences,
+            words=words,
+            style=style,
+            language=language,
+            instruction=instruction,
+        ),
         {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -113,7 +156,7 @@ def summarize(
             "top_k": top_k,
             "seed": seed,
         },
-        sentences=sentences,
+        parts=parts,
         fallback=fallback,
     )
     chosen = method or _usual_method(settings)
@@ -125,13 +168,14 @@ def summarize(
     _run(
         SummarizeRequest(
             sources=sources,
-            reading=ReadOptions(password=password, pages=pages),
+            reading=ReadOptions(password=password, pages=pages, ocr=ocr, everything=everything),
             destination=Destination(
                 sys.stdout, out=out, report=report, format=format_, streamed=streamed
             ),
             profile=settings,
             method=chosen,
             device=device,
+            threads=threads,
             check=check_lossless,
             quiet=quiet,
             debug=context.obj.debug,
@@ -158,6 +202,7 @@ class SummarizeRequest:
     profile: Profile
     method: Method
     device: str
+    threads: int | None
     check: bool
     quiet: bool
     debug: bool
@@ -167,15 +212,18 @@ def _run(request: SummarizeRequest) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
+    if skipped := passed_over(request.sources):
+        console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
     destination.check(len(found), request.sources)
 
     def on_error(error: SpecxError) -> None:
         errors.print(f"specx: {error}", soft_wrap=True)
 
+    told = DocumentWarnings(console)
+
     def on_done(report: Report) -> None:
-        for remark in remarks(report, debug=request.debug):
-            console.print(f"specx: {report.input.name}: {remark}", soft_wrap=True)
+        told.tell(report.input.name, remarks(report, debug=request.debug))
 
     results = Results(destination, headings=False)
     with LiveLine(
@@ -193,13 +241,15 @@ def _run(request: SummarizeRequest) -> None:
         as_they_are = partial(as_it_is, request.profile, request.method)
         queue = Queue(prepare, results, live, on_done, on_error, as_they_are)
         try:
-            queue.run(inputs, alone=documents == 1)
+            queue.run(told.before(inputs, request.profile), alone=documents == 1)
         finally:
             results.finish()
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
+    choose_threads(request.threads, os.environ).set(os.environ)  # read when torch is imported
+    from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer
 
@@ -208,40 +258,8 @@ def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Su
     device = choose_device(request.device)
     profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, request.method, device)
-    return Summarizer(profile, request.method, pair, live, check=request.check)
-
-
-def _override(
-    profile: Profile, generation: dict[str, object], *, sentences: int | None, fallback: bool
-) -> Profile:
-    """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
-    changes: dict[str, object] = {
-        "generation": {name: value for name, value in generation.items() if value is not None}
-    }
-    if sentences is not None:
-        _check_sentences(profile, sentences)
-        changes["prompt"] = {"sentences": sentences}
-    if not fallback:
-        changes["fallback"] = {"below": None}
-    try:
-        return profile.changed(**changes)
-    except ProfileError as error:
-        raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
-
-
-def _check_sentences(profile: Profile, sentences: int) -> None:
-    """Raise UsageError for a number that no digest has, and for a prompt that asks for none."""
-    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
-        raise UsageError(
-            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
-        )
-    if not isinstance(profile.prompt, DigestPrompt):
-        raise UsageError(
-            f"--sentences is for digests, and the prompt of the profile {profile.name} is of the "
-            "kind instruct; say in prompt.instruction how long the summary is to be"
-        )
-
-
-def _in_options(sentence: str) -> str:
-    """Name options in place of the profile's keys that they set."""
-    return re.sub(r"`generation\.(\w+)`", lambda key: "--" + key[1].replace("_", "-"), sentence)
+    gives_way = device.type == "cpu" and request.threads is None
+    neighbours = Neighbours() if gives_way else None
+    return Summarizer(
+        profile, request.method, pair, live, check=request.check, neighbours=neighbours
+    )

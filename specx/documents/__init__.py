@@ -1,20 +1,35 @@
 """Reading: from a path or stdin to a :class:`Document` of pages and paragraphs.
 
-A PDF goes through all stages, in this order; text, Markdown and JSONL begin at the fifth::
+A PDF goes through these stages, in this order::
 
     read         choose the reader by content and name, check the options
     pdf          start a child process under limits, turn its failures into errors
     pdf_worker   (in the child) open the file and extract text fragments with pypdf
+    pdf_helper   (in the child) share the pages of a long file with a copy of the child
     pdf_lines    (in the child) fragments -> printed lines, with place, size and face
     cleanup      runs the stages below and collects their result
       characters   ligatures, odd spaces and control characters -> plain characters
-      furniture    drop running headers, footers and page numbers
-      layout       lines of a page -> blocks: paragraphs, headings, items, notes
-      hyphenation  join the lines of a block, mend words divided at line ends
+      furniture    set running headers, footers and page numbers apart
+      contents     mark the entries of tables of contents and indexes
+      layout       lines of a page -> blocks: paragraphs, headings, items, tables, code
+      footnotes    tell the blocks at the foot of a page that are footnotes
+      hyphenation  join the lines of a block, mend words and addresses divided at line ends
       paragraphs   blocks -> paragraphs of the document, across page borders
+      parts        tell title, licence, contents, index and references from the body
 
-``text`` decodes the bytes of a text file, ``plain`` makes lines of text and Markdown, ``jsonl``
-reads many documents from one file. ``discover`` finds files, ``sentences`` splits paragraphs,
-``generated`` makes reports up. The formats of text and PDF meet in ``lines``, the result is in
+DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
+``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every
+child process. ``ocr`` and ``ocr_worker`` recognize the text of scanned pages.
+
+Text, Markdown and JSON lines know no places, but lines::
+
+    read         choose the reader by content and name
+    text         decode the bytes of a file
+    plain        group the lines of a text; ``markdown`` reads blocks of Markdown
+    text_blocks  blocks -> paragraphs, each with its first and last line
+      wordless     pass over what forms no words: encoded data, minified code
+
+``jsonl`` reads many documents from one file. ``discover`` finds files, ``sentences`` splits
+paragraphs, ``duplicates`` finds sentences that return, ``generated`` makes reports up. All end in
 ``document``.
 """

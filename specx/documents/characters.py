@@ -13,7 +13,10 @@ _LIGATURES = {
     "ﬅ": "st",
     "ﬆ": "st",
 }
-_SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000\t"
+_SPACES = (
+    "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f"
+    "\u3000\t"
+)
 _INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
 _HYPHENS = "\u2010\u2011"
 _BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors

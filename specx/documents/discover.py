@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 
+from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
 from specx.errors import DocumentError
 
 STDIN = "-"
-_ENDINGS = frozenset({".pdf", ".txt", ".md", ".jsonl"})
+_ENDINGS = frozenset({".pdf", ".txt", ".md", ".markdown", ".jsonl"})
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,15 @@ def _expand_folder(folder: Path) -> list[DocumentSource]:
     ]
     if not found:
         raise DocumentError(
-            f"{folder} holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+            f"{folder} holds no documents; "
+            "specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
         )
     return found
+
+
+def _endings() -> frozenset[str]:
+    """Return the endings of the files that are taken from folders."""
+    return _ENDINGS | FORMAT_ENDINGS if find_pandoc() else _ENDINGS
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -83,7 +90,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if not entry.is_symlink():  # a link may lead back to where it came from
                 yield from _walk(entry)
-        elif entry.suffix.lower() in _ENDINGS:
+        elif entry.suffix.lower() in _endings():
             yield entry
 
 

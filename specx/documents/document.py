@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["pdf", "text", "markdown", "jsonl"]
+Kind = Literal["pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Page:
     text: str
 
 
-ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "furniture"]
+ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "code", "furniture"]
 Part = Literal["body", "title", "copyright", "contents", "index", "references"]
 
 

@@ -1,8 +1,12 @@
-"""Drop running headers, footers and page numbers.
+"""Set running headers, footers and page numbers apart.
 
 Two signs give them away. A line that stands word for word at the edge of several pages is a running
 header. A line with a number that grows by one from page to page carries the page number, whatever
 else it says (a section title, for example). Anything else is text and stays.
+
+Text returns, too: a form letter, a page that is in the file three times. So furniture also stands
+beside text that is longer than itself and not the same on every page, and is at most four lines.
+A page number needs no other proof.
 """
 
 import re
@@ -10,10 +14,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
+from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
 
-_EDGE = 3  # lines at the top and at the bottom of a page that may be furniture
+_EDGE = 4  # lines at the top and at the bottom of a page that may be furniture
+_SCAN = 2  # lines on a page with a picture, at most, if the text is in the picture
 _LONGEST = 150  # characters; a longer line is text
 _FEWEST = 3  # pages that must agree
 _NEAR = 20  # pages between a page's printed number and its place in the file
@@ -28,17 +35,33 @@ _BARE_HEADING = re.compile(r"(?i)(chapter|section|part|appendix|annex)")
 _ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 
-# A numbered line with "#" in place of the number, and the number minus the page number.
+# A numbered line with "#" in place of the number, and the number minus the page number. An empty
+# text stands for any.
 _Counter = tuple[str, int]
+_Sign = str | _Counter
+_PAGE_NUMBER: _Sign = ("page #", 0)
 
 
-def drop_furniture(pages: Sequence[PageLines], body_size: float | None = None) -> list[PageLines]:
-    """Return ``pages`` without running headers, footers and page numbers.
+class Stripped(NamedTuple):
+    """Pages without their furniture, and the furniture in order."""
+
+    pages: list[PageLines]
+    furniture: tuple[Paragraph, ...]
+
+
+def set_furniture_apart(pages: Sequence[PageLines], body_size: float | None = None) -> Stripped:
+    """Return ``pages`` without running headers, footers and page numbers, and these.
 
     ``body_size`` is the letter size of running text in points, where it is known.
     """
     edges = _Edges(pages, body_size)
-    return [replace(page, lines=edges.strip(page)) for page in pages]
+    stripped = [replace(page, lines=page.lines[edges.between(page)]) for page in pages]
+    furniture = tuple(
+        Paragraph(line.text, page.number, "furniture")
+        for page in pages
+        for line in _outside(page.lines, edges.between(page))
+    )
+    return Stripped(stripped, furniture)
 
 
 class _Edges:
@@ -63,20 +86,62 @@ class _Edges:
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)
         self._offsets = {offset for offset, count in outermost.items() if count >= enough}
+        self._proven = self._prove(pages)
 
-    def strip(self, page: PageLines) -> tuple[Line, ...]:
-        """Return the lines of ``page`` between its header and its footer."""
-        lines = list(page.lines)
-        for end in (0, -1):
-            for _ in range(_EDGE):
-                if not lines or not self._is_furniture(lines[end], page.number):
-                    break
-                del lines[end]
-        return tuple(lines)
+    def between(self, page: PageLines) -> slice:
+        """Return the place of the lines of ``page`` between its header and its footer."""
+        top = self._run(page.lines[:_EDGE], page.number, self._proven)
+        below = page.lines[top:][::-1]
+        return slice(top, len(page.lines) - self._run(below[:_EDGE], page.number, self._proven))
+
+    def _prove(self, pages: Sequence[PageLines]) -> set[_Sign]:
+        """Return the signs of lines that stand beside text longer than they are, and different."""
+        beside: defaultdict[_Sign, set[str]] = defaultdict(set)
+        for page in pages:
+            top = self._run(page.lines[: _EDGE + 1], page.number)
+            bottom = self._run(page.lines[: -_EDGE - 2 : -1], page.number)
+            text = page.lines[top : len(page.lines) - bottom]
+            edges = _outside(page.lines, slice(top, len(page.lines) - bottom))
+            scan = page.drawn and len(page.lines) <= _SCAN  # a picture of text
+            if scan or (max(top, bottom) <= _EDGE and _length(text) >= _length(edges)):
+                beside_this = f"page {page.number}" if scan else "".join(line.text for line in text)
+                for sign in {sign for line in edges for sign in self._signs(line, page.number)}:
+                    beside[sign].add(beside_this)
+        return {sign for sign, texts in beside.items() if len(texts) > 1}
+
+    def _run(
+        self, lines: Sequence[Line], number: int | None, among: set[_Sign] | None = None
+    ) -> int:
+        """Return how many of ``lines`` one after the other have a sign of furniture.
+
+        ``among``: the signs that count beside page numbers; None for all.
+        """
+        for depth, line in enumerate(lines):
+            signs = self._signs(line, number)
+            if not (signs if among is None else signs & among or any(map(_is_bare, signs))):
+                return depth
+        return len(lines)
+
+    def _signs(self, line: Line, number: int | None) -> set[_Sign]:
+        """Return the signs of furniture that ``line`` has."""
+        if number is None or not self._may_be(line):
+            return set()
+        counters = set(_counters(line.text, number))
+        signs: set[_Sign] = {*(counters & self._counters)}
+        if _COUNTED_PAGE.fullmatch(line.text):
+            signs.add(_PAGE_NUMBER)
+        if not self._is_large(line):
+            signs |= {_key(line.text)} & self._repeated
+            signs |= {
+                ("", offset)
+                for template, offset in counters
+                if offset in self._offsets and (template[0] == "#" or template[-1] == "#")
+            }
+        return signs
 
     def _edge_lines(self, page: PageLines) -> Iterator[tuple[int, Line]]:
         seen: set[int] = set()
-        for depth in range(_EDGE):
+        for depth in range(_EDGE + 1):
             for index in (depth, len(page.lines) - 1 - depth):
                 if 0 <= index < len(page.lines) and index not in seen:
                     seen.add(index)
@@ -90,18 +155,18 @@ class _Edges:
     def _is_large(self, line: Line) -> bool:
         return bool(self._body_size and line.size and line.size > _LARGE * self._body_size)
 
-    def _is_furniture(self, line: Line, number: int | None) -> bool:
-        if number is None or not self._may_be(line):
-            return False
-        counters = set(_counters(line.text, number))
-        if counters & self._counters or _COUNTED_PAGE.fullmatch(line.text):
-            return True
-        if self._is_large(line):
-            return False
-        return _key(line.text) in self._repeated or any(
-            offset in self._offsets and (template.startswith("#") or template.endswith("#"))
-            for template, offset in counters
-        )
+
+def _outside(lines: Sequence[Line], between: slice) -> list[Line]:
+    return [*lines[: between.start], *lines[between.stop :]]
+
+
+def _length(lines: Sequence[Line]) -> int:
+    return sum(len(line.text) for line in lines)
+
+
+def _is_bare(sign: _Sign) -> bool:
+    """Return True for the sign of a page number without other words."""
+    return sign == _PAGE_NUMBER or (not isinstance(sign, str) and sign[0] in ("#", "#roman#"))
 
 
 def _needed(counter: _Counter) -> int:

@@ -8,14 +8,22 @@ from itertools import pairwise
 from specx.documents.characters import SOFT_HYPHEN
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_ADDRESS = re.compile(r"\w/$|\w+://\S*[_=&?]$")  # also "and/" and "or"
+_SLASH = re.compile(r"\w/$")  # a path, but also "and/" and "or"
+_ADDRESS = re.compile(r"(?:\w+://|www\.|[\w.+-]+@)\S*$")  # of the web or of mail, to its end
+_ADDRESS_GOES_ON = re.compile(r"[/?&=#%_~]\S|\.[a-z]{2}")
+_REST_OF_ADDRESS = re.compile(r"[\w-]*[\w-][/._#%=][\w/]")
+# Words that follow an address far more often than they are a piece of it.
+_WORDS_BEHIND = re.compile(
+    r"an?|and|are|as|at|by|can|for|from|gives|has|if|in|is|it|of|on|or|that|the|to|was|which|will"
+    r"|with"
+)
 _RIGHT = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 # "short- and long-term": the hyphen stands for a word that comes later.
 _CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
 # Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
 _COMPOUND_LEFT = ("well", "self", "half", "cross", "ill")
 _COMPOUND_RIGHT = ("based", "related", "term", "driven", "oriented", "specific", "level", "wide")
-_LONGEST_WORD = 100  # characters looked at on each side
+_LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
@@ -52,8 +60,10 @@ def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
         return 1, ""
     if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():
         return 0, ""
-    if _ADDRESS.search(head) and (right[0].islower() or right[0].isdigit()):
-        return 0, ""
+    if _ADDRESS.search(head) and (address := _address_seam(head, right)):
+        return address
+    if _SLASH.search(head) and (right[0].islower() or right[0].isdigit()):
+        return (0, " ") if _ADDRESS.search(head) else (0, "")
     if not head.endswith("-") or not head[-2:-1].isalnum() or not right[0].isalnum():
         return 0, " "
     tail = _RIGHT.match(right[:_LONGEST_WORD])
@@ -62,6 +72,22 @@ def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
     if tail[0].lower() in _CONJUNCTIONS:
         return 0, " "
     return (0, "") if _keeps_hyphen(head[:-1], tail[0], words) else (1, "")
+
+
+def _address_seam(head: str, right: str) -> tuple[int, str] | None:
+    """Return the seam within an address that goes on in ``right``, or None where it has ended."""
+    token = right[:_LONGEST_WORD].split()[0]
+    if head.endswith("/-") and not token.startswith("/"):  # divided as if it were a word
+        return 1, ""
+    low = (token[0].islower() or token[0].isdigit()) and not _WORDS_BEHIND.fullmatch(token)
+    if head[-1] == ".":  # or a sentence ended
+        goes_on = low or bool(re.match(r"[\w-]+\.[a-z]{2,}/", token))
+    elif head[-1] in "/_=&?#%~@":
+        in_brackets = "(" in head and token.rstrip(".,;:").endswith(")")
+        goes_on = low or in_brackets or bool(_REST_OF_ADDRESS.match(token))
+    else:
+        goes_on = bool(_ADDRESS_GOES_ON.match(token))
+    return (0, "") if goes_on else None
 
 
 def _keeps_hyphen(left: str, right: str, words: Words) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
-from specx.documents.text import PLAIN_LINE_END, decode_text
+from specx.documents.text import LINE_END, decode_text
 from specx.errors import DocumentError
 
 
@@ -26,7 +26,7 @@ def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
     ``name#id``, or ``name#line number``; a summary is its reference. Blank lines are skipped.
     Raises DocumentError when ``data`` is no text at all.
     """
-    decoded = decode_text(data, name, PLAIN_LINE_END)  # strings may hold the other kinds
+    decoded = decode_text(data, name)
     return [
         _document_or_error(line, number, name, decoded.warnings)
         for number, line in enumerate(decoded.text.split("\n"), start=1)
@@ -55,7 +55,11 @@ def _document_or_error(
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
-    document = document_from_text(record["text"], called, "jsonl", warnings)
+    text = LINE_END.sub("\n", record["text"])
+    try:
+        document = document_from_text(text, called, "jsonl", warnings)
+    except DocumentError as error:
+        return LineError(str(error), called)
     summary = record.get("summary")
     return replace(document, reference=summary) if isinstance(summary, str) else document
 

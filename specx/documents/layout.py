@@ -1,27 +1,30 @@
-"""Group the lines of a page into blocks: paragraphs, headings, list items, notes."""
+"""Group the lines of a page into blocks: paragraphs, headings, list items, footnotes."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import quantiles
-from typing import Literal
 
+from specx.documents.contents import entries
+from specx.documents.document import ParagraphKind, Part
+from specx.documents.footnotes import begins_footnote, follows_footnote, footnotes, without_sign
 from specx.documents.hyphenation import Words, join_lines
 from specx.documents.lines import Line, PageLines
 
-Role = Literal["body", "heading", "item", "note"]
-
-ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？]["'”’»)\]]*\d{0,2}$""")
+ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
+_GLYPHS = "•▪●◦‣⁃■□○◆◇❖►➢➤✓✔"
 _ITEM = re.compile(
-    r"(?:[•▪●◦‣∙·■□○*–—-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{1,5}[.)]|\[\d{1,3}\])\s+\S"
+    rf"(?:[{_GLYPHS}]|(?:[∙·*–—-]|\(?\d{{1,3}}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{{1,5}}[.)]|\[\d{{1,3}}\])\s)"
+    r"\s*\S"
 )
-_BARE_BULLET = re.compile(r"[•▪●◦‣∙·■□○]")
+_BARE_BULLET = re.compile(rf"[{_GLYPHS}∙·]")
+_BULLET = re.compile(rf"[{_GLYPHS}]\s*|[∙·*–-]\s+")  # a dash as long as — opens speech
+_FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
 _NUMBERED_HEADING = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")
-_LEADERS = re.compile(r"(?:\.\s?){4,}\s*(?:\d+|[ivxlcdm]+)?$|…{2,}\s*\w*$")
-_TOC_ENTRY = re.compile(r".{1,120}\s(?:\d{1,4}|[ivxlcdm]{1,6})")
 
+_FIGURES = 3  # in a row of a table, at least
 _LARGE = 1.12  # times the body's letter size: a heading
 _SMALL = 0.93  # times the body's letter size: a note
 _WIDE_GAP = 1.22  # times the usual distance of lines: a new paragraph
@@ -33,11 +36,18 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that belong together. ``full`` says that the last line runs to the column's edge."""
+    """Lines that belong together.
+
+    ``full`` says that the last line runs to the column's edge, ``small`` that the letters are
+    smaller than the body's. ``level`` is higher for a heading of larger or bolder letters.
+    """
 
     text: str
-    role: Role = "body"
+    kind: ParagraphKind = "text"
     full: bool = False
+    part: Part = "body"
+    small: bool = False
+    level: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,19 +59,25 @@ class PageBlocks:
 
 
 class Typography:
-    """The usual letter size of a document, and the usual distance of lines by letter size."""
+    """The usual letter size of a document, and the usual distance of lines by letter size.
+
+    ``typewritten`` documents have most of their text in letters of one width.
+    """
 
     def __init__(self, pages: Sequence[PageLines]) -> None:
         sizes: Counter[float] = Counter()
+        letters = Counter({True: 0, False: 0})
         gaps: Counter[tuple[float, float]] = Counter()
         for page in pages:
             for line in page.lines:
-                if line.size:
+                letters[line.mono] += len(line.text)
+                if line.size and not line.entry:
                     sizes[round(line.size, 1)] += len(line.text)
             for above, below in pairwise(page.lines):
                 gap = _gap(above, below)
                 if gap is not None and 0.8 < gap < 3.0 and _same_size(above, below):
                     gaps[round(below.size or 0.0, 1), round(gap, 2)] += 1
+        self.typewritten = letters[True] > letters[False]
         self.body_size: float | None = sizes.most_common(1)[0][0] if sizes else None
         self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
 
@@ -71,34 +87,39 @@ class Typography:
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
-def drop_contents(page: PageLines) -> PageLines:
-    """Return ``page`` without the lines of a table of contents (those with dot leaders)."""
-    leaders = [len(line.text) < 300 and bool(_LEADERS.search(line.text)) for line in page.lines]
-    if sum(leaders) < 2:
-        return page
-    first, last = leaders.index(True), len(leaders) - leaders[::-1].index(True)
-    mostly = sum(leaders) * 2 >= len(leaders)
-    kept = tuple(
-        line
-        for index, (line, leader) in enumerate(zip(page.lines, leaders, strict=True))
-        # Between the entries of such a page stand only entries without dots or over two lines.
-        if not leader
-        and not (mostly and (first <= index < last or _TOC_ENTRY.fullmatch(line.text)))
-    )
-    return PageLines(page.number, kept)
-
-
 def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBlocks:
     """Group the lines of ``page`` and join each group to one line of text."""
-    columns = _Columns(page.lines)
-    blocks = []
-    for group in _groups(page.lines, typography, columns):
-        text = join_lines((line.text for line in group), words)
-        if page.number and not any(char.isalnum() for char in text):
-            continue  # an ornament, or a bracket left over from a formula
-        role = _role(group, text, typography)
-        blocks.append(Block(text, role, columns.reach(group[-1]) >= _FULL))
-    return PageBlocks(page.number, tuple(blocks))
+    columns = _Columns([line for line in page.lines if not line.entry])
+    groups: list[list[Line]] = []
+    for is_entry, run in groupby(page.lines, key=lambda line: line.entry):
+        lines = list(run)
+        groups += entries(lines) if is_entry else _groups(lines, typography, columns)
+    notes = footnotes(groups, typography.body_size)
+    blocks = (
+        _block(group, typography, words, full=columns.is_full(group[-1]), note=n in notes)
+        for n, group in enumerate(groups)
+    )
+    # Without letters it is an ornament, or a bracket left over from a formula.
+    return PageBlocks(
+        page.number,
+        tuple(b for b in blocks if not page.number or any(char.isalnum() for char in b.text)),
+    )
+
+
+def _block(
+    group: list[Line], typography: Typography, words: Words, *, full: bool, note: bool
+) -> Block:
+    texts = [without_sign(group[0]) if note else group[0].text, *(line.text for line in group[1:])]
+    text = join_lines(texts, words)
+    size, body = group[0].size, typography.body_size
+    small = bool(size and body and size < _SMALL * body)
+    if group[0].entry:
+        return Block(text, "item", part="contents", small=small)
+    kind = "footnote" if note else _kind(group, text, typography, small=small)
+    if kind == "item":
+        text = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
+    level = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
+    return Block(text, kind, full=full, small=small, level=level)
 
 
 class _Columns:
@@ -114,6 +135,9 @@ class _Columns:
             return 1.0
         width = self._edge(line.x) - line.x
         return (_right_edge(line) - line.x) / width if width > 0 else 1.0
+
+    def is_full(self, line: Line) -> bool:
+        return not line.entry and self.reach(line) >= _FULL
 
     def _edge(self, x: float) -> float:
         place = round(x / 10)
@@ -155,6 +179,9 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
     above = group[-1]
     if _BARE_BULLET.fullmatch(above.text) and len(group) == 1:
         return False
+    body = typography.body_size
+    if begins_footnote(line, body) or follows_footnote(group, line, body):
+        return True
     if _is_item(line.text, group):
         return True
     if above.size is None or line.size is None or above.x is None or line.x is None:
@@ -212,18 +239,29 @@ def _is_item(text: str, group: list[Line]) -> bool:
     return not (sign and group and not ENDS_SENTENCE.search(group[-1].text) and len(group) > 1)
 
 
-def _role(group: Sequence[Line], text: str, typography: Typography) -> Role:
+def _kind(
+    group: Sequence[Line], text: str, typography: Typography, *, small: bool
+) -> ParagraphKind:
     size, body = group[0].size, typography.body_size
-    if size and body and size < _SMALL * body:
-        return "note"
     short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
     large = bool(size and body and size > _LARGE * body)
-    if short and (large or all(line.bold for line in group)):
+    if short and not small and (large or all(line.bold for line in group)):
         return "heading"
-    if _is_item(text, []) and not (short and _NUMBERED_HEADING.match(text)):
+    if _is_item(text, []) and not (short and not small and _NUMBERED_HEADING.match(text)):
         return "item"
-    plain_heading = len(group) == 1 and len(text) <= 70 and _NUMBERED_HEADING.match(text)
-    return "heading" if short and plain_heading else "body"
+    if all(line.mono for line in group) and not typography.typewritten:
+        return "code"
+    if _is_row(text):
+        return "table"
+    plain = len(group) == 1 and len(text) <= 70 and _NUMBERED_HEADING.match(text)
+    return "heading" if short and not small and plain else "text"
+
+
+def _is_row(text: str) -> bool:
+    """Return True for what is left of a table's row: at least half of its words are figures."""
+    words = text.split()
+    figures = sum(bool(_FIGURE.fullmatch(word)) for word in words)
+    return figures >= _FIGURES and 2 * figures >= len(words)
 
 
 def _gap(above: Line, below: Line) -> float | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import Words, join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
-from specx.documents.sentences import split_sentences
+from specx.documents.parts import mark_parts
+from specx.documents.sentences import sentence_spans
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
 _LONGEST_JOINED = 20_000  # characters; no paragraph over page borders is longer
@@ -25,24 +26,44 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
     no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
     """
+    placed = list(_over_borders(pages, words))
+    paragraphs = mark_parts(
+        [Paragraph(p.block.text, p.page, p.block.kind, p.block.part) for p in placed],
+        [p.block.level for p in placed],
+    )
     return tuple(
-        Paragraph(text, placed.page)
-        for placed in _over_borders(pages, words)
-        for text in group_sentences(placed.block.text)
+        replace(paragraph, text=text)
+        for paragraph in paragraphs
+        for text in group_sentences(paragraph.text)
     )
 
 
 def group_sentences(text: str) -> list[str]:
-    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters."""
+    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters.
+
+    No group is longer than that. A sentence that is (no punctuation) is cut at white space, and
+    where there is none either, anywhere.
+    """
     if len(text) <= _LONGEST:
         return [text]
-    groups: list[str] = []
-    for sentence in split_sentences(text):
-        if groups and len(groups[-1]) + len(sentence) < 1.2 * _GROUP:
-            groups[-1] = f"{groups[-1]} {sentence}"
+    text = " ".join(text.split())
+    groups: list[tuple[int, int]] = []
+    for start, end in sentence_spans(text):
+        if groups and end - groups[-1][0] <= 1.2 * _GROUP:
+            groups[-1] = groups[-1][0], end
         else:
-            groups.append(sentence)
-    return groups
+            groups += _cut(text, start, end)
+    return [text[start:end] for start, end in groups]
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the span of a sentence in pieces, none longer than a paragraph may be."""
+    while end - start > _LONGEST:
+        space = text.rfind(" ", start + 1, start + _LONGEST + 1)
+        border = space if space > 0 else start + _LONGEST
+        yield start, border
+        start = border + (space > 0)
+    yield start, end
 
 
 def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed]:
@@ -67,11 +88,15 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
-    """Return the place of the last block before the notes at the foot of a page."""
+    """Return the place of the last block before the footnotes and captions that end a page."""
     index = len(blocks) - 1
-    while index > 0 and blocks[index].role == "note":
+    while index > 0 and _is_aside(blocks[index]):
         index -= 1
-    return index if blocks[index].role != "note" else len(blocks) - 1
+    return index if not _is_aside(blocks[index]) else len(blocks) - 1
+
+
+def _is_aside(block: Block) -> bool:
+    return block.kind == "footnote" or block.small
 
 
 def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
@@ -82,7 +107,9 @@ def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
 
 def _continues(last: Block, first: Block) -> bool:
     """Return True if ``first``, at the top of a page, continues ``last``, at a page's bottom."""
-    if last.role not in ("body", "item") or first.role != "body":
+    if last.kind not in ("text", "item") or first.kind != "text" or last.part != first.part:
+        return False
+    if last.small != first.small:
         return False
     if ENDS_SENTENCE.search(last.text):
         return False

@@ -6,7 +6,7 @@ Runs in the child process, without pypdf.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,9 @@ from specx.documents.lines import Line
 
 _BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
 _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
-_BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]["'”’»)\]]*|[a-z]{4}["'”’»)\]]*)$""")
+_NOTE_SIGN = re.compile(r"[\d¹²³⁰-⁹]{1,3}|[*∗†‡§¶]{1,3}")
+_BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]|[a-z]{4})["'”’»)\]]*\s?$""")
+_BEFORE_KNOWN_SIGN = re.compile(r"""(?:[.,;:!?]|[^\W\d_]{3})["'”’»)\]]*\s?$""")
 
 
 class Fragment(NamedTuple):
@@ -48,7 +50,9 @@ def lines_of(fragments: Iterable[Fragment]) -> list[Line]:
             if text:
                 rows[-1].append(_span(text, fragment))
     rows = [row for row in rows if any(span.text.strip() for span in row)]
-    return [_line(row) for row in _one_direction(rows)]
+    rows = _one_direction(rows)
+    footnotes = {sign for row in rows if (sign := _first_sign(row))}
+    return [_line(row, footnotes) for row in rows]
 
 
 def plain_lines(text: str) -> list[Line]:
@@ -62,7 +66,7 @@ def _span(text: str, fragment: Fragment) -> _Span:
     cos, sin = math.cos(angle), math.sin(angle)
     name = str((fragment.font or {}).get("/BaseFont", ""))
     return _Span(
-        text=text,
+        text=text.replace("\x7f", "•"),  # WinAnsiEncoding shows its unused codes so
         turn=round(angle / (math.pi / 2)) % 4,
         x=round(e * cos + f * sin, 1),
         y=round(f * cos - e * sin, 1),
@@ -97,12 +101,12 @@ def _one_direction(rows: list[list[_Span]]) -> list[list[_Span]]:
     return [row for row in rows if row[0].turn == turn]
 
 
-def _line(row: list[_Span]) -> Line:
+def _line(row: list[_Span], footnotes: Collection[str]) -> Line:
     visible = [span for span in row if span.text.strip()]
-    main = max(visible, key=lambda span: len(span.text))
+    main = _main(visible)
     text = ""
     for span in row:
-        if not _is_note_sign(span, text, main):
+        if not _is_note_sign(span, text, main, footnotes):
             text += span.text
     return Line(
         text=text,
@@ -111,16 +115,32 @@ def _line(row: list[_Span]) -> Line:
         size=main.size,
         bold=all(span.bold for span in visible),
         mono=all(span.mono for span in visible),
+        sign=_first_sign(row),
     )
 
 
-def _is_note_sign(span: _Span, before: str, main: _Span) -> bool:
-    """Return True for a small raised number after a word or a full stop.
+def _main(visible: Iterable[_Span]) -> _Span:
+    return max(visible, key=lambda span: len(span.text))
 
-    ``km²`` and ``x²`` are none.
+
+def _first_sign(row: list[_Span]) -> str:
+    """Return the raised sign that the row begins with, as a footnote does, or nothing."""
+    visible = [span for span in row if span.text.strip()]
+    sign = visible[0].text.strip()
+    return sign if _is_raised_sign(visible[0], _main(visible)) else ""
+
+
+def _is_raised_sign(span: _Span, main: _Span) -> bool:
+    raised = span.size < 0.85 * main.size and span.y > main.y + 0.15 * main.size
+    return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+
+
+def _is_note_sign(span: _Span, before: str, main: _Span, footnotes: Collection[str]) -> bool:
+    """Return True for a small raised sign after a word or a full stop.
+
+    ``km²`` and ``x²`` are none. ``footnotes``: the signs of the footnotes on the page.
     """
-    raised = span.size < 0.8 * main.size and span.y > main.y + 0.15 * main.size
-    number = span.text.strip()
-    return (
-        raised and number.isdigit() and len(number) <= 3 and bool(_BEFORE_NOTE_SIGN.search(before))
-    )
+    if not _is_raised_sign(span, main):
+        return False
+    known = span.text.strip() in footnotes
+    return bool((_BEFORE_KNOWN_SIGN if known else _BEFORE_NOTE_SIGN).search(before))

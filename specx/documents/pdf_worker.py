@@ -1,29 +1,20 @@
-"""The child process that reads a PDF: started by ``pdf.py``, never imported by the rest.
+"""Read a PDF in the child process (``child_worker``); never imported by the rest.
 
-A PDF is a program of sorts, and a hostile one can ask for any amount of memory and time. So it is
-read in a process of its own, under limits that it sets on itself before it opens the file.
-
-Protocol: one line of JSON on stdin (``_serve`` shows its fields), followed by the bytes of the PDF
-if no path is named. Answers are lines of JSON on stdout: first ``{"pages": count}``, then one
-``{"page": number, "lines": [...]}`` or ``{"page": number, "failed": reason}`` for each page, and
-``{"end": true}``; or ``{"error": kind, ...}`` at any time.
+The request names ``path``, ``passwords``, ``ranges``, ``page_s`` and ``processes``. Answers: first
+``{"pages": count}``, then one ``{"page": number, "lines": [...]}`` or
+``{"page": number, "failed": reason}`` for each page, in any order, and ``{"end": true}``.
 """
 
+import gc
 import io
-import json
-import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
-try:
-    import resource
-except ImportError:  # not a Unix: the time limit of the parent is all there is
-    resource = None  # type: ignore[assignment]
+from specx.documents.child_worker import Answer, RefusedError
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
@@ -43,73 +34,30 @@ _PYPDF_LIMITS = {
 _MOST_CHARACTERS = 20 * _MEGABYTE  # of all pages together
 _BLANK_PAGE = 500  # bytes of drawing commands, about
 _WIDEST_SPACE = 300  # thousandths of the letter size
-
-Answer = dict[str, Any]
-
-
-class _RefusedError(Exception):
-    """End the work with an answer of the kind ``error``."""
-
-    def __init__(self, kind: str, **details: Any) -> None:
-        super().__init__(kind)
-        self.answer: Answer = {"error": kind, **details}
+_MOST_FONTS = 256  # kept in memory
+_COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
 class _PageTimeoutError(BaseException):
     """A page took too long. Not an Exception: pypdf catches those in many places."""
 
 
-def main() -> None:
-    request = json.loads(sys.stdin.buffer.readline())
-    _limit_process(request["memory_bytes"], request["cpu_s"])
-    sys.path[:] = request["sys_path"]
-    logging.disable(logging.CRITICAL)  # pypdf reports every oddity of a file
-    try:
-        for answer in _serve(request):
-            _send(answer)
-    except _RefusedError as refused:
-        _send(refused.answer)
-    except MemoryError:
-        _send({"error": "memory"})
-
-
-def _send(answer: Answer) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-
-
-def _limit_process(memory_bytes: int, cpu_s: int) -> None:
-    if resource is None:
-        return
-    for limit, value in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s),
-        (resource.RLIMIT_FSIZE, 0),  # it has no file to write
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(limit)
-        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        try:
-            resource.setrlimit(limit, (allowed, hard))
-        except (ValueError, OSError):  # macOS has no limit on addresses
-            continue
-
-
-def _serve(request: Mapping[str, Any]) -> Iterator[Answer]:
+def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     import pypdf
 
+    gc.set_threshold(_COLLECT_AFTER)
     pypdf.overwrite_configuration(**_known_limits(pypdf))
-    _keep_words_apart()
+    _amend_fonts()
     path = request["path"]
     with Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read()) as stream:
         reader = _open(pypdf, stream, request["passwords"])
         count = _count_pages(reader)
         yield {"pages": count}
         characters = 0
-        for number in _chosen(request["ranges"], count):
-            answer = _read_page(reader, number, request["page_s"])
+        for answer in _read_pages(reader, _chosen(request["ranges"], count), request):
             characters += sum(len(row[0]) for row in answer.get("lines", ()))
             if characters > _MOST_CHARACTERS:
-                raise _RefusedError("too-long", characters=_MOST_CHARACTERS)
+                raise RefusedError("too-long", characters=_MOST_CHARACTERS)
             yield answer
         yield {"end": True}
 
@@ -120,12 +68,12 @@ def _known_limits(pypdf: Any) -> dict[str, Any]:
     return {key: value for key, value in _PYPDF_LIMITS.items() if hasattr(configuration, key)}
 
 
-def _keep_words_apart() -> None:
-    """Bound the width that pypdf takes for a space.
+def _amend_fonts() -> None:
+    """Make pypdf read each font once, and bound the width that it takes for a space.
 
-    pypdf looks up the space of a font by its code. In subset fonts that number any glyph 32 it
-    finds a letter's width instead, and takes the gaps between words for kerning: the words of
-    justified text then run together.
+    pypdf reads a font anew for every page. It looks up the font's space by its code; in subset
+    fonts that number any glyph 32 it finds a letter's width instead, and takes the gaps between
+    words for kerning: the words of justified text then run together.
     """
     try:
         from pypdf.generic import _font
@@ -133,11 +81,16 @@ def _keep_words_apart() -> None:
         original: Callable[..., Any] = _font.Font.from_font_resource
     except (ImportError, AttributeError):  # a pypdf built differently: usable, if worse
         return
+    known: dict[int, tuple[Any, Any]] = {}  # by the identity of a font's dictionary, kept alive
 
-    def bounded(*args: Any, **kwargs: Any) -> Any:
-        font = original(*args, **kwargs)
-        font.space_width = min(font.space_width, _WIDEST_SPACE)
-        return font
+    def bounded(dictionary: Any, *args: Any, **kwargs: Any) -> Any:
+        if id(dictionary) not in known:
+            font = original(dictionary, *args, **kwargs)
+            font.space_width = min(font.space_width, _WIDEST_SPACE)
+            if len(known) >= _MOST_FONTS:
+                known.clear()
+            known[id(dictionary)] = dictionary, font
+        return known[id(dictionary)][1]
 
     _font.Font.from_font_resource = staticmethod(bounded)
 
@@ -147,13 +100,13 @@ def _open(pypdf: Any, stream: IO[bytes], passwords: Sequence[str]) -> Any:
         reader = pypdf.PdfReader(stream, strict=False)
         encrypted = reader.is_encrypted
         if encrypted and not any(_unlocks(reader, password) for password in ["", *passwords]):
-            raise _RefusedError("password", tried=len(passwords))
-    except (_RefusedError, MemoryError):
+            raise RefusedError("password", tried=len(passwords))
+    except (RefusedError, MemoryError):
         raise
     except pypdf.errors.DependencyError as error:
-        raise _RefusedError("cipher", reason=_reason(error)) from error
+        raise RefusedError("cipher", reason=_reason(error)) from error
     except Exception as error:
-        raise _RefusedError("damaged", reason=_reason(error)) from error
+        raise RefusedError("damaged", reason=_reason(error)) from error
     return reader
 
 
@@ -167,9 +120,9 @@ def _count_pages(reader: Any) -> int:
     except MemoryError:
         raise
     except Exception as error:
-        raise _RefusedError("damaged", reason=_reason(error)) from error
+        raise RefusedError("damaged", reason=_reason(error)) from error
     if not count:
-        raise _RefusedError("no-pages")
+        raise RefusedError("no-pages")
     return count
 
 
@@ -181,8 +134,27 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
     pairs = [(first or 1, last) for first, last in ranges]
     beyond = first_page_beyond(pairs, count)
     if beyond is not None:
-        raise _RefusedError("beyond", page=beyond, pages=count)
+        raise RefusedError("beyond", page=beyond, pages=count)
     return select_pages(pairs, count)
+
+
+def _read_pages(
+    reader: Any, numbers: Sequence[int], request: Mapping[str, Any]
+) -> Iterator[Answer]:
+    def read(number: int) -> Answer:
+        return _read_page(reader, number, request["page_s"])
+
+    def reopen() -> None:
+        if request["path"]:
+            reader.stream = Path(request["path"]).open("rb")  # noqa: SIM115 as long as the process
+
+    if request["processes"] > 1:
+        from specx.documents.pdf_helper import FEWEST_PAGES, read_shared
+
+        if len(numbers) >= FEWEST_PAGES:
+            memory = request["memory_bytes"]
+            return read_shared(numbers, read, memory_bytes=memory, reopen=reopen)
+    return map(read, numbers)
 
 
 def _read_page(reader: Any, number: int, limit_s: float) -> Answer:
@@ -226,7 +198,7 @@ def _extract(page: Any) -> Answer:
     placed = "".join(seen_by_visitor.split()) == "".join(text.split())
     lines = lines_of(fragments) if placed else plain_lines(text)
     return {
-        "lines": [astuple(line) for line in lines],
+        "lines": [list(vars(line).values()) for line in lines],
         "drawn": _has_image(page) or _is_drawn(page, text),
     }
 
@@ -255,7 +227,3 @@ def _reason(error: Exception) -> str:
     first = str(error).strip().partition("\n")[0][:120]
     readable = "".join(char for char in first if char.isascii() and char.isprintable())
     return readable.rstrip(" .") or type(error).__name__
-
-
-if __name__ == "__main__":
-    main()

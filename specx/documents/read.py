@@ -2,13 +2,23 @@
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specx.documents.child import ChildRequest
 from specx.documents.discover import STDIN, read_bytes, require_file, shown_name
 from specx.documents.document import Document, Kind
+from specx.documents.formats import (
+    FORMAT_ENDINGS,
+    ZIP_HEADER,
+    is_page,
+    looks_like_page,
+    read_format,
+    wrongly_named,
+)
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pages import PageRange, parse_pages
+from specx.documents.parts import mark_parts
 from specx.documents.pdf import PdfRequest, read_pdf
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_text
@@ -17,15 +27,22 @@ from specx.errors import DocumentError, UsageError
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
 _PDF_HEADER = b"%PDF-"
 _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
+_TEXT_ENDINGS = frozenset({".txt", ".md", ".markdown", ".jsonl"})
 _MARKDOWN = frozenset({".md", ".markdown"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each PDF."""
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file.
+
+    ``ocr``: recognize the text of scanned pages. ``everything``: licences, contents, indexes and
+    lists of references are read as body, too.
+    """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
+    ocr: bool = False
+    everything: bool = False
     time_limit_s: float = 120
     memory_limit_bytes: int = 1536 * 2**20
 
@@ -51,6 +68,11 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     ``read_document`` does.
     """
     options = options or ReadOptions()
+    read = _read(source, options)
+    return [_with_parts(each, options) if isinstance(each, Document) else each for each in read]
+
+
+def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     ranges = parse_pages(options.pages) if options.pages is not None else None
     given = _open(source)
     if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
@@ -62,12 +84,28 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
             f"{given.name} is named like a PDF and is none: its header is missing; "
             "check the file, or rename it if it is text"
         )
+    if given.head.startswith(ZIP_HEADER) or _is_page(given):
+        return [read_format(_format_request(given, options), page=_is_page(given))]
     data = given.everything()
+    if given.ending in FORMAT_ENDINGS and data.strip():
+        raise wrongly_named(given.name, given.ending, data)
     if given.ending == ".jsonl":
         return parse_jsonl(data, given.name)
     text, warnings = decode_text(data, given.name)
+    if looks_like_page(given.head):
+        warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
     kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
     return [document_from_text(text, given.name, kind, warnings)]
+
+
+def _with_parts(document: Document, options: ReadOptions) -> Document:
+    """Return ``document`` with the parts of its paragraphs, or as if all of it were body."""
+    paragraphs = document.paragraphs
+    if options.everything:
+        paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
+    elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
+        paragraphs = mark_parts(paragraphs)
+    return replace(document, paragraphs=paragraphs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +144,25 @@ def _pdf_request(
         data=given.head if given.path is None else b"",
         passwords=_passwords(options),
         ranges=ranges,
+        ocr=options.ocr,
+        time_limit_s=options.time_limit_s,
+        memory_limit_bytes=options.memory_limit_bytes,
+    )
+
+
+def _is_page(given: _Input) -> bool:
+    """Return True for a web page. A name that says plain text is believed."""
+    named = is_page(given.ending) and not given.head.startswith(ZIP_HEADER)
+    return named or (given.ending not in _TEXT_ENDINGS and looks_like_page(given.head))
+
+
+def _format_request(given: _Input, options: ReadOptions) -> ChildRequest:
+    return ChildRequest(
+        name=given.name,
+        reader="reader",
+        advice="split it, or save a part of it as a file of its own",
+        path=given.path,
+        data=given.head if given.path is None else b"",
         time_limit_s=options.time_limit_s,
         memory_limit_bytes=options.memory_limit_bytes,
     )

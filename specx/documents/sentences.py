@@ -1,4 +1,4 @@
-"""Split English text into sentences, by rule."""
+"""Split text into sentences, by rules for English and the full stops of other scripts."""
 
 import re
 
@@ -32,7 +32,13 @@ _STARTERS = _words("""
     after before since during under over some many most each all both such no not to
 """)
 
-_END = re.compile(r"""([.!?…]+|[。！？])(["'”’»)\]]*)(?=\s|$)""")
+_END = re.compile(
+    # Looked for only where a run of signs begins: long runs would be read again and again.
+    r"""((?<![.!?…])[.!?…]++)(["'”’»)\]]*+)(?=\s|$)"""
+    # Full stops of scripts that may put no space behind them: Chinese, Japanese, Arabic, Hindi.
+    # Behind a quotation a comma goes on, and so does "と" in Japanese.
+    r"""|([。｡！？؟۔।॥]++)["'”’»)\]』」》）】]*+(?![,，、؛،]|(?<=[』」])と)"""
+)
 _NEXT = re.compile(r"""\s+([\["'“‘«(¿¡]*)(\S*)""")
 _LAST_WORD = re.compile(r"""[^\s(\["'“‘«]*$""")
 _INITIAL = re.compile(r"(?:[A-Z]\.-?)*[A-Z]", re.ASCII)
@@ -44,21 +50,29 @@ _WINDOW = 40  # characters before a period: longer than any abbreviation
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of ``text``, in order.
 
-    White space is normalized; joining the sentences with single spaces gives the text back.
+    White space is normalized. Joining the sentences gives the text back, with single spaces where
+    the text has white space.
     """
     text = " ".join(text.split())
-    sentences: list[str] = []
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return the places of the sentences of ``text``, whose white space is single spaces."""
+    spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
         if match.end() < len(text) and _ends_sentence(text, start, match):
-            sentences.append(text[start : match.end()])
-            start = match.end() + 1
+            spans.append((start, match.end()))
+            start = match.end() + text[match.end()].isspace()
     if start < len(text):
-        sentences.append(text[start:])
-    return sentences
+        spans.append((start, len(text)))
+    return spans
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    if match[3]:
+        return True
     following = _NEXT.match(text, match.end())
     if following is None:
         return True

@@ -45,25 +45,24 @@ _SIGNATURES = (
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-LINE_END = re.compile("\r\n?|\u2028|\u2029|\x85")
-PLAIN_LINE_END = re.compile("\r\n?")
+LINE_END = re.compile("\r\n?")
 # Of a text, at most one character in so many may be NUL or another control character.
 _RARE = 100
 
 
-def decode_text(data: bytes, name: str, line_end: re.Pattern[str] = LINE_END) -> Decoded:
+def decode_text(data: bytes, name: str) -> Decoded:
     """Decode ``data``, which the user called ``name``.
 
     UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is read as
-    Windows-1252 or Latin-1 with a warning. Each match of ``line_end`` becomes a newline. Raises
-    DocumentError when the data is empty or not text.
+    Windows-1252 or Latin-1 with a warning. Lines end as an editor ends them: separators of Unicode
+    stay as they are. Raises DocumentError when the data is empty or not text.
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
     _refuse_known_binary(data, name)
     text, warnings = _decode(data, name)
     text, lost = _drop_nul(text, name)
-    text = line_end.sub("\n", text.removeprefix("\ufeff"))
+    text = LINE_END.sub("\n", text.removeprefix("\ufeff"))
     if not text.strip():
         raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")
     return Decoded(text, warnings + lost)

@@ -94,10 +94,17 @@ class Controller:
             if not self.strategy.needs_plain:
                 self._plain_seconds = self.strategy.plain_seconds
 
-    def decide(self, place: int, step: Step, *, settled: bool) -> FellBack | TreePlan | None:
-        """Decide after a drafting step, the ``place``-th of all, from 0; None: go on."""
+    def decide(
+        self, place: int, step: Step, *, settled: bool, verification: float | None = None
+    ) -> FellBack | TreePlan | None:
+        """Decide after a drafting step, the ``place``-th of all, from 0; None: go on.
+
+        ``verification``: the seconds that it took, where they are known already.
+        """
         if self.strategy is None or not settled:
             return None
+        if verification is not None:
+            self.strategy.note_verification(verification)
         self._meter.note(place, step, self.strategy.modelled(step))
         verdict = self.strategy.judge(step)
         if self.budget.is_spent:

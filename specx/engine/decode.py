@@ -202,7 +202,9 @@ class _Decoding:
         while not budget.is_spent:
             step, settled = self.steps.next()
             yield budget.spend(step)
-            verdict = controller.decide(self.steps.read - 1, step, settled=settled)
+            verdict = controller.decide(
+                self.steps.read - 1, step, settled=settled, verification=self.steps.verification
+            )
             if verdict is None:
                 continue
             yield from budget.spend_all(self.steps.drain())

@@ -7,6 +7,7 @@ from specx.records import FellBack, Step
 
 PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
 DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
+FIRST_STEPS = 5  # drafting steps whose verification counts as that of the start
 JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to place
 
 
@@ -14,11 +15,15 @@ JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to 
 class Fallback:
     """Compares the measured speed of drafting with the measured time of a plain token.
 
-    ``below``: the speedup over plain decoding below which drafting stops.
+    ``below``: the speedup over plain decoding below which drafting stops. Plain tokens are timed
+    at the start; where the seconds of verification are known step by step, their change since then
+    says how much slower or faster a plain token is now, as on a machine that others began to use.
     """
 
     below: float
     plain: list[float] = field(default_factory=list)  # seconds a plain token took
+    verified: list[float] = field(default_factory=list)  # seconds of the most recent verifications
+    at_first: float = 0.0  # seconds of a verification when plain tokens were timed
     drafting: list[Step] = field(default_factory=list)  # the most recent steps that drafted
     warm: bool = False  # a drafting step has been seen
     seen: int = 0  # drafting steps since then
@@ -30,14 +35,29 @@ class Fallback:
 
     @property
     def plain_seconds(self) -> float:
-        """Seconds of a plain token."""
+        """Seconds of a plain token at the start."""
         return median(self.plain[1:])
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a plain token now over those at the start, where it became slower.
+
+        A verification that became faster may just have had a smaller tree.
+        """
+        return max(1.0, median(self.verified) / self.at_first) if self.at_first else 1.0
 
     @property
     def speedup(self) -> float:
         """Measured speedup of the most recent drafting steps."""
         tokens = sum(len(step.tokens) for step in self.drafting)
-        return tokens * self.plain_seconds / sum(step.seconds for step in self.drafting)
+        plain = tokens * self.plain_seconds * self.pace
+        return plain / sum(step.seconds for step in self.drafting)
+
+    def note_verification(self, seconds: float) -> None:
+        """Take note of the seconds that the target took for a tree, of a step that counts."""
+        self.verified = [*self.verified, seconds][-DRAFTING_STEPS:]
+        if not self.at_first and len(self.verified) == FIRST_STEPS:
+            self.at_first = median(self.verified)
 
     def note(self, step: Step) -> bool:
         """Take note of a step; return True if it drafted and counts."""
@@ -57,7 +77,9 @@ class Fallback:
 
     def restart(self) -> None:
         """Forget the drafting steps: the next ones are of another kind."""
+        self.plain = [seconds * self.pace for seconds in self.plain]
         self.drafting, self.warm, self.seen = [], False, 0
+        self.verified, self.at_first = [], 0.0
 
     def judge(self, step: Step) -> FellBack | None:
         """Take note of a step; return a verdict once drafting has not paid."""

@@ -28,7 +28,7 @@ class Pipeline:
     A GPU is given the next step before the tokens of the last one are read, so it never waits for
     the host. Whatever is decided from the tokens, such as the end of the text, comes one step
     late; that step is dropped. ``read``: steps that have been read; ``ended``: when the last of
-    them was done.
+    them was done; ``verification``: the seconds that the target took for it, known on a CPU alone.
     """
 
     def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
@@ -38,6 +38,7 @@ class Pipeline:
         self._in_flight: deque[_InFlight] = deque()
         self.read = 0
         self.ended: Moment | None = None
+        self.verification: float | None = None
 
     def launch(self) -> Iterator[None]:
         """Launch as many steps as run ahead of the one that is read, where they are recorded first.
@@ -76,6 +77,7 @@ class Pipeline:
         emitted = Emitted.read(layout, flight.copy.read())
         self.read += 1
         self.ended = flight.copy.done
+        self.verification = flight.laps.seconds("verification")
         step = Step(
             emitted.tokens,
             launched.nodes,

@@ -78,6 +78,13 @@ class Laps:
         begin, self._last = self._last, now(self._device)
         self.spans.append((name, begin, self._last))
 
+    def seconds(self, name: str) -> float | None:
+        """Return the seconds of a part; None if there was none, or a GPU would have to be asked."""
+        spans = [(begin, end) for part, begin, end in self.spans if part == name]
+        if not spans or not isinstance(spans[0][0], float):
+            return None
+        return sum(seconds_between(begin, end) for begin, end in spans)
+
 
 def now(device: torch.device) -> Moment:
     """Mark this moment: on a GPU in its work, when all that was launched so far is done."""

@@ -136,6 +136,10 @@ class TreeChoice:
         """Take note of a step; return True if it drafted and counts."""
         return self.fallback.note(step)
 
+    def note_verification(self, seconds: float) -> None:
+        """Take note of the seconds that the target took for the tree of a step that counts."""
+        self.fallback.note_verification(seconds)
+
     def start(self, costs: Costs) -> TreePlan:
         """Return the plan to draft with at first."""
         self.costs = costs

@@ -17,7 +17,7 @@ from specx.reports.progress import counted
 from specx.reports.report import Report
 
 CHARACTERS_PER_TOKEN = 4  # of English, about
-USUAL_WORDS = 300  # that the default instruction asks for
+USUAL_WORDS = 300  # of a summary whose length nobody asked for
 
 
 def as_it_is(
@@ -59,6 +59,8 @@ def _summary(document: Document, profile: Profile) -> str | None:
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
         short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
         return f"a digest of {counted(asked, 'sentence')}" if short else None
-    usual = profile.prompt == InstructPrompt()  # anything else that is asked for is done
-    short = usual and len(document.text.split()) <= USUAL_WORDS
-    return f"a summary of {USUAL_WORDS} words" if short else None
+    prompt = profile.prompt
+    if prompt != InstructPrompt(words=prompt.words, styles=prompt.styles):
+        return None  # anything else that is asked for is done
+    words = prompt.words or USUAL_WORDS
+    return f"a summary of {words} words" if len(document.text.split()) <= words else None

@@ -3,6 +3,7 @@
 import resource
 import time
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -16,9 +17,11 @@ from specx.jobs.calibration import resolve_layer
 from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
+from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
+from specx.jobs.parts import PartWriter
 from specx.models.memory import check_memory
-from specx.profile import DigestPrompt, Profile
+from specx.profile import DigestPrompt, InstructPrompt, Profile
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
@@ -30,7 +33,8 @@ class Summarizer:
     """Summarizes documents with the models of one profile.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of parts until these are summarized once more.
+    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
+    other processes between steps.
     """
 
     def __init__(
@@ -41,10 +45,11 @@ class Summarizer:
         listener: Listener,
         *,
         check: bool = False,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
-        self._check = check
+        self._check, self._neighbours = check, neighbours
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
         self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
@@ -63,22 +68,26 @@ class Summarizer:
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run)
-        outputs, summary = self._summarize_parts(prompts, run)
+        write = partial(self._write, run)
+        writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
+        written = writer.summarize(document, prompts)
         found = [
             *document.warnings,
+            *warnings.foreign(document, self.profile),
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
-            *warnings.cut(run.reasons, self.profile.output_limit),
-            *warnings.dropped(outputs, run.reasons),
-            *warnings.not_verbatim(outputs),
+            *warnings.cut(written.reasons, self.profile.output_limit),
+            *warnings.dropped(written.outputs, written.reasons),
+            *warnings.not_verbatim(written.outputs),
+            *written.warnings,
         ]
-        quotes = [quote for output in outputs for quote in output.quotes]
+        quotes = [quote for output in written.outputs for quote in output.quotes]
         run.end()
         return Report(
-            input=input_facts(document, run.prompt_tokens, len(prompts)),
+            input=input_facts(document, run.prompt_tokens, written.parts),
             profile=self.profile.name,
             method=self.method,
-            summary=summary,
+            summary=written.summary,
             tally=run.tally,
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
@@ -86,9 +95,10 @@ class Summarizer:
             settings=self.profile.model_dump(mode="json"),
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
-            dropped=sum(output.dropped for output in outputs),
+            dropped=sum(output.dropped for output in written.outputs),
             reasons=run.reasons,
             removed=removed(document),
+            levels=written.levels,
             warnings=found,
             lossless=run.lossless,
             speedup=run.speedup,
@@ -105,40 +115,22 @@ class Summarizer:
         self._check_memory(longest + self.profile.output_limit)
         return prompts
 
-    def _summarize_parts(self, prompts: list[Prompt], run: DocumentRun) -> tuple[list[Output], str]:
-        """Return the outputs of all prompts, and the summary they make together."""
-        outputs, shown = self._write_all(prompts, run)
-        while len(outputs) > 1:
-            again = self._kind.reduce(outputs, self._room)
-            if not again or len(again) >= len(outputs):
-                break  # the parts' summaries follow each other
-            outputs, shown = self._write_all(again, run)
-        summary = "\n\n".join(output.text for output in outputs if output.text)
-        if not shown:
-            self._listener.write(summary)
-        return outputs, summary
-
-    def _write_all(self, prompts: list[Prompt], run: DocumentRun) -> tuple[list[Output], bool]:
-        """Return an output for each prompt, and True if the user saw them while they were written.
-
-        Outputs that will be summarized once more are not shown.
-        """
-        shown = len(prompts) == 1 or isinstance(self._kind, Digest)
-        self.partial = ""
-        outputs = []
-        for number, prompt in enumerate(prompts, start=1):
-            self._listener.part(number, len(prompts))
-            outputs.append(self._write(prompt, run, shown=shown))
-        return outputs, shown
-
-    def _write(self, prompt: Prompt, run: DocumentRun, *, shown: bool) -> Output:
+    def _write(
+        self, run: DocumentRun, prompt: Prompt, *, heading: str, shown: bool, anew: bool
+    ) -> Output:
+        profile = self._profile_for(prompt)
         reader = self._kind.reader(prompt)
         ends = self.pair.target.eos_token_ids
         ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
+        self.partial = "" if anew else self.partial
         gap = "\n\n" if self.partial else ""
+        if heading:
+            self._add(heading, gap, shown=shown)
+            gap = "\n\n"
         stop = self._kind.stop(prompt)
-        for event in decode(self.pair, self.profile, self.method, prompt.token_ids, stop=stop):
+        events = decode(self.pair, profile, self.method, prompt.token_ids, stop=stop)
+        for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
@@ -148,14 +140,21 @@ class Summarizer:
         text, output = reader.finish()
         self._add(text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, ids, run)
+            self._check_lossless(prompt, profile, ids, run)
         return output
 
-    def _check_lossless(self, prompt: Prompt, written: list[int], run: DocumentRun) -> None:
+    def _profile_for(self, prompt: Prompt) -> Profile:
+        if prompt.limit is None:
+            return self.profile
+        return self.profile.changed(generation={"max_new_tokens": prompt.limit})
+
+    def _check_lossless(
+        self, prompt: Prompt, profile: Profile, written: list[int], run: DocumentRun
+    ) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
-        run.lossless = check_lossless(self.pair, self.profile, prompt.token_ids, written, stop)
+        run.lossless = check_lossless(self.pair, profile, prompt.token_ids, written, stop)
         run.check_s += time.perf_counter() - started
 
     def _add(self, text: str, gap: str, *, shown: bool) -> str:
@@ -181,7 +180,7 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.instruction)
+    return Instruct(tokenizer, prompt.request)
 
 
 def _room(profile: Profile, pair: Pair) -> int:
@@ -190,9 +189,12 @@ def _room(profile: Profile, pair: Pair) -> int:
     if limit < window:
         return window - limit
     output, advice = f"max_new_tokens is {limit}", "lower it"
-    if profile.generation.max_new_tokens is None and isinstance(profile.prompt, DigestPrompt):
-        output = f"{profile.prompt.sentences} sentences may take {limit} tokens"
+    prompt, follows = profile.prompt, profile.generation.max_new_tokens is None
+    if follows and isinstance(prompt, DigestPrompt):
+        output = f"{prompt.sentences} sentences may take {limit} tokens"
         advice = "ask for fewer sentences"
+    elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
+        output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
     raise UsageError(
         f"{output}, which leaves no room for a document in a window of {window} tokens; {advice}"
     )

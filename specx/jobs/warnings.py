@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
+from specx.documents.language import foreign_language
+from specx.profile import EMBEDDED, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 
@@ -10,7 +12,7 @@ UNREAD_SHARE = 0.05  # of the text; headings are always less
 
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
-    """Warn about text in no prompt: a digest skips headings, labels and fragments."""
+    """Warn about text in no prompt: a digest skips headings, labels, repetitions."""
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(map(len, missing)) / document.characters
@@ -18,7 +20,21 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
         return []
     return [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, labels or fragments, which a digest does not read"
+        "headings, tables, code, fragments or repetitions, which a digest does not read"
+    ]
+
+
+def foreign(document: Document, profile: Profile) -> list[str]:
+    """Warn about a text in a language that the embedded models were not made for."""
+    if not profile.target.model.startswith(EMBEDDED):
+        return []
+    language = foreign_language(document.paragraphs)
+    if language is None:
+        return []
+    return [
+        f"most of the text is in {language}, and the profile {profile.name} reads English only, so "
+        "its choice is poor and sentences may break off; choose a profile with a larger model "
+        "that knows the language: specx profiles ls"
     ]
 
 

@@ -59,6 +59,7 @@ _KEYS = "keys of its own, indented below it"
 _WANTED = {
     "model_type": _KEYS,
     "model_attributes_type": _KEYS,
+    "dict_type": _KEYS,
     "int_type": "a whole number",
     "float_type": "a number, such as 0.5",
     "finite_number": "a finite number",

@@ -87,9 +87,10 @@ class Profile(Section):
     fallback: FallbackSettings = Field(
         default_factory=FallbackSettings, description="when to stop drafting"
     )
-    long_documents: Literal["parts", "refuse"] = Field(
+    long_documents: Literal["parts", "separate", "refuse"] = Field(
         default="parts",
-        description="a document longer than the window is summarized in parts, or refused",
+        description="how a document longer than the window is summarized; parts: in parts, which "
+        "become one summary; separate: in parts under headings; refuse: not at all",
     )
     graphs: bool = Field(
         default=True,

@@ -1,5 +1,7 @@
 """The sections of a profile: every key with its values, default and meaning."""
 
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -9,10 +11,11 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from specx.profile.section import Section
-from specx.profile.wording import shown
+from specx.profile.wording import did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 Layer = Literal["last", "auto"] | int
@@ -22,6 +25,18 @@ EMBEDDED = "embedded:"  # prefix of the models inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
+
+
+INSTRUCTION, WORDS = "Summarize the document.", 300
+# Tokenizers need 1.3 to 1.6 tokens for an English word, 2.5 for a German and 3.5 for a Russian one
+# (docs/notes/2026-11-23-parts.md), and models write somewhat more than they are asked for.
+TOKENS_PER_WORD = 4
+STYLES = {
+    "bullets": "Write a list of bullet points, one sentence each.",
+    "paragraphs": "Write connected paragraphs without headings or lists.",
+    "abstract": "Write a single paragraph, like the abstract of a paper.",
+}
+_NAMED_WORDS = re.compile(r"\b\d[\d.,–-]* words\b")
 
 
 class DigestPrompt(Section):
@@ -34,7 +49,7 @@ class DigestPrompt(Section):
         default=8,
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
-        description="how many sentences the digest has, at most; of a document in parts, each part",
+        description="how many sentences the digest has, at most; of parts that stay separate, each",
     )
 
     @property
@@ -50,15 +65,82 @@ class InstructPrompt(Section):
         default="instruct", description="the model follows an instruction about the document"
     )
     instruction: str = Field(
-        default="Summarize the document in at most 300 words.",
+        default=INSTRUCTION,
         min_length=1,
         description="what the model is asked to do with the document",
+    )
+    words: int | None = Field(
+        default=None,
+        ge=1,
+        description="how many words the summary has, at most; null: as the instruction says; "
+        f"if `instruction` is not set either, {WORDS}",
+    )
+    language: str | None = Field(
+        default=None,
+        min_length=1,
+        description="language of the summary, such as German; null: the model chooses",
+    )
+    styles: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default=STYLES,
+        description="the sentence that asks for a style, by its name; the defaults stay when "
+        "others are added",
+    )
+    style: str | None = Field(
+        default=None, description="one of `styles`; null: the model chooses the form"
     )
 
     @property
     def longest_output(self) -> int:
-        """Return the tokens of a summary of about 300 words."""
-        return 512
+        """Return the tokens in which a summary of so many words can end."""
+        return 512 if self.words is None else self.words * TOKENS_PER_WORD
+
+    @property
+    def request(self) -> str:
+        """Return what the model is asked: the instruction, and a sentence for each wish."""
+        return " ".join([self.instruction, *self._wishes(self.words)])
+
+    def request_for_part(self, text: str, words: int | None) -> str:
+        """Return what is asked of a part. ``text``: a sentence that says what its text is."""
+        return " ".join([self.instruction, text, *self._wishes(words)])
+
+    def _wishes(self, words: int | None) -> Iterator[str]:
+        if self.style is not None:
+            yield self.styles[self.style]
+        if words is not None:
+            yield f"Write at most {words} words."
+        if self.language is not None:
+            yield f"Write in {self.language}."
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_length(cls, prompt: object) -> object:
+        if isinstance(prompt, Mapping) and not {"instruction", "words"} & prompt.keys():
+            return {**prompt, "words": WORDS}
+        return prompt
+
+    @field_validator("words")
+    @classmethod
+    def _words_are_said_once(cls, words: int | None, info: ValidationInfo) -> int | None:
+        named = _NAMED_WORDS.search(info.data.get("instruction", ""))
+        if words is not None and named:
+            raise ValueError(f"is {words}, but the instruction itself says {shown(named[0])}")
+        return words
+
+    @field_validator("styles", mode="before")
+    @classmethod
+    def _default_styles(cls, styles: object) -> object:
+        return {**STYLES, **styles} if isinstance(styles, Mapping) else styles
+
+    @field_validator("style")
+    @classmethod
+    def _style_is_known(cls, style: str | None, info: ValidationInfo) -> str | None:
+        styles = info.data.get("styles", STYLES)
+        if style is not None and style not in styles:
+            raise ValueError(
+                f"is {shown(style)}; it must be one of {', '.join(styles)}"
+                f"{did_you_mean(style, styles)}"
+            )
+        return style
 
 
 class TargetSettings(Section):
@@ -248,7 +330,8 @@ class GenerationSettings(Section):
         default=None,
         ge=1,
         description="tokens after which writing stops; null: enough for the sentences of a digest "
-        f"({TOKENS_PER_SENTENCE} for each, and 1), otherwise 512",
+        f"({TOKENS_PER_SENTENCE} for each, and 1) or for the words of a summary ({TOKENS_PER_WORD} "
+        "for each), otherwise 512",
     )
     temperature: float = Field(
         default=0.0, ge=0, description="0: the most probable token; more: sampling"

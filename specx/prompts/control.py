@@ -40,9 +40,6 @@ class Control:
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         return [self._asked(prompt) for prompt in self._digest.prompts(document, room)]
 
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
-        return self._digest.reduce(outputs, room)
-
     def reader(self, prompt: Prompt) -> OutputReader:
         return ControlReader(self._digest.reader(prompt), self._first_text_id)
 

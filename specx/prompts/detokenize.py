@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-_UNFINISHED = "\ufffd"  # decoded for a character whose bytes are incomplete
+_BROKEN = "\ufffd"  # decoded for a character whose bytes are incomplete
 
 
 class Detokenizer:
-    """Decode a growing list of token ids without splitting characters.
+    """Decode a growing list of token ids. Half a character is never shown.
 
     Each piece is decoded behind the one before it, as some tokenizers drop the space in front of
     a text's first word. The whole list is never decoded again: long outputs stay cheap.
@@ -23,10 +23,10 @@ class Detokenizer:
         """Return the text that ``ids`` add; an unfinished character waits for its bytes."""
         self._waiting += ids
         new = self._new()
-        return "" if new.endswith(_UNFINISHED) else self._hand_out(new)
+        return "" if new.endswith(_BROKEN) else self._hand_out(new)
 
     def finish(self) -> str:
-        """Return the rest of the text, unfinished characters included."""
+        """Return the rest of the text, without a character that is not finished."""
         return self._hand_out(self._new())
 
     def _new(self) -> str:
@@ -35,8 +35,9 @@ class Detokenizer:
     def _hand_out(self, new: str) -> str:
         if new:
             self._last, self._waiting = self._waiting, []
-            self.text += new
-        return new
+        shown = new.replace(_BROKEN, "")
+        self.text += shown
+        return shown
 
     def _decode(self, ids: list[int]) -> str:
         return _decode(self._tokenizer, ids)
@@ -45,7 +46,7 @@ class Detokenizer:
 def decode_whole(tokenizer: Any, ids: Sequence[int]) -> str:
     """Return the text of all ``ids`` without white space around it, and without half a character
     at its end."""
-    return _decode(tokenizer, ids).rstrip(_UNFINISHED).strip()
+    return _decode(tokenizer, ids).rstrip(_BROKEN).strip()
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
+from specx.documents.duplicates import first_places
 from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.sentences import split_sentences
 from specx.errors import ModelError
+from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES
 from specx.prompts.detokenize import decode_whole
 from specx.prompts.prompt import (
     Output,
@@ -26,6 +29,7 @@ from specx.prompts.prompt import (
 from specx.prompts.quotation import QuoteJudge
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+_QUOTED = ("text", "item")
 
 
 class Digest:
@@ -36,6 +40,7 @@ class Digest:
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
         self._tokenizer, self._sentences = tokenizer, sentences
+        self.tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -60,8 +65,25 @@ class Digest:
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
 
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:  # noqa: ARG002
-        return []
+    def candidates(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Return the prompts of parts whose digests are chosen from once more.
+
+        Together they ask for about twice the sentences of the digest: with more to choose from, the
+        last choice is worse (docs/notes/2026-11-23-parts.md).
+        """
+        return [self._prompt(list(prompt.units), self._share(prompts)) for prompt in prompts]
+
+    def of_units(self, units: Sequence[Unit], room: int) -> list[Prompt]:
+        """Return prompts for a digest of paragraphs that were chosen before.
+
+        One of several prompts asks for less than it holds, so that each level chooses.
+        """
+        counted = [replace(unit, tokens=unit.tokens + 1) for unit in units]
+        parts = pack(counted, room - 2, most=len(self._markers))
+        if len(parts) == 1:
+            return [self._prompt(parts[0])]
+        share = self._share(parts)
+        return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
         return DigestReader(self._tokenizer, self._markers, prompt.units, self.stop(prompt))
@@ -76,27 +98,52 @@ class Digest:
                 paragraphs[-1].append(token)
         return QuoteJudge(self._markers, paragraphs)
 
-    def _prompt(self, part: list[Unit]) -> Prompt:
+    def _share(self, parts: Sequence[object]) -> int:
+        return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
+
+    def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
         rows = encode_text(self._tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        sentences = min(self._sentences, len(part))  # no more than there are paragraphs
+        sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
     """Return the places of the paragraphs that a digest may quote, in document order.
 
-    Running text is quoted; headings, labels and bits of tables are not. All paragraphs are returned
-    where running text is less than half of the document (lists, notes).
+    Running text of the body is quoted; headings, footnotes, labels, tables, code, sentences that
+    only announce what follows, and what begins with a sentence that an earlier paragraph began with
+    are not. Short paragraphs are returned, too, where running text is less than half (lists,
+    notes).
     """
+    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
+    texts = [place for place in body if _is_text(paragraphs, place)] or body
     running = [
         place
-        for place, paragraph in enumerate(paragraphs)
-        if len(paragraph.text) >= SHORTEST_PASSAGE and ENDS_SENTENCE.search(paragraph.text)
+        for place in texts
+        if len(paragraphs[place].text) >= SHORTEST_PASSAGE
+        and ENDS_SENTENCE.search(paragraphs[place].text)
     ]
-    size = sum(len(paragraphs[place].text) for place in running)
-    enough = 2 * size >= sum(len(paragraph.text) for paragraph in paragraphs)
-    return running if enough else list(range(len(paragraphs)))
+    enough = 2 * _size(paragraphs, running) >= _size(paragraphs, texts)
+    found = running if enough else texts
+    leads = ["".join(split_sentences(paragraphs[place].text)[:1]) for place in found]
+    return [found[index] for index in first_places(leads)]
+
+
+def _is_text(paragraphs: Sequence[Paragraph], place: int) -> bool:
+    """Return True for text that is not just one sentence in front of a list, a table or code."""
+    paragraph = paragraphs[place]
+    if paragraph.kind not in _QUOTED:
+        return False
+    announces = paragraph.text.endswith((":", "：")) and len(split_sentences(paragraph.text)) == 1
+    return not announces or all(
+        below.kind == "text" and ENDS_SENTENCE.search(below.text)
+        for below in paragraphs[place + 1 : place + 2]
+    )
+
+
+def _size(paragraphs: Sequence[Paragraph], places: Sequence[int]) -> int:
+    return sum(len(paragraphs[place].text) for place in places)
 
 
 class DigestReader:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from specx.documents.document import Document, Page, Paragraph
+from specx.documents.document import Document
 from specx.errors import ModelError
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.prompt import (
@@ -21,27 +22,41 @@ from specx.prompts.prompt import (
 
 _REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*)\Z", re.DOTALL)
-_JOINT = 2  # tokens between paragraphs, at most
+_LEFT_OUT = ("contents", "index")  # parts without sentences
+JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
 
 
 class Instruct:
-    """Prompts that ask for a summary in words; parts are summarized once more."""
+    """Prompts that make the same request about any text.
 
-    def __init__(self, tokenizer: Any, instruction: str) -> None:
-        self._tokenizer, self._instruction = tokenizer, instruction
+    ``thinks``: every output begins inside the model's reasoning.
+    """
+
+    def __init__(self, tokenizer: Any, request: str) -> None:
+        self.tokenizer, self._request = tokenizer, request
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         self._special = [token.content for token in added if token.special]
         self._chats = bool(getattr(tokenizer, "chat_template", None))
         # Some templates begin the model's reasoning themselves: the output has only its end.
-        self._thinks = self._chats and self._render("").rstrip().endswith("<think>")
+        self.thinks = self._chats and self._render("").rstrip().endswith("<think>")
+
+    def asking(self, request: str) -> "Instruct":
+        """Return prompts for the same model that make another request."""
+        other = copy(self)
+        other._request = request
+        return other
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
-        count = token_counter(self._tokenizer)
-        space = room - len(self._ids(""))
-        while space > _JOINT:
-            units = make_units(document, count, longest=space - _JOINT)
-            units = [replace(unit, tokens=unit.tokens + _JOINT) for unit in units]
+        count = token_counter(self.tokenizer)
+        space = room - len(self.encode(""))
+        while space > JOINT:
+            units = make_units(document, count, longest=space - JOINT)
+            units = [
+                replace(unit, tokens=unit.tokens + JOINT)
+                for unit in units
+                if document.paragraphs[unit.paragraph].part not in _LEFT_OUT
+            ]
             whole = self._prompt(units)
             if len(whole.token_ids) <= room:
                 return [whole]
@@ -52,40 +67,33 @@ class Instruct:
             space -= longest - room  # tokens can differ where paragraphs meet
         raise too_little_room(space)
 
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
-        text = tuple(Paragraph(p, None) for o in outputs for p in o.text.split("\n\n") if p.strip())
-        if not text:
-            return []
-        joined = "\n\n".join(paragraph.text for paragraph in text)
-        return self.prompts(Document("summaries", "text", (Page(1, joined),), text), room)
-
     def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
-        return InstructReader(self._tokenizer, thinks=self._thinks)
+        return InstructReader(self.tokenizer, thinks=self.thinks)
 
     def stop(self, prompt: Prompt) -> None:
         """Return None: the model's own words are ended by nothing but itself."""
 
     def _prompt(self, part: Sequence[Unit]) -> Prompt:
-        return Prompt(tuple(self._ids("\n\n".join(unit.text for unit in part))), tuple(part))
+        return Prompt(tuple(self.encode("\n\n".join(unit.text for unit in part))), tuple(part))
 
-    def _ids(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template where it has one."""
-        content = f"{self._instruction}\n\n{text}"
+        content = f"{self._request}\n\n{text}"
         if not self._chats:
             content = f"{content}\n\nSummary:"
             return list(
-                self._tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
+                self.tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
             )
         if any(token in content for token in self._special):
             # A token that ends the user's turn is text here: only the template may give commands.
             before, place, after = self._render(_PLACE).partition(_PLACE)
             if place:
-                middle = encode_text(self._tokenizer, [content])[0]
+                middle = encode_text(self.tokenizer, [content])[0]
                 return [*self._commands(before), *middle, *self._commands(after)]
         return self._commands(self._render(content))
 
     def _commands(self, rendered: str) -> list[int]:
-        ids: list[int] = self._tokenizer(rendered, add_special_tokens=False, verbose=False)[
+        ids: list[int] = self.tokenizer(rendered, add_special_tokens=False, verbose=False)[
             "input_ids"
         ]
         return ids
@@ -93,7 +101,7 @@ class Instruct:
     def _render(self, content: str) -> str:
         # Templates of reasoning models know enable_thinking; the others ignore it.
         try:
-            rendered: str = self._tokenizer.apply_chat_template(
+            rendered: str = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": content}],
                 tokenize=False,
                 add_generation_prompt=True,

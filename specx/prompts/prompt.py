@@ -1,5 +1,6 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,10 +13,14 @@ from specx.records import Stop
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids for the target, made of ``units`` of the document."""
+    """Token ids for the target, made of ``units`` of the document, or of summaries of them.
+
+    ``limit``: the most tokens of the output, where it is not the profile's.
+    """
 
     token_ids: tuple[int, ...]
     units: tuple["Unit", ...] = ()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +76,6 @@ class PromptKind(Protocol):
 
         Raises UsageError when ``room`` is too small for anything of it.
         """
-
-    def reduce(self, outputs: Sequence[Output], room: int) -> list[Prompt]:
-        """Return prompts that summarize the parts' summaries; none if these follow one another."""
 
     def reader(self, prompt: Prompt) -> OutputReader:
         """Return a reader for the output that answers ``prompt``."""
@@ -148,7 +150,7 @@ def too_little_room(room: int) -> UsageError:
     """Return the error for a window in which nothing fits beside the request and the output."""
     return UsageError(
         f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
-        "lower max_new_tokens, ask for fewer sentences, or raise target.window"
+        "lower max_new_tokens, ask for a shorter summary, or raise target.window"
     )
 
 
@@ -157,6 +159,18 @@ def _halves(text: str) -> list[str]:
     cut = text.find(" ", middle)
     cut = middle if cut < 0 else cut
     return [half for half in (text[:cut].strip(), text[cut:].strip()) if half]
+
+
+def first_words(text: str, tokens: int, tokenizer: Any) -> str:
+    """Return the beginning of ``text`` that has at most ``tokens`` tokens, in whole words."""
+
+    def count(end: int) -> int:
+        return len(encode_text(tokenizer, [text[:end]])[0])
+
+    if count(len(text)) <= tokens:
+        return text
+    start = text[: max(0, bisect_right(range(len(text)), tokens, key=count) - 1)]
+    return start.rpartition(" ")[0] or start
 
 
 def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:

@@ -1,18 +1,19 @@
 """The report as a Markdown page for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
 from specx.reports.markdown_notation import bullets, plain, table
-from specx.reports.report import Citation, Report
+from specx.reports.report import Citation, PartSummary, Report
 
 
 def to_markdown(report: Report) -> str:
-    """Write the page: summary, citations, figures, latency, environment, warnings if any."""
+    """Write the page: summary, citations, parts, figures, latency, environment, warnings if any."""
     sections = [
         f"# Summary of {plain(report.input.name)}",
         report.summary.strip() or "(no text)",
         *_section("Citations", _citations(report.citations)),
+        *_section("Parts", _parts(report.levels)),
         *_section("Figures", table(("figure", "value"), figures(report))),
         *_section("Acceptance by position", _acceptance(report)),
         *_section("Latency", table(("part", "seconds", "share of total"), latency(report))),
@@ -32,6 +33,14 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 def _citations(citations: Iterable[Citation]) -> Iterator[str]:
     for number, citation in enumerate(citations, 1):
         yield f"{number}. “{plain(citation.sentence)}” ({plain(citation.place)})"
+
+
+def _parts(levels: Sequence[Sequence[PartSummary]]) -> Iterator[str]:
+    """Write the summaries of parts, level by level, without the last one if it is the summary."""
+    for number, level in enumerate(levels, 1):
+        if len(level) > 1:
+            for part in level:
+                yield f"- level {number}, {part.place}: {plain(part.summary) or '(no text)'}"
 
 
 def _acceptance(report: Report) -> Iterator[str]:

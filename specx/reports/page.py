@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
 from specx.reports.json_lines import to_json_folded
@@ -56,7 +55,7 @@ def to_page(report: Report, path: Path) -> str:
             address=address,
             passages=passages(report.summary, report.citations),
             strip=strip(report),
-            levels=list(levels(report.to_dict())),
+            levels=[level for level in report.levels if len(level) > 1],
             segments=segments,
             total=total,
             figures=list(figures(report)),
@@ -112,22 +111,3 @@ def timeline(report: Report) -> tuple[list[Segment], Segment]:
         for place, row in enumerate(latency(report))
     ]
     return segments[:-1], segments[-1]
-
-
-def levels(report: dict[str, Any]) -> Iterator[list[tuple[str, int | None, dict[str, Any]]]]:
-    """Yield each level of a summary in parts: places in words, the first page, the parts.
-
-    ``report``: the JSON object. A level of one part is the summary itself.
-    """
-    for level in report.get("levels", ()):
-        if len(level["parts"]) > 1:
-            yield [(*_place(part), part) for part in level["parts"]]
-
-
-def _place(part: dict[str, Any]) -> tuple[str, int | None]:
-    for unit in ("pages", "lines", "paragraphs"):
-        if part.get(unit):
-            first, last = part[unit]
-            words = f"{unit[:-1]} {first}" if first == last else f"{unit} {first}–{last}"
-            return words, first if unit == "pages" else None
-    return "", None

@@ -35,6 +35,29 @@ class Removed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartSummary:
+    """The summary of one part of a document.
+
+    ``pages``, ``lines``, ``paragraphs``: the first and the last it covers, from 1; None where the
+    format has none. ``tokens``: of the output, at most ``limit``, or the profile's where that is
+    None. ``reason``: why it ended.
+    """
+
+    pages: tuple[int, int] | None
+    lines: tuple[int, int] | None
+    paragraphs: tuple[int, int]
+    tokens: int
+    limit: int | None
+    reason: FinishReason
+    summary: str
+
+    @property
+    def place(self) -> str:
+        """Return what the part covers: pages or lines, or paragraphs where there are neither."""
+        return place_in_words(self.pages, self.lines) or _range("paragraph", self.paragraphs)
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputFacts:
     """The size of a document. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts.
 
@@ -70,8 +93,9 @@ class Report:
     ``source``: the file that was read, for links to it, None for stdin; not in the JSON, which may
     be sent elsewhere. ``settings``: the profile as it was run. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
-    paragraph they could cite. ``reasons``: why each prompt's output ended. ``lossless``: None if
-    nobody asked for the check.
+    paragraph they could cite. ``reasons``: why each prompt's output ended. ``levels``: the
+    summaries of parts, level by level; none if the document was read in one piece. ``lossless``:
+    None if nobody asked for it.
     """
 
     input: InputFacts
@@ -90,6 +114,7 @@ class Report:
     reasons: list[FinishReason] = field(default_factory=list)
     removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
+    levels: list[list[PartSummary]] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     speedup: Speedup = field(default_factory=Speedup)
 
@@ -107,6 +132,7 @@ class Report:
             "dropped_sentences": self.dropped,
             "finish_reasons": self.reasons,
             "removed": asdict(self.removed),
+            "levels": [{"parts": [asdict(part) for part in level]} for level in self.levels],
             "generated_tokens": tally.tokens,
             "steps": tally.steps,
             "acceptance_length": round(tally.acceptance_length, 4),
@@ -137,3 +163,13 @@ def _rounded(ratios: dict[str, float] | None) -> dict[str, float] | None:
 
 def _rate(tokens: int, seconds: float) -> float:
     return round(tokens / seconds, 3) if seconds else 0.0
+
+
+def place_in_words(pages: tuple[int, int] | None, lines: tuple[int, int] | None) -> str:
+    """Return pages, or else lines, such as "pages 3–7"; an empty text for neither."""
+    return _range("page", pages) if pages else _range("line", lines) if lines else ""
+
+
+def _range(noun: str, ends: tuple[int, int]) -> str:
+    first, last = ends
+    return f"{noun} {first}" if first == last else f"{noun}s {first}–{last}"

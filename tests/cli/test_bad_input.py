@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from specx.cli.main import run
+from specx.documents import discover, formats
 from specx.jobs import summarizer
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -92,8 +93,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "scan.pdf": (
         pdfs.scanned_pdf("ss"),
-        "scan.pdf looks scanned: pages 1-2 have no text; run text recognition (OCR) on it first, "
-        "for example with ocrmypdf",
+        "scan.pdf looks scanned: pages 1-2 have no text; try --ocr, or run text recognition "
+        "(OCR) on it first, for example with ocrmypdf",
     ),
     "nopages.pdf": (
         pdfs.empty_pdf(),
@@ -135,7 +136,7 @@ def test_paths_that_lead_nowhere(summarize: Run) -> None:
     assert summarize("a.text").sentence() == "a.text does not exist; did you mean a.txt?"
     assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
     assert summarize("folder").sentence() == (
-        "folder holds no documents; specx looks for .pdf, .txt, .md and .jsonl files"
+        "folder holds no documents; specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
     )
     assert {summarize(name).code for name in ("a.text", "folder")} == {3}
 
@@ -286,7 +287,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (
             ["--sentences", "9"],
             "--sentences is for digests, and the prompt of the profile tiny is of the kind "
-            "instruct; say in prompt.instruction how long the summary is to be",
+            "instruct; --words says how long the summary is to be",
         ),
         (["--sentences", "3"], "--sentences is 3; it must be from 4 to 64"),
         (["--sentences", "65"], "--sentences is 65; it must be from 4 to 64"),
@@ -347,3 +348,16 @@ def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sente
     ended = Ended(exit_code(process), written, told)
     assert ended.code == code
     assert ended.sentence().startswith(sentence)
+
+
+def test_files_of_a_folder_that_need_the_extra_are_counted(
+    summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("folder").mkdir()
+    Path("folder/a.txt").write_text(TEXT)
+    Path("folder/b.docx").write_bytes(b"x")
+    monkeypatch.setattr(formats, "find_pandoc", lambda: None)
+    monkeypatch.setattr(discover, "find_pandoc", lambda: None)
+    ended = summarize("folder")
+    assert ended.code == 0
+    assert "specx: 1 file was passed over (DOCX, HTML, EPUB, ODT); they need" in ended.err

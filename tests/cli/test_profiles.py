@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from specx.cli import profiles
 from specx.cli.console import make_console
 from specx.cli.main import app, run
-from specx.profile import load_profile, shipped_folder, user_folder
+from specx.profile import load_profile, parse_profile, shipped_folder, user_folder
 
 BROKEN = "name: broken\ntarget: {model: m}\ndraft: null\ntree: {nodes: 99}\ntre: 1\n"
 
@@ -68,6 +68,13 @@ def test_ls_shows_a_broken_profile_beside_the_others() -> None:
 
 def test_show_prints_the_file() -> None:
     assert specx("show", "mini") == (shipped_folder() / "mini.yaml").read_text()
+
+
+def test_show_lists_the_styles_as_comments() -> None:
+    shown = specx("show", "qwen3-8b")
+    assert shown.startswith((shipped_folder() / "qwen3-8b.yaml").read_text())
+    assert "\n# --style bullets: Write a list of bullet points, one sentence each.\n" in shown
+    assert parse_profile(shown, "shown") == load_profile("qwen3-8b")
 
 
 def test_show_of_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specx.documents import pdf, pdf_worker
+from specx.documents.child_worker import RefusedError
 
 SaveFile = Callable[[str, bytes], str]
 
@@ -33,7 +34,7 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
-    monkeypatch.setattr(pdf_worker, "_keep_words_apart", lambda: None)  # it would change pypdf here
+    monkeypatch.setattr(pdf_worker, "_amend_fonts", lambda: None)  # it would change pypdf here
     monkeypatch.setattr(pdf_worker, "_limited_time", lambda _: nullcontext())
     monkeypatch.setattr(pdf, "_run", _answers)
 
@@ -44,10 +45,11 @@ def _answers(request: pdf.PdfRequest) -> bytes:
         "passwords": request.passwords,
         "ranges": request.ranges,
         "page_s": request.time_limit_s,
+        "processes": 1,
     }
     answers = []
     try:
-        answers += pdf_worker._serve(asked)
-    except pdf_worker._RefusedError as refused:
+        answers += pdf_worker.serve(asked)
+    except RefusedError as refused:
         answers.append(refused.answer)
     return "\n".join(map(json.dumps, answers)).encode()

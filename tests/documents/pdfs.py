@@ -37,6 +37,54 @@ def draw_lines(canvas: Canvas, text: str, font: str = "Times-Roman") -> None:
         canvas.drawString(LEFT, TOP - row * LEADING, line)
 
 
+def manual_pdf() -> bytes:
+    """A manual of seven pages: title, copyright, contents, text with a footnote, lists."""
+    buffer = io.BytesIO()
+    canvas = new_canvas(buffer)
+
+    def page(heading: str, text: str, note: str = "") -> None:
+        canvas.setFont("Helvetica-Bold", 18)
+        canvas.drawString(LEFT, TOP + 30, heading)
+        draw_lines(canvas, text)
+        if note:
+            line = canvas.beginText(LEFT, 100)
+            line.setFont("Times-Roman", 5)
+            line.setRise(3)
+            line.textOut("2")
+            line.setRise(0)
+            line.setFont("Times-Roman", 8)
+            line.textOut(note)
+            canvas.drawText(line)
+        canvas.showPage()
+
+    page("The Manual of the Bridge", "")
+    page(
+        "",
+        "Copyright 2020 The Council. All rights reserved.\n\nThis manual is free software; you may "
+        "redistribute it and/or modify it.",
+    )
+    dots = ". " * 40
+    page("Contents", f"1 Closing {dots}4\n2 Opening {dots}5")
+    page(
+        "1 Closing",
+        "Here is told how the bridge was closed, which is the work of a day for two.\n"
+        "It is hard work, and nobody likes it.\n\n"
+        "The old bridge was closed on a Monday, and nobody was allowed to walk or ride on it until",
+        note="You can learn about the bridge in the other manual.",
+    )
+    page(
+        "",
+        "the inspectors of the town had looked at every one of its piers, and this took\n"
+        "them a year.\n\n"
+        "Two things are left to be done:\n\n• Making a plan of the bridge.\n\n"
+        "• Asking the people of the town who know of such bridges, or team@security.\ndebian.org.",
+    )
+    page("References", "[1] A. Author: Bridges. 2001.")
+    page("Index", "arch, 4")
+    canvas.save()
+    return buffer.getvalue()
+
+
 def ligature_pdf(text: str) -> bytes:
     """MacRoman is the standard encoding that has the ligatures fi and fl."""
     pdfmetrics.registerFont(pdfmetrics.Font("Mac", "Times-Roman", "MacRomanEncoding"))

@@ -13,6 +13,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "x/a.pdf",
         "x/sub/c.MD",
         "x/.git/d.txt",
+        "x/sub/d.markdown",
         "x/.e.txt",
         "x/f.png",
         "r.txt",
@@ -28,7 +29,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 def test_a_folder_gives_its_documents_in_order() -> None:
     found = discover(["x"])
-    assert [source.path for source in found] == ["x/a.pdf", "x/b.txt", "x/sub/c.MD"]
+    assert [source.path for source in found] == [
+        "x/a.pdf",
+        "x/b.txt",
+        "x/sub/c.MD",
+        "x/sub/d.markdown",
+    ]
     assert [source.relative for source in found] == [PurePath(source.path) for source in found]
 
 
@@ -57,6 +63,7 @@ def test_a_file_named_twice_is_read_once() -> None:
         "x/a.pdf",
         "x/b.txt",
         "x/sub/c.MD",
+        "x/sub/d.markdown",
     ]
 
 
@@ -109,4 +116,4 @@ def test_a_folder_without_documents() -> None:
 @pytest.mark.usefixtures("folder")
 def test_links_that_lead_back_end() -> None:
     Path("x/loop").symlink_to(Path("x").resolve(), target_is_directory=True)
-    assert len(discover(["x"])) == 3
+    assert len(discover(["x"])) == 4

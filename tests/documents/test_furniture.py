@@ -1,4 +1,7 @@
-from specx.documents.furniture import drop_furniture
+import pytest
+
+from specx.documents.document import Paragraph
+from specx.documents.furniture import set_furniture_apart
 from specx.documents.lines import Line, PageLines
 
 
@@ -10,7 +13,8 @@ def pages_of(*pages: list[str]) -> list[PageLines]:
 
 
 def left(*pages: list[str]) -> list[list[str]]:
-    return [[line.text for line in page.lines] for page in drop_furniture(pages_of(*pages))]
+    stripped = set_furniture_apart(pages_of(*pages)).pages
+    return [[line.text for line in page.lines] for page in stripped]
 
 
 def body(number: int) -> list[str]:
@@ -74,4 +78,40 @@ def test_large_type_stays() -> None:
         PageLines(n, (Line("Notes", size=20.0), *(Line(text, size=10.0) for text in body(n))))
         for n in range(1, 5)
     ]
-    assert drop_furniture(pages, body_size=10.0) == pages
+    assert set_furniture_apart(pages, body_size=10.0).pages == pages
+
+
+def test_what_goes_is_kept_apart_in_order() -> None:
+    pages = pages_of(*([f"The Report {n}", *body(n), f"{n}"] for n in range(1, 4)))
+    assert set_furniture_apart(pages).furniture == tuple(
+        Paragraph(text, n, "furniture") for n in range(1, 4) for text in (f"The Report {n}", f"{n}")
+    )
+
+
+@pytest.mark.parametrize("lines", [1, 4, 6, 12])
+def test_pages_that_say_the_same_are_text(lines: int) -> None:
+    same = [f"Line {'abcdefghijkl'[row]} of a page that returns." for row in range(lines)]
+    assert left(same, same, same) == [same] * 3
+    assert left(same, same, same, body(4)) == [same, same, same, body(4)]
+
+
+def test_text_that_returns_below_a_header_stays() -> None:
+    same = [f"Line {letter} of a page that returns." for letter in "abcdef"]
+    pages = [body(1), same, body(3), same, body(5), same]
+    assert left(*(["The Annual Report", *page, str(n)] for n, page in enumerate(pages))) == pages
+
+
+def test_a_form_letter_keeps_its_end() -> None:
+    end = ["We thank you for your trust", "and wish you all the best.", "Yours", "The Bank", "Ulm"]
+    pages = [[f"Dear {name},", "your account is closed.", *end] for name in ("Ann", "Bo", "Cy")]
+    assert left(*pages) == pages
+
+
+def test_numbered_lines_that_are_all_of_a_page_are_text() -> None:
+    pages = [[f"Invoice {n} of the shop"] for n in range(1, 5)]
+    assert left(*pages) == pages
+
+
+def test_the_header_of_blank_pages_goes() -> None:
+    pages = [["The Annual Report", *(body(n) if n % 2 else []), str(n)] for n in range(1, 9)]
+    assert left(*pages) == [body(n) if n % 2 else [] for n in range(1, 9)]

@@ -29,6 +29,43 @@ def test_join_two(left: str, right: str, joined: str) -> None:
     assert join_lines((left, right), NO_WORDS) == joined
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "joined"),
+    [
+        ("at https://www.", "debian.org.", "at https://www.debian.org."),
+        ("to team@security.", "debian.org soon", "to team@security.debian.org soon"),
+        ("to team@", "debian.org", "to team@debian.org"),
+        ("(https://CRAN.", "R-project.org/package)", "(https://CRAN.R-project.org/package)"),
+        ("https://a.org/doc/", "Rnews_2001.pdf", "https://a.org/doc/Rnews_2001.pdf"),
+        ("(https://a.org/", "Maintainer).", "(https://a.org/Maintainer)."),
+        ("http://a.org/-", "doc/b", "http://a.org/doc/b"),
+        ("http://a.org/x/-", "/blob", "http://a.org/x/-/blob"),
+        ("http://", "www.a.org", "http://www.a.org"),
+        ("https://www.debian", ".org/", "https://www.debian.org/"),
+        ("https://a.org", "/doc?x=1", "https://a.org/doc?x=1"),
+        ("https://a.org/find?q=", "words", "https://a.org/find?q=words"),
+    ],
+)
+def test_addresses_go_on(left: str, right: str, joined: str) -> None:
+    assert join_lines((left, right), NO_WORDS) == joined
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("It is at https://www.debian.org.", "The next sentence."),
+        ("Write to team@debian.org.", "They answer."),
+        ("See https://wiki.debian.org/", "for more."),
+        ("See https://wiki.debian.org/", "Then write."),
+        ("See https://wiki.debian.org", "and write."),
+        ("https://a.org,", "https://b.org"),
+        ("Wait for John.", "debian.org is elsewhere."),
+    ],
+)
+def test_addresses_end(left: str, right: str) -> None:
+    assert join_lines((left, right), NO_WORDS) == f"{left} {right}"
+
+
 def test_a_spelling_found_elsewhere_decides() -> None:
     hyphenated = Words(["The co-author and a co-author"])
     assert join_lines(("the co-", "author"), hyphenated) == "the co-author"

@@ -58,3 +58,17 @@ def test_separators_inside_a_string_are_no_line_ends() -> None:
     (document,) = parse_jsonl(f"{line}\n".encode(), "a.jsonl")
     assert isinstance(document, Document)
     assert "Another sentence." in document.text
+
+
+def test_line_ends_of_windows_inside_a_string_separate_lines_and_no_paragraphs() -> None:
+    line = '{"text": "One sentence\\r\\ngoes on.\\r\\n\\r\\nAnother."}'
+    (document,) = parse_jsonl(line.encode(), "a.jsonl")
+    assert isinstance(document, Document)
+    assert document.text == "One sentence goes on.\n\nAnother."
+    assert [paragraph.lines for paragraph in document.paragraphs] == [None, None]
+
+
+def test_a_line_without_words_costs_no_other_one() -> None:
+    bad, good = parse_jsonl(b'{"text": "%s"}\n{"text": "One."}' % (b"x" * 5000), "a.jsonl")
+    assert isinstance(bad, LineError)
+    assert isinstance(good, Document)

@@ -1,5 +1,5 @@
 from specx.documents.hyphenation import Words
-from specx.documents.layout import PageBlocks, Typography, drop_contents, page_blocks
+from specx.documents.layout import PageBlocks, Typography, page_blocks
 from specx.documents.lines import Line, PageLines
 
 FULL = "Words that run on and on until the right edge of the column is reached by them"
@@ -47,39 +47,78 @@ def test_items_begin_paragraphs_and_keep_their_lines() -> None:
         Line("• " + FULL, 72, 676, 10),
     ]
     found = blocks(lines).blocks
-    assert [block.text for block in found] == [f"• {FULL} and more", f"• {FULL}"]
-    assert {block.role for block in found} == {"item"}
+    assert [block.text for block in found] == [f"{FULL} and more", FULL]
+    assert {block.kind for block in found} == {"item"}
 
 
-def test_headings_and_notes_are_told_by_their_size() -> None:
+def test_headings_and_footnotes_are_told_by_their_size() -> None:
     lines = [
         Line("A Title", 72, 700, 14),
         Line(FULL, 72, 680, 10),
         Line("1 A note.", 72, 660, 8),
     ]
-    assert [block.role for block in blocks(lines).blocks] == ["heading", "body", "note"]
+    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text", "footnote"]
 
 
 def test_bold_lines_are_headings() -> None:
     lines = [Line("Scope", 72, 700, 10, bold=True), Line(FULL, 72, 688, 10)]
-    assert [block.role for block in blocks(lines).blocks] == ["heading", "body"]
+    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text"]
 
 
-def test_tables_of_contents_go() -> None:
-    page = PageLines(
-        1,
-        (
-            Line("CONTENTS"),
-            Line("1 Scope 3"),
-            Line("1.1 Aim . . . . . . . . 3"),
-            Line("1.2 A title that runs over"),
-            Line("two lines ........ 4"),
-            Line("1.3 End ......... 5"),
-        ),
-    )
-    assert [line.text for line in drop_contents(page).lines] == ["CONTENTS"]
+def test_a_footnote_begins_a_block_without_its_sign() -> None:
+    notes = [
+        Line("1See the other book on bridges.", 80, 112, 8, sign="1"),
+        Line("2You can learn it.", 80, 102, 8, sign="2"),
+    ]
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    assert [(b.kind, b.text) for b in found[1:]] == [
+        ("footnote", "See the other book on bridges."),
+        ("footnote", "You can learn it."),
+    ]
 
 
-def test_an_ellipsis_is_no_table_of_contents() -> None:
-    page = PageLines(1, (Line("And so on ..."), Line("He waited . . . and left"), Line("Well…")))
-    assert drop_contents(page) == page
+def test_footnotes_whose_signs_are_not_raised_are_told_apart_by_counting() -> None:
+    notes = [Line("1If you see it.", 80, 112, 8), Line("2You can learn it.", 80, 102, 8)]
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    assert [b.text for b in found[1:]] == ["If you see it.", "You can learn it."]
+
+
+def test_a_bullets_glyph_is_no_text_and_a_number_is() -> None:
+    lines = [
+        Line("• Making a package", 72, 700, 10),
+        Line("– Building it", 82, 680, 10),
+        Line("●Asking for it", 82, 670, 10),
+        Line("1. First the name of it.", 72, 660, 10),
+    ]
+    assert [(b.kind, b.text) for b in blocks(lines).blocks] == [
+        ("item", "Making a package"),
+        ("item", "Building it"),
+        ("item", "Asking for it"),
+        ("item", "1. First the name of it."),
+    ]
+
+
+def test_rows_of_figures_are_a_table() -> None:
+    lines = [
+        Line("Total 1,234 (5.6%) $78 9", 72, 700, 10),
+        Line("In 2019 we had 5 of 7", 72, 650, 10),
+    ]
+    assert [b.kind for b in blocks(lines).blocks] == ["table", "text"]
+
+
+def test_entries_of_contents_are_blocks_of_their_own() -> None:
+    lines = [
+        Line("1 Scope . . . . . . 3", 72, 700, 10, entry=True),
+        Line("2 Aim . . . . . . . 4", 72, 688, 10, entry=True),
+    ]
+    assert [(b.text, b.part) for b in blocks(lines).blocks] == [
+        ("1 Scope 3", "contents"),
+        ("2 Aim 4", "contents"),
+    ]
+
+
+def test_lines_of_one_width_are_code_unless_all_are() -> None:
+    code = [Line("make install", 72, 700, 10, mono=True), Line(FULL, 72, 680, 10)]
+    assert [b.kind for b in blocks(code).blocks] == ["code", "text"]
+    page = PageLines(1, (Line(FULL, 72, 700, 10, mono=True),))
+    assert page_blocks(page, Typography([page]), Words([])).blocks[0].kind == "text"

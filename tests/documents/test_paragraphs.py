@@ -19,9 +19,9 @@ def test_a_paragraph_over_a_page_border_is_joined() -> None:
     assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1)]
 
 
-def test_notes_at_the_foot_do_not_separate() -> None:
+def test_footnotes_do_not_separate() -> None:
     found = paragraphs(
-        [Block("It goes on", full=True), Block("1 A note.", role="note")],
+        [Block("It goes on", full=True), Block("1 A note.", kind="footnote")],
         [Block("and ends."), Block("Next.")],
     )
     assert [p.text for p in found] == ["It goes on and ends.", "1 A note.", "Next."]
@@ -37,9 +37,9 @@ def test_ended_sentences_headings_and_items_are_not_joined() -> None:
     pages = (
         [Block("It ended.")],
         [Block("lower case")],
-        [Block("Title", role="heading")],
+        [Block("Title", kind="heading")],
         [Block("text and", full=False)],
-        [Block("• item", role="item")],
+        [Block("• item", kind="item")],
     )
     assert len(paragraphs(*pages)) == 5
 

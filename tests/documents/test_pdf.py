@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.documents import pdf
+from specx.documents import child, pdf
 from specx.documents.read import ReadOptions, read_document
 from specx.errors import DocumentError, UsageError
 
@@ -46,6 +46,57 @@ def test_headers_and_footers_go(save: SaveFile) -> None:
     text = read_document(save("a.pdf", data), QUICK).text
     assert "River Report" not in text
     assert "Page" not in text
+
+
+@pytest.mark.usefixtures("in_process")
+def test_pages_that_say_the_same_are_read(save: SaveFile) -> None:
+    same = "\n".join(f"Line {letter} of a page that is in the file again." for letter in "abcdef")
+    document = read_document(save("a.pdf", pdfs.text_pdf([same] * 3)), QUICK)
+    assert document.text.count("Line a of a page") == 3
+    assert document.furniture == ()
+    last = "The last page says something else, and it says it in one line."
+    document = read_document(save("b.pdf", pdfs.text_pdf([same] * 3 + [last])), QUICK)
+    assert document.text.count("Line f of a page") == 3
+
+
+@pytest.mark.usefixtures("in_process")
+def test_furniture_is_kept_apart_with_its_pages(save: SaveFile) -> None:
+    data = pdfs.text_pdf(PAGES * 2, header="The River Report", footer="Page {n} of 6")
+    furniture = read_document(save("a.pdf", data), QUICK).furniture
+    assert [(p.page, p.text) for p in furniture[:2]] == [
+        (1, "The River Report"),
+        (1, "Page 1 of 6"),
+    ]
+    assert len(furniture) == 12
+    assert {p.kind for p in furniture} == {"furniture"}
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_manual_shows_its_kinds_and_parts(save: SaveFile) -> None:
+    paragraphs = read_document(save("a.pdf", pdfs.manual_pdf()), QUICK).paragraphs
+    assert [(p.page, p.part, p.kind, p.text[:32]) for p in paragraphs] == [
+        (1, "title", "heading", "The Manual of the Bridge"),
+        (2, "copyright", "text", "Copyright 2020 The Council. All "),
+        (2, "copyright", "text", "This manual is free software; yo"),
+        (3, "contents", "heading", "Contents"),
+        (3, "contents", "item", "1 Closing 4"),
+        (3, "contents", "item", "2 Opening 5"),
+        (4, "body", "heading", "1 Closing"),
+        (4, "body", "text", "Here is told how the bridge was "),
+        (4, "body", "text", "The old bridge was closed on a M"),
+        (4, "body", "footnote", "You can learn about the bridge i"),
+        (5, "body", "text", "Two things are left to be done:"),
+        (5, "body", "item", "Making a plan of the bridge."),
+        (5, "body", "item", "Asking the people of the town wh"),
+        (6, "references", "heading", "References"),
+        (6, "references", "item", "[1] A. Author: Bridges. 2001."),
+        (7, "index", "heading", "Index"),
+        (7, "index", "text", "arch, 4"),
+    ]
+    assert paragraphs[8].text.endswith(
+        "ride on it until the inspectors of the town had looked at every one of "
+        "its piers, and this took them a year."
+    )
 
 
 @pytest.mark.usefixtures("in_process")
@@ -198,7 +249,7 @@ def test_a_crash_of_the_child_is_one_sentence(
 ) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text("import os; os.abort()")
-    monkeypatch.setattr(pdf, "_WORKER", worker)
+    monkeypatch.setattr(child, "_WORKER", worker)
     with pytest.raises(DocumentError, match="crashed the PDF reader"):
         read_document(save("a.pdf", pdfs.text_pdf(PAGES)))
 
@@ -210,7 +261,7 @@ def test_an_interrupt_ends_the_child(
     worker.write_text(
         f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(20)"
     )
-    monkeypatch.setattr(pdf, "_WORKER", worker)
+    monkeypatch.setattr(child, "_WORKER", worker)
     path = save("a.pdf", pdfs.text_pdf(PAGES))
 
     def interrupt() -> None:

@@ -29,6 +29,15 @@ def test_raised_note_numbers_go_and_exponents_stay() -> None:
     assert [line.text for line in lines_of(rows)] == ["It ends. Next", "An area of 10 km2"]
 
 
+def test_the_sign_of_a_footnote_is_known_and_its_calls_go() -> None:
+    rows = [fragment("On UNIX ", 72, 700), fragment("1", 100, 704, 6), fragment(" it\n", 110, 700)]
+    assert [line.text for line in lines_of(rows)] == ["On UNIX 1 it"]
+    rows += [fragment("1", 72, 103, 6), fragment("A trademark.\n", 75, 100, 8)]
+    call, note = lines_of(rows)
+    assert (call.text, call.sign) == ("On UNIX  it", "")
+    assert (note.text, note.sign) == ("1A trademark.", "1")
+
+
 def test_size_and_place_follow_the_matrices() -> None:
     (line,) = lines_of([Fragment("x", (2, 0, 0, 2, 10, 20), (1, 0, 0, 1, 5, 5), None, 6)])
     assert (line.x, line.y, line.size) == (20, 30, 12)

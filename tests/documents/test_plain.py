@@ -1,21 +1,41 @@
-from specx.documents.document import Kind
+from contextlib import suppress
+
+import pytest
+
+from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.plain import document_from_text
+from specx.errors import DocumentError
+
+
+def read(text: str, kind: Kind = "text") -> Document:
+    document = document_from_text(text, "a.txt", kind)
+    assert all(paragraph.page is None for paragraph in document.paragraphs)
+    return document
 
 
 def paragraphs(text: str, kind: Kind = "text") -> list[str]:
-    document = document_from_text(text, "a.txt", kind)
-    assert all(paragraph.page is None for paragraph in document.paragraphs)
-    return [paragraph.text for paragraph in document.paragraphs]
+    return [paragraph.text for paragraph in read(text, kind).paragraphs]
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    return [(paragraph.kind, paragraph.text) for paragraph in read(text).paragraphs]
+
+
+def places(text: str) -> list[tuple[int, int] | None]:
+    return [paragraph.lines for paragraph in read(text).paragraphs]
 
 
 def test_wrapped_lines_are_joined_and_blank_lines_separate() -> None:
     text = "The first para-\ngraph is wrapped\nover lines.\n\n\nThe second is not.\n"
     assert paragraphs(text) == ["The first paragraph is wrapped over lines.", "The second is not."]
+    assert places(text) == [(1, 3), (6, 6)]
 
 
 def test_long_lines_are_paragraphs() -> None:
     line = "A sentence that is part of a line which was never wrapped at any margin. " * 3
     assert paragraphs(f"{line}\n{line}\n") == [line.strip()] * 2
+    assert paragraphs(f"{line}\n{line}\n", "markdown") == [line.strip()] * 2
+    assert places(f"{line}\n{line}\n") == [(1, 1), (2, 2)]
 
 
 def test_one_line_of_70000_characters() -> None:
@@ -23,22 +43,139 @@ def test_one_line_of_70000_characters() -> None:
     found = paragraphs(text)
     assert " ".join(found) == text.strip()
     assert all(len(paragraph) <= 300 for paragraph in found)
+    assert set(places(text)) == {(1, 1)}
 
 
-def test_markdown_headings_lists_and_tables() -> None:
+def test_a_text_without_full_stops_is_cut_between_words() -> None:
+    text = "tree house\nriver stone\n" * 5000
+    found = paragraphs(text)
+    assert " ".join(found).split() == text.split()
+    assert all(len(paragraph) <= 1500 for paragraph in found)
+
+
+def test_a_long_paragraph_keeps_the_lines_of_its_pieces() -> None:
+    lines = [
+        f"Line {n} of the report says that the har-\nbour was closed in {n}." for n in range(90)
+    ]
+    document = read("\n".join(lines))
+    assert len(document.paragraphs) > 20
+    for paragraph in document.paragraphs:
+        assert paragraph.lines is not None
+        first, last = paragraph.lines
+        assert f"Line {(first - 1) // 2} of" in paragraph.text
+        assert paragraph.text.endswith(f"in {last // 2 - 1}.")
+        assert "harbour" in paragraph.text
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("\n\nOne.\n\nTwo.", [(3, 3), (5, 5)]),
+        ("One.\fTwo words\nand more.\n\nThree.", [(1, 1), (1, 2), (4, 4)]),
+        ("A line,\u2028and one that\ngoes on.\u0085\n\nThree.", [(1, 2), (4, 4)]),
+    ],
+)
+def test_lines_are_counted_as_an_editor_counts_them(
+    text: str, lines: list[tuple[int, int]]
+) -> None:
+    assert places(text) == lines
+
+
+def test_headings_are_underlined_or_in_capitals_or_numbered() -> None:
     text = (
-        "# Title\nText of the\nparagraph.\n- one\n- two\n  goes on\n\n| a | b |\n|---|---|\nEnd.\n"
+        "Annual report\n=============\nWhat the harbour did.\n\n"
+        "FINDINGS\nThe sea rose by a metre.\n\n2.1 Measures\n\nThe town builds a dam.\n\n"
+        "Outlook\n-------\n\nNobody knows.\n\nNASA AND ESA agree on the\nfindings of the year.\n"
     )
-    assert paragraphs(text, "markdown") == [
-        "# Title",
-        "Text of the paragraph.",
-        "- one",
-        "- two goes on",
-        "| a | b |",
-        "|---|---|",
-        "End.",
+    assert kinds(text) == [
+        ("heading", "Annual report"),
+        ("text", "What the harbour did."),
+        ("heading", "FINDINGS"),
+        ("text", "The sea rose by a metre."),
+        ("heading", "2.1 Measures"),
+        ("text", "The town builds a dam."),
+        ("heading", "Outlook"),
+        ("text", "Nobody knows."),
+        ("text", "NASA AND ESA agree on the findings of the year."),
+    ]
+
+
+def test_a_bullet_is_not_text_and_a_number_is() -> None:
+    text = "The board asks for:\n• a dam that holds\n  for years\n• a bridge.\n\n1. It is late.\n"
+    assert kinds(text) == [
+        ("text", "The board asks for:"),
+        ("item", "a dam that holds for years"),
+        ("item", "a bridge."),
+        ("item", "1. It is late."),
+    ]
+    assert places(text) == [(1, 1), (2, 3), (4, 4), (6, 6)]
+    assert kinds("•\nA bullet of its own.") == [("item", "A bullet of its own.")]
+
+
+def test_a_dash_at_the_beginning_of_a_wrapped_line_is_no_bullet() -> None:
+    text = "The town has two bridges and a ferry,\nall of them old and not safe\n- or so they say."
+    assert [kind for kind, _ in kinds(text)] == ["text"]
+
+
+def test_rows_of_tables_and_entries_of_contents_are_known() -> None:
+    text = "1 Scope ........ 3\n2 Aim . . . . . 14\n\n| a | b |\n+---+---+\n| c | d |\n\nThe end."
+    found = read(text).paragraphs
+    assert [(p.kind, p.part) for p in found] == [
+        ("item", "contents"),
+        ("item", "contents"),
+        ("table", "body"),
+        ("table", "body"),
+        ("text", "body"),
     ]
 
 
 def test_text_without_letters_is_kept() -> None:
     assert paragraphs("---\n") == ["---"]
+    assert paragraphs("---\n", "markdown") == ["---"]
+
+
+def test_what_forms_no_words_is_passed_over_and_counted() -> None:
+    data = "QmFzZTY0" * 1000
+    document = read(f"The first finding is this.\n\n{data}\n\nThe second one is that.\n")
+    assert document.paragraphs == (
+        Paragraph("The first finding is this.", None, lines=(1, 1)),
+        Paragraph("The second one is that.", None, lines=(5, 5)),
+    )
+    (warning,) = document.warnings
+    assert warning.startswith("8,000 characters that form no words")
+
+
+def test_a_file_without_words_is_refused() -> None:
+    with pytest.raises(DocumentError, match="nothing but 8,000 characters that form no words"):
+        read("QmFzZTY0" * 1000)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["text", "markdown"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "." * 300_000 + "x",
+        "\n" * 100_000 + "x",
+        "\n".join(["word"] * 50_000),
+        "> " * 20_000 + "deep",
+        "- " * 20_000 + "deep",
+        "[" * 100_000 + "x",
+        "a.b" * 100_000 + " and words",
+        "<!--" * 50_000 + "x",
+        "---\na: b\n" + "c: d\n" * 50_000,
+    ],
+    ids=lambda text: text[:8].encode("unicode_escape").decode(),
+)
+def test_awkward_texts_take_bounded_time(text: str, kind: Kind) -> None:
+    with suppress(DocumentError):  # of a text without words
+        assert read(text, kind).paragraphs
+
+
+def test_lists_of_dashes_have_wrapped_items() -> None:
+    text = "- a dam that holds\n  for years\n- a bridge\n  of steel\n- a ferry"
+    assert [text for _, text in kinds(text)] == [
+        "a dam that holds for years",
+        "a bridge of steel",
+        "a ferry",
+    ]

@@ -86,3 +86,21 @@ def test_wrong_names(save: SaveFile) -> None:
 
 def test_a_password_is_never_shown() -> None:
     assert "secret" not in repr(ReadOptions(password="secret"))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_everything_is_read_as_body_if_asked_for(save: SaveFile) -> None:
+    path = save("a.pdf", pdfs.manual_pdf())
+    assert {p.part for p in read_document(path).paragraphs} != {"body"}
+    whole = read_document(path, ReadOptions(everything=True))
+    assert {p.part for p in whole.paragraphs} == {"body"}
+    assert whole.text == read_document(path).text
+
+
+def test_a_text_has_parts(save: SaveFile) -> None:
+    body = "The council met on a Monday and decided to close the bridge.\n\n" * 6
+    legal = "All rights reserved, as the council has decided on another Monday.\n\n"
+    path = save("a.txt", (body + legal).encode())
+    assert [p.part for p in read_document(path).paragraphs] == ["body"] * 6 + ["copyright"]
+    (only,) = read_document(save("b.txt", legal.encode())).paragraphs
+    assert only.part == "body"

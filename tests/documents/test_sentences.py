@@ -29,6 +29,31 @@ def test_split(sentences: list[str]) -> None:
     assert split_sentences(" ".join(sentences)) == sentences
 
 
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["委员会在旧市政厅开会。", "它读了报告！", "真的吗？", "是的。"],
+        ["他说：“你好。”", "然后走了。"],
+        ["「行くよ！」と言った。", "次の文。"],
+        ["यह पहला वाक्य है।", "यह दूसरा है।"],
+        ["هل هذا صحيح؟", "نعم۔", "انتهى"],
+    ],
+)
+def test_full_stops_of_other_scripts_need_no_space(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences)) == sentences
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+def test_a_quotation_goes_on_behind_a_comma() -> None:
+    assert split_sentences("“你好！”，他说。") == ["“你好！”，他说。"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("sign", [".", ".\"'", "。", "!?", "Mr. "])
+def test_long_runs_take_little_time(sign: str) -> None:
+    assert split_sentences(sign * 100_000 + "x")
+
+
 def test_nothing_gives_nothing() -> None:
     assert split_sentences(" \n ") == []
 
@@ -40,4 +65,4 @@ def test_nothing_is_lost(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_nothing_is_lost_of_any_text(text: str) -> None:
-    assert " ".join(split_sentences(text)) == " ".join(text.split())
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

@@ -66,7 +66,8 @@ PAIR = pair_of(loaded("llama", 0), loaded("llama", 5))
 
 
 @pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
-def test_falling_back_is_said_once_and_changes_no_token(method):
+def test_falling_back_is_said_once_and_changes_no_token(method, monkeypatch):
+    monkeypatch.setattr(Fallback, "pace", 1.0)  # whatever else this machine does meanwhile
     prompt = make_prompt(40)
     expected = run(PAIR, make_profile(max_new_tokens=40), "plain", prompt)
     result = run(PAIR, make_profile(max_new_tokens=40, below=1e9), method, prompt)
@@ -114,3 +115,44 @@ def test_a_text_that_ends_while_plain_tokens_are_measured_is_never_drafted():
 def test_the_draft_reads_the_tokens_that_were_measured_too():
     result = run(PAIR, make_profile(below=1.0), "tree", make_prompt(40))
     assert [p.total for p in result.progress if p.model == "draft"] == [40 + PLAIN_STEPS]
+
+
+# ---------------------------------------------------------------- a machine that becomes slower
+
+
+def judged(judge: Fallback, seconds: float, verification: float, steps: int) -> list[bool]:
+    """Give the judge steps of four tokens; return for each if it was the last one."""
+    verdicts = []
+    for _ in range(steps):
+        judge.note_verification(verification)
+        verdicts.append(judge.judge(drafted(4, seconds)) is not None)
+    return verdicts
+
+
+def test_a_machine_that_others_begin_to_use_slows_plain_tokens_too():
+    judge = judge_at(below=1.0)  # a plain token takes 0.25 s
+    assert not any(judged(judge, 0.5, verification=0.25, steps=20))
+    # Everything takes three times as long: still twice as fast as plain decoding would be now.
+    assert not any(judged(judge, 1.5, verification=0.75, steps=60))
+
+
+def test_drafting_alone_that_becomes_slower_does_not_pay():
+    judge = judge_at(below=1.0)
+    assert not any(judged(judge, 0.5, verification=0.25, steps=20))
+    assert any(judged(judge, 1.5, verification=0.25, steps=60))
+
+
+def test_a_smaller_tree_is_no_faster_machine():
+    judge = judge_at(below=1.0)
+    assert not any(judged(judge, 0.5, verification=0.5, steps=20))
+    assert not any(judged(judge, 0.5, verification=0.1, steps=60))
+
+
+def test_the_pace_outlives_a_new_tree():
+    judge = judge_at(below=1.0)
+    judged(judge, 1.5, verification=0.25, steps=5)
+    judged(judge, 1.5, verification=0.75, steps=16)
+    assert judge.pace == 3.0
+    judge.restart()
+    assert judge.pace == 1.0
+    assert judge.plain_seconds == 0.75

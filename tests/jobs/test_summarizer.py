@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specx.documents.document import Document, Page, Paragraph
+from specx.documents.generated import generate_report
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
@@ -18,6 +19,7 @@ from specx.profile import Profile, load_profile
 from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
 from specx.reports.report import Report
 
+from .listening import Ear
 from .pairs import TEXT, saying, write_profile
 
 KEYS = {
@@ -31,6 +33,7 @@ KEYS = {
     "dropped_sentences": None,
     "finish_reasons": None,
     "removed": {"lines", "pages"},
+    "levels": None,
     "generated_tokens": None,
     "steps": None,
     "acceptance_length": None,
@@ -56,23 +59,6 @@ KEYS = {
     "settings": None,
     "warnings": None,
 }
-
-
-class Ear:
-    """A listener that remembers what was shown."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.parts: list[tuple[int, int]] = []
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def part(self, part: int, parts: int) -> None:
-        self.parts.append((part, parts))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
 
 
 @pytest.fixture(scope="module")
@@ -158,35 +144,6 @@ def test_two_documents_in_a_row_give_what_each_gives_alone(make: Maker) -> None:
 # ---------------------------------------------------------------- parts
 
 
-def test_a_long_document_is_summarized_in_parts(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(summarizer, "decode", saying("One.", "Two.", "Three.", "All."))
-    one = make()
-    report = summarize(one, document(12))
-    assert make.ear.parts == [(1, 3), (2, 3), (3, 3), (1, 1)]
-    assert report.input.parts == 3
-    assert report.input.prompt_tokens > 300
-    assert report.summary == make.ear.text == "All."
-    assert report.tally.tokens > 4
-
-
-def test_summaries_that_do_not_get_shorter_follow_each_other_and_are_shown(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = " ".join([TEXT] * 6)
-    monkeypatch.setattr(summarizer, "decode", saying(long))
-    report = summarize(make(), document(12))
-    assert report.summary == make.ear.text
-    assert report.summary.startswith(f"{long}\n\n")
-
-
-def test_parts_that_write_nothing(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarizer, "decode", saying(""))
-    report = summarize(make(), document(12))
-    assert report.summary == make.ear.text == ""
-
-
 def test_the_summaries_of_parts_are_kept_when_interrupted(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +158,7 @@ def test_the_summaries_of_parts_are_kept_when_interrupted(
 def test_falling_back_in_every_part_is_told_once(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speedups = iter([0.9, 0.61, 0.8, 0.7])
+    speedups = iter([0.9, 0.61, 0.8, 0.7, 0.95])
     write = saying("One.")
 
     def decode(*arguments: Any, **_: Any) -> Any:
@@ -217,7 +174,7 @@ def test_falling_back_in_every_part_is_told_once(
 
 
 def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four prompts: three parts and what is made of them."""
+    """Five prompts: four parts and what is made of them."""
     write = saying("One.")
 
     def decode(*arguments: Any, **_: Any) -> Any:
@@ -231,7 +188,7 @@ def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(summarizer, "decode", decode)
     report = summarize(make(), document(12))
-    assert report.speedup == Speedup(plain=24.0, measured=16.0, predicted=12.0)
+    assert report.speedup == Speedup(plain=30.0, measured=20.0, predicted=15.0)
     assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
 
 
@@ -295,7 +252,7 @@ def test_the_room_for_a_document_shrinks_with_the_sentences(
     embedded: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summarizer, "decode", saying(""))
-    paper, window = document(60), {"window": 3000}
+    paper, window = generate_report(5700), {"window": 3000}
     few, many = (summarize(digests(embedded, n, target=window), paper) for n in (4, 30))
     assert few.input.parts == 1
     assert many.input.parts > 1
@@ -436,3 +393,17 @@ def test_an_output_that_ends_early_has_no_gap(make: Maker, monkeypatch: pytest.M
     check = summarize(one).lossless
     assert check is not None
     assert (check.identical, check.position) == (False, 0)
+
+
+def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    text = "Der Ausschuss traf sich im alten Rathaus und las den Bericht des Hafenmeisters."
+    german = Document("a.txt", "text", (), (Paragraph(text, None),))
+    (warning,) = [
+        each for each in summarize(digests(embedded, 4), german).warnings if "text is in" in each
+    ]
+    assert "German" in warning
+    assert "specx profiles ls" in warning
+    assert not [w for w in summarize(digests(embedded, 4)).warnings if "text is in" in w]

@@ -61,7 +61,10 @@ def test_every_problem_has_a_line(profile: Profile) -> None:
             {"draft_cache": {"policy": "streaming", "top_k": 1}},
             "`draft_cache.sink` is 1; it must be less than top_k (1)",
         ),
-        ({"prompt": {"sentences": 5}}, "unknown key 'sentences' in `prompt`; known are kind, ins"),
+        (
+            {"prompt": {"sentences": 5}},
+            "unknown key 'sentences' in `prompt`; did you mean 'styles'?",
+        ),
         ({"tree": {"depth": 9}}, "`tree.depth` is 9, but 8 nodes reach at most 8 levels"),
     ],
 )

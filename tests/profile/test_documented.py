@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -45,6 +45,8 @@ def _row(name: str, info: FieldInfo, tag: str = "") -> str:
 def _values(info: FieldInfo) -> str:
     parts = [info.annotation, *get_args(info.annotation)]
     words = [f"`{w}`" for part in parts for w in get_args(part) if isinstance(w, str)]
+    if get_origin(info.annotation) is dict:
+        return "keys with text"
     types = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
     found = list(dict.fromkeys(words)) + [types[t] for t in parts if t in types] or ["keys"]
     null = ["null"] if NoneType in parts else []
@@ -64,6 +66,8 @@ def _default(info: FieldInfo) -> str:
         return "required"
     if info.default_factory is not None:
         return "as below"
+    if isinstance(info.default, dict):
+        return ", ".join(f"`{key}`" for key in info.default)
     if isinstance(info.default, bool):
         return f"`{str(info.default).lower()}`"
     return "null" if info.default is None else f"`{info.default}`" if info.default != "" else "none"

@@ -96,7 +96,10 @@ draft_cache:
             "`specx bench --task control`",
         ),
         ("prompt: {kind: instruct, instruction: ''}", "`prompt.instruction` is empty"),
-        ("long_documents: cut", "`long_documents` is 'cut'; it must be one of parts, refuse"),
+        (
+            "long_documents: cut",
+            "`long_documents` is 'cut'; it must be one of parts, separate, refuse",
+        ),
         ("drafts: 1", "unknown key 'drafts'; did you mean 'draft'?"),
         ("on: 1", "unknown key 'on'; known are name, description, prompt, target, draft, tree,"),
         ("name: other", "`name` is set twice, first in line 1"),

@@ -48,13 +48,65 @@ def test_the_full_cache_has_no_working_size() -> None:
 @pytest.mark.parametrize(
     ("settings", "limit"),
     [
-        ("", 512),
+        ("", 300 * 4),
+        ("prompt: {kind: instruct, instruction: List the dates.}", 512),
+        ("prompt: {kind: instruct, words: 50}", 50 * 4),
+        ("prompt: {kind: instruct, words: 50}\ngeneration: {max_new_tokens: 100}", 100),
         ("prompt: {kind: digest}", 8 * 82 + 1),
         ("prompt: {kind: digest, sentences: 64}", 64 * 82 + 1),
         ("prompt: {kind: digest, sentences: 64}\ngeneration: {max_new_tokens: 100}", 100),
     ],
 )
-def test_every_sentence_of_a_digest_may_end_unless_the_profile_limits_it(
-    settings: str, limit: int
-) -> None:
+def test_a_summary_may_end_unless_the_profile_limits_it(settings: str, limit: int) -> None:
     assert parse_profile(f"{MINIMAL}{settings}\n", "p.yaml").output_limit == limit
+
+
+# ---------------------------------------------------------------- what is asked of a model
+
+
+def instruct(keys: str) -> InstructPrompt:
+    prompt = parse_profile(f"{MINIMAL}prompt: {{kind: instruct, {keys}}}\n", "p.yaml").prompt
+    assert isinstance(prompt, InstructPrompt)
+    return prompt
+
+
+def test_wishes_are_sentences_behind_the_instruction() -> None:
+    assert instruct("instruction: List the dates.").request == "List the dates."
+    wished = instruct("style: paragraphs, words: 80, language: French")
+    assert wished.request == (
+        "Summarize the document. Write connected paragraphs without headings or lists. "
+        "Write at most 80 words. Write in French."
+    )
+    assert wished.request_for_part("It is a part.", 9) == (
+        "Summarize the document. It is a part. Write connected paragraphs without headings or "
+        "lists. Write at most 9 words. Write in French."
+    )
+
+
+def test_styles_of_ones_own_stand_beside_the_others() -> None:
+    own = instruct("styles: {memo: Write a memo., bullets: Write a list.}, style: memo")
+    assert own.request.startswith("Summarize the document. Write a memo.")
+    assert list(own.styles) == ["bullets", "paragraphs", "abstract", "memo"]
+    assert own.styles["bullets"] == "Write a list."
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            "style: memo",
+            "`prompt.style` is 'memo'; it must be one of bullets, paragraphs, abstract",
+        ),
+        ("styles: {memo: ''}", "`prompt.styles.memo` is empty"),
+        ("styles: {memo: 3}", "`prompt.styles.memo` is 3; it must be text; put it in quotes"),
+        ("styles: bullets", "`prompt.styles` is 'bullets'; it must be keys of its own, indented"),
+        (
+            "instruction: Use 20 words., words: 30",
+            "`prompt.words` is 30, but the instruction itself says '20 words'",
+        ),
+    ],
+)
+def test_what_cannot_be_asked(keys: str, problem: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        instruct(keys)
+    assert str(caught.value).splitlines()[1].startswith(f"  line 4: {problem}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import ModelError
 from specx.prompts.digest import Digest, passages
 from specx.prompts.prompt import Output, Prompt, Quote
@@ -73,7 +73,7 @@ def test_lines_and_headings_are_cited() -> None:
         Paragraph("Only this.", None, lines=(120, 131)),
     )
     (prompt,) = DIGEST.prompts(Document("a.txt", "text", (), paragraphs), 1000)
-    output = read("<p1>Only this.", prompt)
+    output = read("<p0>Only this.", prompt)
     assert output.text == "Only this. [l. 120–131, “Findings”]"
     (quote,) = output.quotes
     assert (quote.lines, quote.heading, quote.counted) == ((120, 131), "Findings", "line")
@@ -147,10 +147,6 @@ def test_markers_in_the_document_are_text() -> None:
     assert TOKENIZER.decode(commands) == "<p0><sum><n1>"
 
 
-def test_parts_follow_each_other() -> None:
-    assert DIGEST.reduce([Output("a"), Output("b")], 1000) == []
-
-
 @pytest.mark.parametrize("extra", [(), ("<p0>",), ("<p0>", "<sum>", "<n1>")])
 def test_a_model_without_markers_is_refused(extra: tuple[str, ...]) -> None:
     with pytest.raises(ModelError, match="use kind: instruct"):
@@ -158,9 +154,20 @@ def test_a_model_without_markers_is_refused(extra: tuple[str, ...]) -> None:
 
 
 def test_headings_are_no_passages_and_footnote_numbers_end_sentences() -> None:
-    running = "The council met on a Monday and decided to close the bridge for a year"
-    texts = ["1 Summary", f"{running}.", "Table 2", f"{running} in 2019.12", f"{running}, that is:"]
+    texts = [
+        "1 Summary",
+        "The council met on a Monday and decided to close the bridge for a year.",
+        "Table 2",
+        "Nobody had asked for the opinion of the ferryman, who was the first to know in 2019.12",
+        "There are two ways to cross a river without any bridge, and the town took both of them:",
+    ]
     assert passages([Paragraph(text, None) for text in texts]) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("sign", ["。", "؟", "।", "！”"])
+def test_full_stops_of_other_scripts_end_running_text(sign: str) -> None:
+    texts = ["字" * 80 + sign, "字" * 80]
+    assert passages([Paragraph(text, None) for text in texts]) == [0]
 
 
 def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
@@ -171,3 +178,44 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
         "rope, tape " * 9,
     ]
     assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]
+
+
+def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
+    letter = "We are pleased to inform you that your application no. {} of {} was approved."
+    texts = [
+        letter.format(48213, "12 March 2024"),
+        "The council met on a Monday and decided to close the bridge for a year.",
+        letter.format(99120, "3 May 2024") + " Please keep this letter.",
+        "In 2019 the revenue of the harbour was 5 million, which was little.",
+        "In 2020 the revenue of the harbour was 7 million, which was little.",
+    ]
+    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
+
+
+def test_other_parts_than_the_body_are_no_passages() -> None:
+    text = "The council met on a Monday and decided to close the bridge for a year."
+    places: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
+    assert passages([Paragraph(text, None, part=part) for part in places]) == [2]
+
+
+def test_footnotes_tables_and_code_are_no_passages() -> None:
+    running = "The council met on a Monday and decided to close the bridge for a year."
+    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item"]
+    texts = [f"{running} {kind}." for kind in kinds]
+    made = [Paragraph(text, None, kind=kind) for text, kind in zip(texts, kinds, strict=True)]
+    made[5] = Paragraph(
+        "Nobody asked for more than an answer, and nobody got one there.", None, kind="item"
+    )
+    assert passages(made) == [1, 5]
+    assert passages(made[2:5]) == [0]  # nothing else is there, and all are alike
+
+
+@pytest.mark.parametrize("below", ["item", "code", "table", "heading"])
+def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) -> None:
+    announces = "The council met on a Monday and it decided on the two following things:"
+    text = "Nobody was glad of it, for the next bridge is eight kilometres away."
+    other = "The mayor said on Friday that the ferry would sail twice as often from May."
+    behind = [Paragraph(text, 1, kind=below), Paragraph(text, 1)]
+    assert 0 not in passages([Paragraph(announces, 1), *behind])
+    assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
+    assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])

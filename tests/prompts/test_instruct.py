@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt
+from specx.prompts.prompt import Prompt
 from tests.tiny import CHAT_TEMPLATE, make_tokenizer
 
 PLAIN = make_tokenizer()
@@ -45,6 +45,14 @@ def read(text: str, size: int = 1, template: str | None = None) -> str:
 def test_without_a_chat_template() -> None:
     text = PLAIN.decode(only(Instruct(PLAIN, ASK), "One.", "Two."))
     assert text == "Summarize this.\n\nOne.\n\nTwo.\n\nSummary:"
+
+
+def test_contents_and_indexes_are_left_out() -> None:
+    made = tuple(
+        Paragraph(part, None, part=part) for part in ("title", "contents", "body", "index")
+    )
+    (prompt,) = Instruct(PLAIN, ASK).prompts(Document("a.txt", "text", (), made), 10_000)
+    assert PLAIN.decode(list(prompt.token_ids)) == f"{ASK}\n\ntitle\n\nbody\n\nSummary:"
 
 
 def test_the_chat_template_is_used() -> None:
@@ -89,28 +97,6 @@ def test_prompts_that_grow_where_paragraphs_meet_still_fit() -> None:
     assert all(len(prompt.token_ids) <= 150 for prompt in prompts)
     text = "".join(unit.text for prompt in prompts for unit in prompt.units)
     assert text == "x" * 600 + "y" * 400
-
-
-# ---------------------------------------------------------------- parts
-
-
-def test_the_summaries_of_parts_are_summarized() -> None:
-    kind = Instruct(PLAIN, ASK)
-    (prompt,) = kind.reduce([Output("First.\n\nMore."), Output(""), Output("Second.")], 1000)
-    assert PLAIN.decode(prompt.token_ids) == (
-        "Summarize this.\n\nFirst.\n\nMore.\n\nSecond.\n\nSummary:"
-    )
-
-
-def test_summaries_longer_than_the_window_need_several_prompts() -> None:
-    outputs = [Output("The committee met in the old town hall. " * 5)] * 6
-    prompts = Instruct(PLAIN, ASK).reduce(outputs, 200)
-    assert len(prompts) > 1
-    assert all(len(prompt.token_ids) <= 200 for prompt in prompts)
-
-
-def test_nothing_to_summarize_again() -> None:
-    assert Instruct(PLAIN, ASK).reduce([Output(""), Output(" \n\n ")], 1000) == []
 
 
 # ---------------------------------------------------------------- reading

@@ -4,14 +4,13 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specx.records import Tally, Timings
 from specx.reports.page import blocks, passages, to_page
 from specx.reports.palette import LIGHT
-from specx.reports.report import Report
+from specx.reports.report import PartSummary, Report
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 
@@ -169,19 +168,21 @@ def test_no_text_at_all() -> None:
     assert "There is no text." in without_source(report).texts("p", "muted")
 
 
-class InParts(Report):
-    """A report with summaries of parts."""
-
-    def to_dict(self) -> dict[str, Any]:
-        part = {"pages": (1, 12), "tokens": 230, "summary": "Part one.\n\nIts end."}
-        other = {"pages": None, "lines": (13, 13), "tokens": 1, "summary": "Part two."}
-        whole = {"pages": (1, 30), "tokens": 9, "summary": "The whole."}
-        levels = [{"parts": [part, other]}, {"parts": [whole]}]
-        return {**super().to_dict(), "levels": levels}
+def part(summary: str, pages: tuple[int, int] | None, lines: tuple[int, int] | None) -> PartSummary:
+    return PartSummary(
+        pages=pages,
+        lines=lines,
+        paragraphs=(1, 9),
+        tokens=230,
+        limit=300,
+        reason="end",
+        summary=summary,
+    )
 
 
 def test_levels_of_parts(source: Path) -> None:
-    report = InParts(**{**vars(digest()), "source": source})
+    parts = [part("Part one.\n\nIts end.", (1, 12), None), part("Part two.", None, (13, 13))]
+    report = replace(digest(), source=source, levels=[parts, [part("The whole.", (1, 30), None)]])
     page = Page(to_page(report, source.parent / "r.html"))
     assert page.texts("summary")[0] == "Level 1: 2 parts"
     assert {"Part one.", "Its end.", "Part two."} <= set(page.texts("p", "text"))

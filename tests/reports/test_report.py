@@ -47,6 +47,7 @@ def test_keys_are_stable() -> None:
         "dropped_sentences",
         "finish_reasons",
         "removed",
+        "levels",
         "generated_tokens",
         "steps",
         "acceptance_length",

@@ -11,7 +11,7 @@ from specx.errors import UsageError
 from specx.records import Speedup
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.markdown import to_markdown
-from specx.reports.report import LosslessCheck
+from specx.reports.report import LosslessCheck, PartSummary
 from specx.reports.writers import check_report_path, write_report, write_text_atomic
 from tests.reports.examples import make_report
 
@@ -163,6 +163,31 @@ def test_markdown_has_every_section() -> None:
         "- page 4 has no text",
     ):
         assert line in text.splitlines()
+
+
+def test_markdown_has_the_summaries_of_parts() -> None:
+    def part(first: int, last: int, summary: str, *, pages: bool = True) -> PartSummary:
+        places = (first, last)
+        return PartSummary(
+            pages=places if pages else None,
+            lines=None,
+            paragraphs=places,
+            tokens=4,
+            limit=9,
+            reason="end",
+            summary=summary,
+        )
+
+    report = make_report()
+    assert "## Parts" not in to_markdown(report)
+    report.levels = [
+        [part(1, 3, "One *two*."), part(4, 4, ""), part(5, 6, "Six.", pages=False)],
+        [part(1, 6, "All.")],
+    ]
+    assert (
+        "## Parts\n\n- level 1, pages 1–3: One \\*two\\*.\n- level 1, page 4: (no text)\n"
+        "- level 1, paragraphs 5–6: Six.\n\n##"
+    ) in to_markdown(report)
 
 
 def test_markdown_leaves_out_what_is_empty() -> None:

@@ -1,0 +1,112 @@
+"""The profile that the options of ``specx summarize`` ask for."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from specx.errors import ProfileError, UsageError
+from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+
+_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences"}
+_KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """The user's wishes for a summary, in place of the profile's; None: as the profile says.
+
+    ``instruction``: a text, or ``@`` and the name of a file with one.
+    """
+
+    sentences: int | None
+    words: int | None
+    style: str | None
+    language: str | None
+    instruction: str | None
+
+
+def changed_profile(
+    profile: Profile,
+    wishes: Wishes,
+    generation: dict[str, object],
+    *,
+    parts: bool,
+    fallback: bool,
+) -> Profile:
+    """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
+    given = {name: value for name, value in generation.items() if value is not None}
+    prompt = _prompt(profile, wishes)
+    words = prompt.get("words", getattr(profile.prompt, "words", None))
+    if words is not None and not (wishes.words is wishes.language is None):
+        # The limit of the profile is that of its own words, in its own language.
+        given = {"max_new_tokens": None, **given}
+    changes: dict[str, object] = {"generation": given, "prompt": prompt}
+    if parts:
+        changes["long_documents"] = "separate"
+    if not fallback:
+        changes["fallback"] = {"below": None}
+    try:
+        return profile.changed(**changes)
+    except ProfileError as error:
+        raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
+
+
+def _prompt(profile: Profile, wishes: Wishes) -> dict[str, object]:
+    """Return the keys of the profile's prompt that change."""
+    given = {name: value for name, value in vars(wishes).items() if value is not None}
+    if wishes.sentences is not None:
+        _check_sentences(wishes.sentences)
+    if isinstance(profile.prompt, DigestPrompt):
+        _refuse_for_digest(profile, given)
+    elif wishes.sentences is not None:
+        raise UsageError(
+            f"--sentences is for digests, and the prompt of the profile {profile.name} is of the "
+            "kind instruct; --words says how long the summary is to be"
+        )
+    if wishes.instruction is not None:  # it replaces what the profile asks for
+        given = {"words": None, "style": None, **given, "instruction": _text(wishes.instruction)}
+    return given
+
+
+def _check_sentences(sentences: int) -> None:
+    """Raise UsageError for a number that no digest has."""
+    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
+        raise UsageError(
+            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
+        )
+
+
+def _refuse_for_digest(profile: Profile, given: dict[str, object]) -> None:
+    """Raise UsageError for a wish that a model which copies sentences cannot fulfil."""
+    copies = f"the model of the profile {profile.name} copies the document's own sentences"
+    choose = "choose a profile of the kind instruct: specx profiles ls"
+    for name in given:
+        if name == "words":
+            raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
+        if name == "language":
+            raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
+        if name in ("style", "instruction"):
+            raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
+
+
+def _text(instruction: str) -> str:
+    """Return the instruction, read from its file if it names one."""
+    text = instruction
+    if instruction.startswith("@"):
+        path = Path(instruction[1:]).expanduser()
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise UsageError(
+                f"cannot read the instruction {path}: {error.strerror or error}"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"the instruction {path} is not UTF-8 text") from error
+    if not text.strip():
+        raise UsageError(f"--instruction {instruction!r} has no text")
+    return text.strip()
+
+
+def _in_options(sentence: str) -> str:
+    """Name options in place of the profile's keys that they set."""
+    return _KEY.sub(lambda key: "--" + (key[1] or key[2]).replace("_", "-"), sentence)

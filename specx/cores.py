@@ -1,0 +1,167 @@
+"""The cores that this process may use, and what else runs on them. Never imports torch.
+
+A thread that waits for the others of its process spins at first, which is the fastest way while
+every thread has a core of its own. Beside another busy process it takes the core from the thread
+that everybody waits for. How threads wait is fixed when torch is imported, so ``choose_threads``
+has to be asked before.
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path("/")
+SAMPLE_S = 0.05  # how long other processes are watched
+_TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of /proc/stat, a second
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+BUSY = 0.3  # of a core, taken by others: somebody works here
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The number of threads of an operation, how they wait, and the reasons.
+
+    ``number``: None where torch decides (one for each physical core). ``spin``: waiting threads
+    keep their core for a while.
+    """
+
+    number: int | None
+    spin: bool
+    reason: str
+
+    def set(self, environment: MutableMapping[str, str]) -> None:
+        """Set what OpenMP reads when torch is imported; how threads wait only if nobody has."""
+        if self.number is not None:
+            environment["OMP_NUM_THREADS"] = str(self.number)
+        if not self.spin and not any(environment.get(name) for name in _WAITING):
+            environment["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
+def choose_threads(
+    asked: int | None, environment: Mapping[str, str], sample_s: float = SAMPLE_S
+) -> Threads:
+    """Choose for this process. ``asked``: the user's own number of threads.
+
+    Takes ``sample_s`` seconds, in which other processes are watched.
+    """
+    cores, machine = usable_cores(), os.cpu_count() or 1
+    if asked:
+        number, reason = asked, f"{asked} asked for"
+    elif environment.get("OMP_NUM_THREADS"):
+        number, reason = None, "the number that OMP_NUM_THREADS says"
+    elif cores < machine:
+        number, reason = cores, f"{cores} of {machine} cores may be used"
+    else:
+        number, reason = None, "one for each core"
+    waits = next((name for name in _WAITING if environment.get(name)), None)
+    if waits:
+        return Threads(number, True, f"{reason}; {waits} says how they wait")
+    if (number or 0) > cores:
+        return Threads(number, False, f"{reason}, more than the cores; they sleep while they wait")
+    others = Others()
+    time.sleep(sample_s)
+    busy = others.busy() or 0.0
+    if busy + (number or cores) > cores + BUSY:
+        return Threads(
+            number, False, f"{reason}; other processes are busy, so they sleep while they wait"
+        )
+    return Threads(number, True, f"{reason}; they spin while they wait")
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Return the number of cores: those of the affinity mask, or fewer under a cgroup's quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    quota = cgroup_quota(root)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota - 0.01)))
+
+
+def cgroup_quota(root: Path = ROOT) -> float | None:
+    """Return the cores that cgroups grant (the tightest quota), or None without a quota.
+
+    ``root``: where ``proc`` and ``sys`` lie. Both versions of the interface are read.
+    """
+    quotas = [quota for group in _cgroups(root) if (quota := _quota(group)) is not None]
+    return min(quotas, default=None)
+
+
+class Others:
+    """Tells how many of the usable cores other processes keep busy.
+
+    Work of a lower priority than this process's counts as none: it gives way.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._root = root
+        self._last = self._now()
+
+    def busy(self) -> float | None:
+        """Return the cores kept busy by others since the last call; None where nothing tells."""
+        before, self._last = self._last, self._now()
+        if before is None or self._last is None or self._last.clock == before.clock:
+            return None
+        passed = self._last.clock - before.clock
+        idle = (self._last.idle - before.idle) / passed
+        own = (self._last.own - before.own) / passed
+        return max(0.0, self._last.cores - idle - own)
+
+    def _now(self) -> "_Sample | None":
+        try:
+            lines = (self._root / "proc/stat").read_text().splitlines()
+            usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+            polite = os.nice(0) > 0
+        except (OSError, AttributeError):
+            return None
+        rows = [fields for line in lines if (fields := line.split()) and fields[0] in usable]
+        # cpu0 user nice system idle iowait …
+        idle = sum(int(row[i]) for row in rows for i in ((4, 5) if polite else (2, 4, 5)))
+        clock, own = time.perf_counter(), time.process_time()
+        return _Sample(clock, own, idle / _TICK, len(rows)) if rows else None
+
+
+class _Sample(NamedTuple):
+    clock: float  # seconds
+    own: float  # seconds of a core that this process has had
+    idle: float  # seconds of the usable cores
+    cores: int
+
+
+# ---------------------------------------------------------------- reading /proc and /sys
+
+
+def _cgroups(root: Path) -> list[Path]:
+    """List the folders of this process's CPU cgroups and of those around them."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[Path] = []
+    for line in lines:
+        _, controllers, own = line.split(":", 2)
+        if controllers == "" or "cpu" in controllers.split(","):
+            for name in (controllers, "cpu", "unified") if controllers else ("", "unified"):
+                mount = root / "sys/fs/cgroup" / name
+                group = mount / own.lstrip("/")
+                around = (p for p in group.parents if p.is_relative_to(mount))
+                found += [group, *around]
+    return list(dict.fromkeys(found))
+
+
+def _quota(group: Path) -> float | None:
+    """Return the cores that one cgroup grants, None without a quota."""
+    try:
+        if (group / "cpu.max").is_file():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu.cfs_period_us").read_text()
+        granted = -1.0 if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+    return granted if granted > 0 else None

@@ -1,0 +1,115 @@
+"""Read hostile files from the outside: start a child process, watch it, explain its failures."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specx.errors import DocumentError
+
+_WORKER = Path(__file__).with_name("child_worker.py")
+_PACKAGES = Path(__file__).parents[2]
+# The last is the loader's message when there is no room for a library.
+_OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map segment")
+_MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildRequest:
+    """A file to read in a child process, and the limits.
+
+    ``name`` is the user's, ``reader`` names the program for messages, and ``advice`` ends the
+    sentences about a limit. ``path`` is None when the file is in ``data``.
+    """
+
+    name: str
+    reader: str
+    advice: str
+    path: Path | None
+    data: bytes
+    time_limit_s: float
+    memory_limit_bytes: int
+
+
+def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
+    """Return the output of ``worker``, a module with a function ``serve`` (``child_worker``).
+
+    ``details`` join its request. The child does not outlive this function, however
+    that is left. Raises DocumentError when it fails or breaks a limit.
+    """
+    header = {
+        **details,
+        "worker": worker,
+        "path": str(request.path.resolve()) if request.path else None,
+        "memory_bytes": request.memory_limit_bytes,
+        "cpu_s": int(request.time_limit_s) + 1,
+        # The child runs isolated; it gets the modules of this process and no others.
+        "sys_path": [*(entry for entry in sys.path if entry), str(_PACKAGES)],
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches this process, which ends the child
+    )
+    try:
+        output, complaint = child.communicate(
+            json.dumps(header).encode() + b"\n" + request.data, timeout=request.time_limit_s
+        )
+    except subprocess.TimeoutExpired:
+        raise too_slow(request) from None
+    finally:
+        if child.poll() is None:
+            _kill(child)
+    if child.returncode:
+        raise _crashed(request, child.returncode, complaint)
+    return output
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and the processes that it started."""
+    with suppress(OSError, AttributeError):  # Windows has no groups of processes
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def answers(output: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the answers in a child's output."""
+    for line in output.splitlines():
+        yield json.loads(line)
+
+
+def too_slow(request: ChildRequest) -> DocumentError:
+    return DocumentError(
+        f"{request.name} took longer than {request.time_limit_s:g} s to read and was given up; "
+        f"{request.advice}"
+    )
+
+
+def too_large(request: ChildRequest) -> DocumentError:
+    limit = request.memory_limit_bytes // _MEBIBYTE
+    return DocumentError(
+        f"{request.name} needs more than {limit} MiB of memory to read and was given up; "
+        f"{request.advice}"
+    )
+
+
+def _crashed(request: ChildRequest, code: int, complaint: bytes) -> DocumentError:
+    if code == -signal.SIGKILL or any(sign in complaint for sign in _OUT_OF_MEMORY):
+        return too_large(request)
+    if code == -getattr(signal, "SIGXCPU", 0):
+        return too_slow(request)
+    lines = complaint.decode("utf-8", "replace").strip().splitlines()
+    detail = lines[-1] if lines else f"exit status {code}"
+    return DocumentError(
+        f"{request.name} crashed the {request.reader} ({detail[:200]}); "
+        "repair the file or save it anew, then try again"
+    )

@@ -1,0 +1,84 @@
+"""The child process that reads a hostile file: started by ``child.py``.
+
+Such a file can ask for any amount of memory and time. So it is read in a process of its own, under
+limits that it sets on itself before it opens the file.
+
+Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
+is null. Its ``worker`` names the module whose ``serve`` yields the answers, which go to stdout as
+lines of JSON; ``{"error": kind, ...}`` may be the last one at any time.
+"""
+
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # not a Unix: the time limit of the parent is all there is
+    resource = None  # type: ignore[assignment]
+
+Answer = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """End the work with an answer of the kind ``error``."""
+
+    def __init__(self, kind: str, **details: Any) -> None:
+        super().__init__(kind)
+        self.answer: Answer = {"error": kind, **details}
+
+
+def read_data(request: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the file."""
+    path = request["path"]
+    return Path(path).read_bytes() if path else sys.stdin.buffer.read()
+
+
+def run(request: Mapping[str, Any]) -> None:
+    """Let the worker serve a request, under its limits."""
+    _limit_process(request["memory_bytes"], request["cpu_s"])
+    logging.disable(logging.CRITICAL)  # libraries report every oddity of a file
+    try:
+        for answer in importlib.import_module(request["worker"]).serve(request):
+            _send(answer)
+    except RefusedError as refused:
+        _send(refused.answer)
+    except MemoryError:
+        _send({"error": "memory"})
+
+
+def _send(answer: Answer) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def _limit_process(memory_bytes: int, cpu_s: int) -> None:
+    """Limit this process; what it starts inherits the limits."""
+    if resource is None:
+        return
+    for limit, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, 0),  # it has no file to write
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(limit, (allowed, hard))
+        except (ValueError, OSError):  # macOS has no limit on addresses
+            continue
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.buffer.readline())
+    sys.path[:] = request["sys_path"]
+    # As part of the package, so that its errors are those that the workers raise.
+    importlib.import_module("specx.documents.child_worker").run(request)
+
+
+if __name__ == "__main__":
+    main()

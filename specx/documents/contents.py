@@ -1,0 +1,60 @@
+"""Find the lines of tables of contents and indexes: titles, dots, page numbers."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from specx.documents.lines import Line, PageLines
+
+_NUMBERS = r"(?:\d+|[ivxlcdm]+)(?:,\s*(?:\d+|[ivxlcdm]+))*"
+_LEADERS = re.compile(rf"(?:\.\s?){{4,}}\s*(?:{_NUMBERS})?,?$|…{{2,}}\s*\w*$")
+_DOTS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")
+_ENTRY = re.compile(r".{1,120}\s(?:\d{1,4}|[ivxlcdm]{1,6})")
+_LONGEST = 300  # characters
+
+
+def mark_entries(page: PageLines) -> PageLines:
+    """Return ``page`` with its lines of a table of contents or an index marked as entries.
+
+    Such a page has at least two lines with dot leaders.
+    """
+    leaders = [_has_leaders(line.text) for line in page.lines]
+    if sum(leaders) < 2:
+        return page
+    first, last = leaders.index(True), len(leaders) - leaders[::-1].index(True)
+    mostly = sum(leaders) * 2 >= len(leaders)
+    # Between the entries of such a page stand only entries without dots or over two lines.
+    lines = (
+        replace(line, entry=True)
+        if leader or (mostly and (first <= index < last or _ENTRY.fullmatch(line.text)))
+        else line
+        for index, (line, leader) in enumerate(zip(page.lines, leaders, strict=True))
+    )
+    return replace(page, lines=tuple(lines))
+
+
+def _has_leaders(text: str) -> bool:
+    if not (".." in text or ". ." in text or "…" in text):  # most lines, and quickly
+        return False
+    return len(text) < _LONGEST and bool(_LEADERS.search(text))
+
+
+def is_entry(text: str) -> bool:
+    """Return True for text that ends in a page number, as an entry of a table of contents does."""
+    return bool(_ENTRY.fullmatch(text))
+
+
+def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Group marked lines to entries. An entry ends with its page number; its dots go."""
+    entry: list[Line] = []
+    for line in lines:
+        if entry and entry[-1].size != line.size:
+            yield entry
+            entry = []
+        ends = bool(_LEADERS.search(line.text)) or is_entry(line.text)
+        entry.append(replace(line, text=_DOTS.sub(" ", line.text).strip()))
+        if ends:
+            yield entry
+            entry = []
+    if entry:
+        yield entry

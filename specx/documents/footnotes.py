@@ -1,0 +1,93 @@
+"""Tell the footnotes of a page from its text: by place, size, and the sign that they begin with."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from specx.documents.lines import Line
+
+# Beside those in superscript, which a PDF shows by their place.
+_SIGN = re.compile(
+    r"""(?:[\d¹²³⁰-⁹]{1,3}[.)]?|[*∗†‡§¶]{1,3})(?:\s+(?=[^\W\d]|["'“‘(])|(?=[A-Z"“‘(]))"""
+)
+_SMALL = 0.93  # times the body's letter size
+_SMALL_WITH_SIGN = 0.97  # the same, below a raised sign
+
+
+def begins_footnote(line: Line, body_size: float | None) -> bool:
+    """Return True if ``line`` begins with a raised sign, in letters smaller than the body's."""
+    return bool(line.sign) and _is_small(line, body_size, _SMALL_WITH_SIGN)
+
+
+def follows_footnote(group: Sequence[Line], line: Line, body_size: float | None) -> bool:
+    """Return True if ``group`` and ``line`` begin with signs that follow each other, both small."""
+    if not _is_small(line, body_size, _SMALL) or not _is_small(group[0], body_size, _SMALL):
+        return False
+    before, here = _number(group[0].text), _number(line.text)
+    return before is not None and here == before + 1
+
+
+def _number(text: str) -> int | None:
+    match = _SIGN.match(text)
+    digits = [str(unicodedata.digit(char)) for char in match[0] if char.isdigit()] if match else []
+    return int("".join(digits)) if digits else None
+
+
+def without_sign(line: Line) -> str:
+    """Return the text of a footnote's first line without the footnote's sign."""
+    if line.sign and line.text.startswith(line.sign):
+        return line.text[len(line.sign) :].lstrip()
+    return _SIGN.sub("", line.text, count=1) if _SIGN.match(line.text) else line.text
+
+
+def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[int]:
+    """Return the places of the groups of lines that are footnotes.
+
+    They stand at the foot of a column in small letters; the first begins with its sign. A sign that
+    is not raised counts only where most of the page is no footnote.
+    """
+    half = _length(groups) / 2
+    found: set[int] = set()
+    for column in _columns(groups):
+        run = _small_end(groups, column, body_size)
+        most = sum(_length(groups[n : n + 1]) for n in run) > half
+        for first in run:
+            line = groups[first][0]
+            if begins_footnote(line, body_size) or (not most and _SIGN.match(line.text)):
+                # What ends a footnote of the page before has no sign.
+                before = first == run.start + 1 and groups[run.start][0].text[:1].islower()
+                found.update(range(first - before, run.stop))
+                break
+    return found
+
+
+def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
+    """Yield the places of the groups of each column: a new one begins higher than the last ends."""
+    start = 0
+    for n in range(1, len(groups)):
+        below, above = groups[n - 1][-1].y, groups[n][0].y
+        if below is not None and above is not None and above > below:
+            yield range(start, n)
+            start = n
+    yield range(start, len(groups))
+
+
+def _small_end(groups: Sequence[Sequence[Line]], column: range, body_size: float | None) -> range:
+    """Return the places of the last groups of a column that are set in small letters."""
+    start = column.stop
+    while start > column.start and _may_be(groups[start - 1][0], body_size):
+        start -= 1
+    return range(start, column.stop)
+
+
+def _may_be(line: Line, body_size: float | None) -> bool:
+    small = begins_footnote(line, body_size) or _is_small(line, body_size, _SMALL)
+    return small and not line.entry
+
+
+def _is_small(line: Line, body_size: float | None, share: float) -> bool:
+    return bool(body_size and line.size and line.size < share * body_size)
+
+
+def _length(groups: Sequence[Sequence[Line]]) -> int:
+    return sum(len(line.text) for group in groups for line in group)

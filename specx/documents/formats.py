@@ -1,0 +1,158 @@
+"""Read DOCX, HTML, EPUB and ODT, with what the extra ``formats`` brings."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from specx.documents.child import ChildRequest, answers, run_child, too_large, too_slow
+from specx.documents.document import Document, Paragraph
+from specx.documents.paragraphs import group_sentences
+from specx.errors import DocumentError
+
+FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
+ZIP_HEADER = b"PK\x03\x04"
+_OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
+_PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
+_PAGE_HEADS = (b"<!doctype html", b"<html")
+_EXTRA = "pip install 'specx[formats]'"
+
+
+def looks_like_page(head: bytes) -> bool:
+    """Return True if a file that begins with ``head`` says that it is HTML."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE_HEADS)
+
+
+def is_page(ending: str) -> bool:
+    """Return True for the ending of a web page's name."""
+    return ending in _PAGE_ENDINGS
+
+
+@cache
+def find_pandoc() -> Path | None:
+    """Return the program that the extra ``formats`` installs, or None without the extra."""
+    package = find_spec("pypandoc")
+    if package is None or find_spec("selectolax") is None:
+        return None
+    folders = package.submodule_search_locations or ()
+    name = "pandoc.exe" if os.name == "nt" else "pandoc"
+    found = (Path(folder) / "files" / name for folder in folders)
+    return next((path for path in found if path.is_file()), None)
+
+
+def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
+    """Return the error for a file that is named like a zip archive and is none."""
+    if ending == ".docx" and data.startswith(_OLD_OFFICE_HEADER):
+        return DocumentError(
+            f"{name} has a password or is of an old version of Word; "
+            "save a copy as DOCX without a password"
+        )
+    return DocumentError(
+        f"{name} is named like a {ending[1:].upper()} file and is none; "
+        "check the file, or rename it if it is text"
+    )
+
+
+def passed_over(sources: Sequence[str]) -> str:
+    """Return a sentence about files in folders that need the extra, or nothing."""
+    if find_pandoc() is not None:
+        return ""
+    count = sum(1 for source in sources if Path(source).is_dir() for _ in _files(source))
+    if not count:
+        return ""
+    files = "1 file was" if count == 1 else f"{count} files were"
+    return f'{files} passed over (DOCX, HTML, EPUB, ODT); they need the extra "formats": {_EXTRA}'
+
+
+def _files(folder: str) -> Iterator[str]:
+    """Yield the names of files under a folder that need the extra; hidden ones excepted."""
+    for _, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix.lower() in FORMAT_ENDINGS:
+                yield name
+
+
+def read_format(request: ChildRequest, *, page: bool) -> Document:
+    """Return the text of a web page, or of the document in a zip archive.
+
+    Raises DocumentError when it cannot be read or has no text, or when the extra is missing.
+    """
+    pandoc = find_pandoc()
+    if pandoc is None:
+        raise DocumentError(f'{request.name} needs the extra "formats": {_EXTRA}')
+    details = {"pandoc": str(pandoc), "kind": "html" if page else None}
+    return _document(run_child("specx.documents.formats_worker", request, details), request)
+
+
+def _document(output: bytes, request: ChildRequest) -> Document:
+    head: dict[str, Any] = {}
+    end: dict[str, Any] = {}
+    read: list[Paragraph] = []
+    for answer in answers(output):
+        if "error" in answer:
+            raise _error(answer, request)
+        if "text" in answer:
+            read += _paragraphs(answer)
+        else:
+            head, end = (answer, end) if "format" in answer else (head, answer)
+    if not end:
+        raise DocumentError(f"{request.name} could not be read: the reader ended too early")
+    furniture = tuple(paragraph for paragraph in read if paragraph.kind == "furniture")
+    paragraphs = tuple(paragraph for paragraph in read if paragraph.kind != "furniture")
+    if not paragraphs:
+        raise _empty(request.name, end["images"])
+    return Document(
+        name=request.name,
+        kind=head["format"],
+        pages=(),
+        paragraphs=paragraphs,
+        warnings=(*head["warnings"], *_lost(end["images"])),
+        furniture=furniture,
+    )
+
+
+def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
+    """Return the paragraph of an answer, a very long one in groups of sentences."""
+    text, kind = answer["text"], answer["kind"]
+    texts = [text] if kind == "table" else group_sentences(text)
+    return [Paragraph(each, None, kind, answer["part"]) for each in texts]
+
+
+def _lost(images: int) -> Iterator[str]:
+    if images:
+        yield "1 picture was not read." if images == 1 else f"{images} pictures were not read."
+
+
+def _empty(name: str, images: int) -> DocumentError:
+    if images:
+        return DocumentError(
+            f"{name} holds only pictures; run text recognition (OCR) on them first"
+        )
+    return DocumentError(f"{name} holds no text; there is nothing to summarize")
+
+
+def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
+    name = request.name
+    match answer["error"]:
+        case "memory":
+            return too_large(request)
+        case "time":
+            return too_slow(request)
+        case "encrypted":
+            return DocumentError(f"{name} is encrypted; save a copy of it without a password")
+        case "too-long":
+            return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
+        case "no-text":
+            return _empty(name, 0)
+        case "unknown":
+            return DocumentError(
+                f"{name} is {answer['what']}; specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, "
+                "Markdown and JSONL"
+            )
+    return DocumentError(
+        f"{name} is damaged and cannot be read ({answer.get('reason', 'no reason given')}); "
+        "repair the file or save it anew, then try again"
+    )

@@ -1,0 +1,261 @@
+"""From pandoc's syntax tree to the paragraphs of a document.
+
+The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``. Attributes are
+``[id, classes, [[key, value], ...]]``.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from specx.documents.characters import SOFT_HYPHEN, clean_line
+from specx.documents.document import Paragraph, ParagraphKind, Part
+
+FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
+
+_LEADING_META = ("title", "subtitle", "author", "date")  # paragraphs of these styles in a DOCX
+_NOTE_ROLES = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes"})
+_NOTE_CLASSES = frozenset({"footnote", "footnotes", "endnotes"})
+_NOTE_TYPES = frozenset({"footnote", "footnotes", "endnote", "endnotes", "rearnote", "rearnotes"})
+_CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.*")
+_BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
+_QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
+_PARTS: dict[Part, re.Pattern[str]] = {
+    "contents": re.compile(r"(?i)(table of )?contents"),
+    "index": re.compile(r"(?i)((subject|name|general) )?index"),
+    "references": re.compile(r"(?i)references|bibliography|works cited|literature( cited)?"),
+    "copyright": re.compile(r"(?i)copyright( (page|notice))?"),
+}
+_NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
+
+Tree = dict[str, Any]
+
+
+class _Surroundings(NamedTuple):
+    """The kind of the paragraphs of some blocks, and their part if it is known."""
+
+    kind: ParagraphKind = "text"
+    part: Part | None = None
+
+
+def paragraphs_of(tree: Tree, *, titled: bool) -> Iterator[Paragraph]:
+    """Yield the paragraphs of a document in order, furniture among them.
+
+    ``titled``: its metadata are paragraphs of the text, as in a DOCX.
+    """
+    reader = _Reader()
+    for key in _LEADING_META if titled else ():
+        kind: ParagraphKind = "heading" if key == "title" else "text"
+        for text in _meta(tree["meta"].get(key)):
+            yield Paragraph(text, None, kind, "title")
+    abstract = tree["meta"].get("abstract", {}).get("c", ()) if titled else ()
+    yield from reader.blocks([*_as_blocks(abstract), *tree["blocks"]], _Surroundings())
+
+
+def _meta(value: Tree | None) -> Iterator[str]:
+    """Yield the texts of a value of metadata."""
+    match value:
+        case {"t": "MetaList", "c": items}:
+            for item in items:
+                yield from _meta(item)
+        case {"t": "MetaInlines", "c": inlines} if text := _inline(inlines).text:
+            yield text
+        case {"t": "MetaBlocks", "c": blocks}:
+            yield from (paragraph.text for paragraph in _Reader().blocks(blocks, _Surroundings()))
+
+
+def _as_blocks(content: Sequence[Tree]) -> list[Tree]:
+    """Return metadata that is a text, which may be given as inlines."""
+    inlines = content and content[0]["t"] in ("Str", "Space", "Emph", "Strong")
+    return [{"t": "Para", "c": content}] if inlines else list(content)
+
+
+# ---------------------------------------------------------------- blocks
+
+
+@dataclass
+class _Reader:
+    """Blocks to paragraphs. A heading such as *References* opens a part of the document.
+
+    The part ends with the next heading of its level or above.
+    """
+
+    part: Part = "body"
+    level: int = 0
+
+    def blocks(self, blocks: Sequence[Tree], place: _Surroundings) -> Iterator[Paragraph]:
+        for block in blocks:
+            yield from self.block(block, place)
+
+    def block(self, block: Tree, place: _Surroundings) -> Iterator[Paragraph]:
+        content: Any = block.get("c")
+        match block["t"]:
+            case "Header":
+                level, _, inlines = content
+                yield from self.heading(level, inlines, place)
+            case "Para" | "Plain":
+                yield from self.paragraph(content, place)
+            case "LineBlock":
+                yield from self.paragraph([x for line in content for x in (*line, _SPACE)], place)
+            case "CodeBlock":
+                yield from self.made(content[1], place)
+            case "BlockQuote":
+                yield from self.blocks(content, place)
+            case "BulletList":
+                yield from self.items(content, place)
+            case "OrderedList":
+                yield from self.items(content[1], place)
+            case "DefinitionList":
+                yield from self.definitions(content, place)
+            case "Table":
+                yield from self.table(content, place)
+            case "Figure":
+                yield from self.blocks([*content[2], *content[1][1]], place)
+            case "Div":
+                yield from self.blocks(content[1], _inside(content[0], place))
+
+    def made(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
+        # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
+        if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
+            yield Paragraph(text, None, place.kind, place.part or self.part)
+
+    def heading(self, level: int, inlines: list[Tree], place: _Surroundings) -> Iterator[Paragraph]:
+        text = _inline(inlines).text
+        if place.kind == "text" and text:
+            title = _NUMBER.sub("", text, count=1).strip(" .:")
+            named = [part for part, names in _PARTS.items() if names.fullmatch(title)]
+            if named or level <= self.level:
+                self.part = named[0] if named else "body"
+                self.level = level if named else 0
+            place = place._replace(kind="heading")
+        yield from self.paragraph(inlines, place)
+
+    def paragraph(self, inlines: Sequence[Tree], place: _Surroundings) -> Iterator[Paragraph]:
+        """Yield a paragraph, and its footnotes behind it."""
+        read = _inline(inlines)
+        yield from self.made(read.text, place)
+        for note in read.notes:
+            yield from self.blocks(note, place._replace(kind="footnote"))
+
+    def items(self, items: Sequence[Sequence[Tree]], place: _Surroundings) -> Iterator[Paragraph]:
+        inside = place._replace(kind="item") if place.kind == "text" else place
+        for item in items:
+            yield from self.blocks(item, inside)
+
+    def definitions(self, entries: Sequence[Any], place: _Surroundings) -> Iterator[Paragraph]:
+        """Yield each term with its first definition's first paragraph: ``Term: what it means``."""
+        for term, meanings in entries:
+            first, *rest = [block for blocks in meanings for block in blocks] or [None]
+            if first and first["t"] in ("Para", "Plain"):
+                first = {**first, "c": [*term, {"t": "Str", "c": ":"}, _SPACE, *first["c"]]}
+                yield from self.items([[first, *rest]], place)
+            else:
+                blocks = [{"t": "Plain", "c": term}, *([first] if first else []), *rest]
+                yield from self.items([blocks], place)
+
+    def table(self, content: list[Any], place: _Surroundings) -> Iterator[Paragraph]:
+        """Yield one paragraph a row. A table that only arranges text is read as text."""
+        caption, head, bodies, foot = content[1], content[3], content[4], content[5]
+        yield from self.blocks(caption[1], place)
+        rows = [*head[1], *(row for body in bodies for row in (*body[2], *body[3])), *foot[1]]
+        cells = [[cell[4] for cell in row[1]] for row in rows]
+        if _arranges_text(cells):
+            yield from self.blocks(
+                [block for row in cells for cell in row for block in cell], place
+            )
+            return
+        inside = place._replace(kind="table") if place.kind in ("text", "item") else place
+        for row in cells:
+            texts, notes = self._row(row, inside)
+            if any(texts):
+                yield from self.made(" | ".join(texts), inside)
+            yield from notes
+
+    def _row(
+        self, row: Sequence[Sequence[Tree]], place: _Surroundings
+    ) -> tuple[list[str], list[Paragraph]]:
+        inside = [list(self.blocks(cell, place)) for cell in row]
+        notes = [each for cell in inside for each in cell if each.kind == "footnote"]
+        texts = [" ".join(each.text for each in cell if each not in notes) for cell in inside]
+        return texts, notes
+
+
+def _arranges_text(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
+    """Return True for a table of one column, and for one with headings or tables in its cells."""
+    blocks = (block["t"] for row in rows for cell in row for block in cell)
+    return all(len(row) <= 1 for row in rows) or not {"Header", "Table"}.isdisjoint(blocks)
+
+
+def _inside(attributes: list[Any], place: _Surroundings) -> _Surroundings:
+    """Return the surroundings of the blocks in a division."""
+    _, classes, pairs = attributes
+    named = dict(pairs)
+    types = {*named.get("epub:type", "").split(), *named.get("type", "").split()}
+    if FURNITURE in classes:
+        return place._replace(kind="furniture")
+    if named.get("role") in _NOTE_ROLES or _NOTE_CLASSES & {*classes} or _NOTE_TYPES & types:
+        return place._replace(kind="footnote")
+    if _CONTENTS_STYLE.fullmatch(named.get("custom-style", "")):
+        return place._replace(part="contents")
+    return place
+
+
+# ---------------------------------------------------------------- inlines
+
+_SPACE: Tree = {"t": "Space"}
+
+
+@dataclass
+class _Inlines:
+    """The text of inlines, and the blocks of each footnote in it."""
+
+    text: str = ""
+    notes: list[list[Tree]] = field(default_factory=list)
+
+
+def _inline(inlines: Sequence[Tree]) -> _Inlines:
+    read = _Inlines()
+    pieces = list(_pieces(inlines, read.notes))
+    return replace(read, text=" ".join("".join(pieces).split()))
+
+
+def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
+    for inline in inlines:
+        content: Any = inline.get("c")
+        match inline["t"]:
+            case "Str":
+                yield content
+            case "Space" | "SoftBreak" | "LineBreak":
+                yield " "
+            case "Code" | "Math":
+                yield content[1]
+            case "Note":
+                notes.append(content)
+            case "Quoted":
+                opening, closing = _QUOTES[content[0]["t"]]
+                yield from (opening, *_pieces(content[1], notes), closing)
+            case "Link" if not _leads_to_note(inline):
+                yield from _pieces(content[1], notes)
+            case "Cite" | "Span":
+                yield from _pieces(content[1], notes)
+            case "Superscript" if len(content) == 1 and _is_local(content[0]):
+                continue  # the sign of a footnote
+            case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
+                yield from _pieces(content, notes)
+            case "Subscript":
+                yield from _pieces(content, notes)
+
+
+def _leads_to_note(link: Tree) -> bool:
+    """Return True for the sign of a footnote, and for the arrow from a note back to it."""
+    attributes, inlines, _ = link["c"]
+    named = dict(attributes[2])
+    sign = "doc-noteref" in named.get("role", "") or "noteref" in named.get("epub:type", "")
+    raised = len(inlines) == 1 and inlines[0]["t"] == "Superscript"
+    back = _is_local(link) and _BACK.fullmatch(_inline(inlines).text) is not None
+    return sign or back or (raised and _is_local(link))
+
+
+def _is_local(inline: Tree) -> bool:
+    return inline["t"] == "Link" and str(inline["c"][2][0]).startswith("#")

@@ -1,0 +1,99 @@
+"""Blocks of lines that know their place in a file, and the paragraphs they make."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from specx.documents.characters import clean_line
+from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.hyphenation import Words, join_lines
+from specx.documents.paragraphs import group_sentences
+from specx.documents.wordless import worded_spans
+
+# Line ends for readers of a text, and not for editors, which number lines.
+_INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
+BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*–+-](?:\s+(?=\S)|$)")  # a dash as long as — is speech
+
+
+class NumberedLine(NamedTuple):
+    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Lines that belong together; there is at least one."""
+
+    lines: tuple[NumberedLine, ...]
+    kind: ParagraphKind = "text"
+    part: Part = "body"
+
+
+class TextParagraphs(NamedTuple):
+    """The paragraphs of some blocks. ``wordless``: characters in none, as they form no words."""
+
+    paragraphs: tuple[Paragraph, ...]
+    wordless: int
+
+
+def numbered_lines(text: str) -> Iterator[NumberedLine]:
+    """Yield the clean lines of ``text``, which has ``\\n`` line ends; a form feed is a blank one.
+
+    Yields more lines than an editor shows where a line holds separators of another kind.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
+            yield NumberedLine(number, clean_line(piece))
+
+
+def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
+    """Return the lines of an item without its bullet."""
+    first, *rest = block
+    text = BULLET.sub("", first.text, count=1)
+    lines = (first._replace(text=text), *rest) if BULLET.match(first.text) else tuple(block)
+    return lines if lines[0].text or len(lines) == 1 else lines[1:]
+
+
+def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
+    """Join the lines of each block; a very long block becomes several paragraphs."""
+    words = Words(line.text for block in blocks for line in block.lines)
+    paragraphs: list[Paragraph] = []
+    wordless = 0
+    for block in blocks:
+        text = join_lines((line.text for line in block.lines), words)
+        spans = worded_spans(text)
+        wordless += len(text) - sum(end - start for start, end in spans)
+        places = _Places(block.lines, words)
+        for start, end in spans:
+            at = start
+            for group in group_sentences(text[start:end]):
+                at = text.index(group, at)
+                lines = places.lines(at, at + len(group))
+                paragraphs.append(Paragraph(group, None, block.kind, block.part, lines))
+    return TextParagraphs(tuple(paragraphs), wordless)
+
+
+class _Places:
+    """Tells on which lines a piece of the joined text of some lines stands."""
+
+    def __init__(self, lines: Sequence[NumberedLine], words: Words) -> None:
+        self._lines = [line for line in lines if line.text]
+        self._words = words
+        self._starts: list[int] = []
+
+    def lines(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first and last line of the characters from ``start`` to ``end``."""
+        if not self._starts:
+            self._starts = [0]
+            for above, below in pairwise(line.text for line in self._lines):
+                # A joint depends on the two lines alone: a space, nothing, or a hyphen less.
+                added = len(join_lines((above, below), self._words)) - len(below)
+                self._starts.append(self._starts[-1] + added)
+        first = bisect_right(self._starts, start) - 1
+        last = bisect_right(self._starts, end - 1) - 1
+        return self._lines[first].number, self._lines[last].number

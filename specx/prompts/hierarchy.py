@@ -1,0 +1,97 @@
+"""Summaries of summaries: how an instruction-tuned model sums up a document in parts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from specx.documents.document import Document
+from specx.profile import TOKENS_PER_WORD, InstructPrompt
+from specx.prompts.instruct import JOINT, Instruct
+from specx.prompts.levels import fan_in_of, plan_levels
+from specx.prompts.prompt import Output, Prompt, encode_text, first_words
+
+_PART = "The text is one part of a longer document."
+_SUMMARIES = "The text consists of summaries of the parts of a document, in order."
+_HEADROOM = 1.4  # models write somewhat more than they are asked for
+_SAMPLE = 20_000  # characters of the document whose words are counted
+
+
+class Hierarchy:
+    """The levels of one document: each part's summary is short enough for the next level's prompt.
+
+    ``prompts``: those of the document's parts. ``shortened``: how many summaries were too long and
+    were read up to the tokens that they had been given.
+
+    Raises UsageError when the window is too small to join summaries.
+    """
+
+    def __init__(
+        self, kind: Instruct, asked: InstructPrompt, document: Document, room: int, limit: int
+    ) -> None:
+        """``room``: the most tokens of a prompt; ``limit``: of the last summary."""
+        self._kind, self._asked, self._room = kind, asked, room
+        self._per_word = _tokens_per_word(kind, asked, document)
+        longest = [self._request(_PART, limit), self._request(_SUMMARIES, limit), asked.request]
+        text = room - max(len(kind.asking(request).encode("")) for request in longest)
+        parts = kind.asking(self._request(_PART, limit)).prompts(document, room)
+        self._budget = plan_levels(len(parts), text, limit, JOINT)[0].budget
+        self._fan_in = fan_in_of(text, self._budget, JOINT)
+        first = kind.asking(self._request(_PART, self._budget))
+        self.prompts = [self._limited(prompt) for prompt in first.prompts(document, room)]
+        self.shortened = 0
+
+    def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:
+        """Return the prompts that join the outputs of ``prompts``; none if all are empty."""
+        texts = [self._fitting(output.text) for output in outputs]
+        if not any(texts):
+            return []
+        count = -(-len(texts) // self._fan_in)
+        ends = [len(texts) * number // count for number in range(count + 1)]
+        return [
+            self._join(prompts[first:end], texts[first:end], last=count == 1)
+            for first, end in pairwise(ends)
+        ]
+
+    def _join(self, prompts: Sequence[Prompt], texts: Sequence[str], *, last: bool) -> Prompt:
+        words = self._asked.words if last else self._words(self._budget)
+        kind = self._kind.asking(self._asked.request_for_part(_SUMMARIES, words))
+        units = tuple(unit for prompt in prompts for unit in prompt.units)
+        budget = self._budget
+        while True:
+            ids = kind.encode("\n\n".join(text for text in texts if text))
+            excess = len(ids) - self._room
+            if excess <= 0:  # nearly always; tokens can differ where texts meet
+                break
+            budget -= -(-excess // len(texts))
+            texts = [self._cut(text, budget) for text in texts]
+        prompt = Prompt(tuple(ids), units)
+        return prompt if last else self._limited(prompt)
+
+    def _limited(self, prompt: Prompt) -> Prompt:
+        # Of a model that thinks first, nobody knows how much: its summary is measured afterwards.
+        return prompt if self._kind.thinks else replace(prompt, limit=self._budget)
+
+    def _request(self, text: str, tokens: int) -> str:
+        return self._asked.request_for_part(text, self._words(tokens))
+
+    def _words(self, tokens: int) -> int:
+        """Return how many words a part may have: never more than the last summary."""
+        words = max(1, int(tokens / self._per_word))
+        return min(words, self._asked.words or words)
+
+    def _fitting(self, text: str) -> str:
+        short = self._cut(text, self._budget)
+        self.shortened += short != text
+        return short
+
+    def _cut(self, text: str, tokens: int) -> str:
+        return first_words(text, tokens, self._kind.tokenizer)
+
+
+def _tokens_per_word(kind: Instruct, asked: InstructPrompt, document: Document) -> float:
+    """Return how many tokens a word of a part's summary may take, as the document's words do."""
+    if asked.language is not None:
+        return TOKENS_PER_WORD
+    text = document.text[:_SAMPLE]
+    tokens = len(encode_text(kind.tokenizer, [text])[0])
+    return min(TOKENS_PER_WORD, _HEADROOM * tokens / max(1, len(text.split())))

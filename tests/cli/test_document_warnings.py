@@ -1,0 +1,24 @@
+import io
+from pathlib import PurePath
+
+from specx.cli.console import make_console
+from specx.cli.document_warnings import DocumentWarnings
+from specx.documents.document import Document, Paragraph
+from specx.jobs.inputs import InputDocument
+from specx.profile import load_profile
+
+ARABIC = "اجتمعت اللجنة في قاعة المدينة القديمة وقرأت التقرير"
+
+
+def test_what_is_known_of_a_document_is_told_before_it_and_once() -> None:
+    document = Document("a.txt", "text", (), (Paragraph(ARABIC, None),), ("Page 2 is missing.",))
+    given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
+    stream = io.StringIO()
+    told = DocumentWarnings(make_console(stream))
+    inputs = told.before([given], load_profile("mini"))
+    assert next(inputs) is given
+    first, second = stream.getvalue().splitlines()
+    assert first == "specx: a.txt: Page 2 is missing."
+    assert second.startswith("specx: a.txt: most of the text is in Arabic, and the profile mini")
+    told.tell("a.txt", ["Page 2 is missing.", "the output was stopped"])
+    assert stream.getvalue().splitlines()[2:] == ["specx: a.txt: the output was stopped"]

@@ -1,0 +1,122 @@
+"""What the user asks of a summary, and what a profile cannot do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specx.cli.main import run
+from specx.cli.options import Wishes, changed_profile
+from specx.errors import UsageError
+from specx.profile import InstructPrompt, Profile, load_profile, parse_profile
+from tests.jobs.pairs import TEXT, write_profile
+from tests.profile.examples import MINIMAL
+
+TINY = parse_profile(f"{MINIMAL}generation: {{max_new_tokens: 90}}\n", "p.yaml")
+
+
+def asked(profile: Profile = TINY, limit: int | None = None, **given: object) -> Profile:
+    wishes = dict.fromkeys(Wishes.__dataclass_fields__) | given
+    return changed_profile(
+        profile,
+        Wishes(**wishes),  # type: ignore[arg-type]
+        {"max_new_tokens": limit},
+        parts=False,
+        fallback=True,
+    )
+
+
+def request(profile: Profile) -> str:
+    assert isinstance(profile.prompt, InstructPrompt)
+    return profile.prompt.request
+
+
+def test_without_options_the_profile_is_as_it_was() -> None:
+    assert asked() == TINY
+    assert request(TINY) == "Summarize the document. Write at most 300 words."
+
+
+def test_words_style_and_language_add_sentences() -> None:
+    wished = asked(words=50, style="abstract", language="German")
+    assert request(wished) == (
+        "Summarize the document. Write a single paragraph, like the abstract of a paper. "
+        "Write at most 50 words. Write in German."
+    )
+
+
+def test_words_and_languages_set_the_limit_unless_it_is_named() -> None:
+    assert asked(words=50).output_limit == 200
+    assert asked(words=50, limit=70).output_limit == 70
+    assert asked(language="German").output_limit == 1200  # German takes more tokens
+    assert asked(style="bullets").output_limit == 90
+    assert asked(instruction="List the dates.", language="German").output_limit == 90
+
+
+def test_an_instruction_replaces_the_profiles(tmp_path: Path) -> None:
+    own = parse_profile(f"{MINIMAL}prompt: {{kind: instruct, style: bullets, words: 9}}\n", "p")
+    assert request(own) != request(asked(own, instruction="List the dates."))
+    assert request(asked(own, instruction="List the dates.")) == "List the dates."
+    wished = asked(own, instruction="List the dates.", words=7, language="Dutch")
+    assert request(wished) == "List the dates. Write at most 7 words. Write in Dutch."
+    path = tmp_path / "ask.txt"
+    path.write_text("\ufeffWho wrote it,\nand when?\n")
+    assert request(asked(instruction=f"@{path}")) == "Who wrote it,\nand when?"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"words": 0}, "--words is 0; it must be at least 1"),
+        ({"style": "bulets"}, "--style is 'bulets'; it must be one of bullets, paragraphs, abstra"),
+        ({"language": ""}, "--language is empty"),
+        ({"instruction": "@none.txt"}, "cannot read the instruction none.txt: No such file or "),
+        ({"instruction": "@/"}, "cannot read the instruction /: Is a directory"),
+        ({"instruction": " "}, "--instruction ' ' has no text"),
+        (
+            {"instruction": "Say it in 20 to 30 words.", "words": 9},
+            "--words is 9, but the instruction itself says '30 words'",
+        ),
+        ({"sentences": 5}, "--sentences is for digests, and the prompt of the profile small is of"),
+    ],
+)
+def test_wishes_that_cannot_be(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        asked(**given)
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"words": 100}, "whole ones; --sentences says how many, not --words"),
+        ({"language": "German"}, "so it writes no other language; for --language choose a profile"),
+        ({"style": "bullets"}, "so nothing else can be asked of it; for --style choose a profile"),
+        ({"instruction": "Go."}, "so nothing else can be asked of it; for --instruction choose a "),
+    ],
+)
+def test_a_model_that_copies_says_why_it_cannot(given: dict[str, object], reason: str) -> None:
+    copies = "the model of the profile mini copies the document's own sentences, "
+    with pytest.raises(UsageError) as caught:
+        asked(load_profile("mini"), **given)
+    assert str(caught.value).startswith(copies + reason)
+
+
+def test_all_of_it_is_in_the_settings_of_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"{TEXT}\n\n" * 20)
+    profile = write_profile(tmp_path, draft=None)
+    wishes = ["--words", "9", "--style", "bullets", "--language", "Dutch", "--parts"]
+    assert run(["summarize", "a.txt", "--profile", profile, "--json", *wishes]) == 0
+    report = json.loads(capsys.readouterr().out)
+    prompt = report["settings"]["prompt"]
+    assert (prompt["words"], prompt["style"], prompt["language"]) == (9, "bullets", "Dutch")
+    assert report["settings"]["generation"]["max_new_tokens"] == 36
+    assert report["settings"]["long_documents"] == "separate"
+    assert report["summary"].startswith("## Part 1 of ")
+    assert run(["summarize", "a.txt", "--profile", profile, "--words", "75"]) == 2
+    assert capsys.readouterr().err == (
+        "specx: 75 words may take 300 tokens, which leaves no room for a document in a window of "
+        "300 tokens; ask for fewer words\n"
+    )

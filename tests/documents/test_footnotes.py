@@ -1,0 +1,39 @@
+from specx.documents.footnotes import footnotes, without_sign
+from specx.documents.lines import Line
+
+
+def line(text: str, y: float, size: float = 10, sign: str = "") -> Line:
+    return Line(text, 72, y, size, sign=sign)
+
+
+BODY = [line("Text that is long enough to be most of what stands on the page.", 700)]
+
+
+def test_small_lines_with_a_raised_sign_at_the_foot() -> None:
+    groups = [BODY, [line("2You can learn it.", 100, 8, "2")], [line("It goes on.", 80, 8)]]
+    assert footnotes(groups, 10) == {1, 2}
+    assert without_sign(groups[1][0]) == "You can learn it."
+
+
+def test_signs_that_are_not_raised_need_a_page_of_text() -> None:
+    note = [line("2 See the other book on bridges.", 100, 8)]
+    assert footnotes([BODY, note], 10) == {1}
+    assert without_sign(note[0]) == "See the other book on bridges."
+    assert footnotes([note, note], 10) == set()
+
+
+def test_small_type_above_text_or_without_a_sign_is_none() -> None:
+    small = [line("2 See the other book.", 720, 8)]
+    assert footnotes([small, BODY], 10) == set()
+    assert footnotes([BODY, [line("Figure 3: a bridge.", 100, 8)]], 10) == set()
+    assert footnotes([BODY, [line("2You can learn it.", 100, 10, "2")]], 10) == set()
+
+
+def test_each_column_has_a_foot() -> None:
+    groups = [BODY, [line("1See there.", 100, 8, "1")], BODY, [line("2See here.", 100, 8, "2")]]
+    assert footnotes(groups, 10) == {1, 3}
+
+
+def test_the_end_of_a_footnote_of_the_page_before() -> None:
+    groups = [BODY, [line("which it was.", 120, 8)], [line("3See there.", 100, 8, "3")]]
+    assert footnotes(groups, 10) == {1, 2}

@@ -1,0 +1,344 @@
+"""DOCX, HTML, EPUB and ODT, good and hostile, read through the door of the room."""
+
+import io
+import time
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from specx.documents import formats
+from specx.documents.discover import discover
+from specx.documents.document import Document
+from specx.documents.read import ReadOptions, read_document
+from specx.errors import DocumentError
+
+from . import offices
+from .conftest import SaveFile
+from .offices import FOOTNOTE, paragraph, row
+from .test_read import give_stdin
+
+QUICK = ReadOptions(time_limit_s=30)
+installed = pytest.mark.skipif(formats.find_pandoc() is None, reason="needs the extra formats")
+
+REPORT = "".join(
+    (
+        paragraph("The Annual Report", "Title"),
+        paragraph("Findings 3", "TOC1"),
+        paragraph("Findings", "Heading1"),
+        paragraph("The bridge is old", more=FOOTNOTE),
+        paragraph("Steel rusts", "ListBullet"),
+        f"<w:tbl>{row('Year', 'Cost')}{row('1931', '12 million')}</w:tbl>",
+        paragraph("References", "Heading1"),
+        paragraph("A book about bridges."),
+    )
+)
+
+
+def read(save: SaveFile, name: str, data: bytes) -> list[tuple[str, str]]:
+    document = read_document(save(name, data), QUICK)
+    return [(each.kind, each.text) for each in document.paragraphs]
+
+
+def refused(save: SaveFile, name: str, data: bytes, options: ReadOptions = QUICK) -> str:
+    with pytest.raises(DocumentError) as caught:
+        read_document(save(name, data), options)
+    return str(caught.value).rpartition("/")[2]
+
+
+# ---------------------------------------------------------------- good files
+
+
+@installed
+def test_docx(save: SaveFile) -> None:
+    document = read_document(save("a.docx", offices.docx(REPORT)), QUICK)
+    assert (document.kind, document.pages, document.warnings) == ("docx", (), ())
+    assert [(each.kind, each.part, each.text) for each in document.paragraphs] == [
+        ("heading", "title", "The Annual Report"),
+        ("text", "contents", "Findings 3"),
+        ("heading", "body", "Findings"),
+        ("text", "body", "The bridge is old, as told."),
+        ("footnote", "body", "The text of the note."),
+        ("item", "body", "Steel rusts"),
+        ("table", "body", "Year | Cost"),
+        ("table", "body", "1931 | 12 million"),
+        ("heading", "references", "References"),
+        ("text", "references", "A book about bridges."),
+    ]
+
+
+@installed
+def test_epub_follows_its_spine(save: SaveFile) -> None:
+    first = (
+        '<h1>One</h1><p>It began<a epub:type="noteref" href="#n">1</a> in spring.</p>'
+        '<aside epub:type="footnote" id="n"><p>A late spring.</p></aside>'
+    )
+    data = offices.epub(first, "<h1>Two</h1><p>It ended.</p><p><img src='a.png' alt='x'/></p>")
+    assert read(save, "a.epub", data) == [
+        ("heading", "One"),
+        ("text", "It began in spring."),
+        ("footnote", "A late spring."),
+        ("heading", "Two"),
+        ("text", "It ended."),
+    ]
+
+
+@installed
+def test_odt(save: SaveFile) -> None:
+    note = (
+        '<text:note text:note-class="footnote"><text:note-citation>1</text:note-citation>'
+        "<text:note-body><text:p>So they say.</text:p></text:note-body></text:note>"
+    )
+    text = (
+        '<text:h text:outline-level="1">Findings</text:h>'
+        f"<text:p>The bridge{note} is old.</text:p>"
+        "<text:list><text:list-item><text:p>Steel rusts</text:p></text:list-item></text:list>"
+    )
+    assert read(save, "a.odt", offices.odt(text)) == [
+        ("heading", "Findings"),
+        ("text", "The bridge is old."),
+        ("footnote", "So they say."),
+        ("item", "Steel rusts"),
+    ]
+
+
+PAGE = """<!doctype html><title>Not text</title>
+<nav><a href=/>Home</a></nav><header>Our site</header>
+<main><h1>The bridge</h1><p>It is <b>old</b>,<br>as seen<sup><a href=#n1>1</a></sup> here.
+<p hidden>Unseen<p>Kept <script>bad()</script>&amp; read
+<table><tr><th>Year<th>Cost<tr><td>1931<td>12 million</table>
+<ul><li>Steel<li>Stone</ul><aside>Beside the text</aside></main>
+<footer>All rights</footer>"""
+
+
+@installed
+def test_html_as_people_write_it(save: SaveFile) -> None:
+    document = read_document(save("a.htm", PAGE.encode()), QUICK)
+    assert document.kind == "html"
+    assert [(each.kind, each.text) for each in document.paragraphs] == [
+        ("heading", "The bridge"),
+        ("text", "It is old, as seen here."),
+        ("text", "Kept & read"),
+        ("table", "Year | Cost"),
+        ("table", "1931 | 12 million"),
+        ("item", "Steel"),
+        ("item", "Stone"),
+        ("text", "Beside the text"),
+    ]
+    assert [each.text for each in document.furniture] == ["Home", "Our site", "All rights"]
+
+
+@installed
+@pytest.mark.parametrize(
+    "data",
+    [
+        "<meta charset=windows-1252><p>naïve “words”".encode("cp1252"),
+        "<meta charset=iso-8859-1><p>naïve “words”".encode("cp1252"),
+        "<p>naïve “words”".encode(),
+        "<p>naïve “words”".encode("utf-16"),
+        "<meta charset=klingon><p>naïve “words”".encode(),
+        "<meta charset=ascii><p>naïve “words”".encode("cp1252"),
+    ],
+)
+def test_the_encoding_of_a_page(save: SaveFile, data: bytes) -> None:
+    assert read(save, "a.html", data) == [("text", "naïve “words”")]
+
+
+@installed
+def test_pictures_are_counted(save: SaveFile) -> None:
+    data = offices.docx(paragraph("Text."), **{"word/media/a.png": b"x", "word/media/b.emf": b"x"})
+    assert read_document(save("a.docx", data), QUICK).warnings == ("2 pictures were not read.",)
+    page = read_document(save("a.html", b"<p>Text <img src=a.png>"), QUICK)
+    assert page.warnings == ("1 picture was not read.",)
+
+
+@installed
+def test_characters_that_read_badly_and_paragraphs_without_end(save: SaveFile) -> None:
+    data = b"<p>in&shy;ter&#8203;nal&nbsp;of&#xFB01;ce&shy;<p>"
+    assert read(save, "a.html", data) == [("text", "internal office")]
+    sentence = "Each of these sentences has its place. "
+    long = read(save, "a.html", b"<p>" + sentence.encode() * 100)
+    assert " ".join(text for _, text in long) == (sentence * 100).strip()
+    assert max(len(text) for _, text in long) <= 300
+
+
+# ---------------------------------------------------------------- known by content
+
+
+@installed
+def test_an_archive_is_known_by_its_content(
+    save: SaveFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_document(save("a.txt", offices.docx(REPORT)), QUICK).kind == "docx"
+    assert read_document(save("b.docx", offices.odt("<text:p>x</text:p>")), QUICK).kind == "odt"
+    give_stdin(monkeypatch, offices.epub("<p>x</p>"))
+    assert read_document("-", QUICK).kind == "epub"
+
+
+@installed
+def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_stdin(monkeypatch, b"\xef\xbb\xbf <!DOCTYPE HTML><p>x")
+    assert read_document("-", QUICK).kind == "html"
+    named_text = read_document(save("a.txt", b"<html><p>x"), QUICK)
+    assert (named_text.kind, named_text.text) == ("text", "<html><p>x")
+    assert "with the ending .html" in named_text.warnings[0]
+
+
+@installed
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"[Content_Types].xml": "spreadsheetml", "xl/a.xml": ""}, "is a spreadsheet"),
+        ({"[Content_Types].xml": "presentationml", "ppt/a.xml": ""}, "is a presentation"),
+        ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "that is no text"),
+        ({"readme.txt": "x"}, "zip archive that holds no document"),
+    ],
+)
+def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: str) -> None:
+    assert said in refused(save, "a.zip", offices.packed({**parts}))
+
+
+def test_text_that_is_named_like_a_document(save: SaveFile) -> None:
+    assert "is named like a DOCX file and is none" in refused(save, "a.docx", b"Plain text.")
+
+
+def test_a_document_with_a_password(save: SaveFile) -> None:
+    data = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+    assert "a.docx has a password or is of an old version of Word" in refused(save, "a.docx", data)
+
+
+# ---------------------------------------------------------------- without the extra
+
+
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    found = find_spec
+    monkeypatch.setattr(
+        formats, "find_spec", lambda name: None if name == "pypandoc" else found(name)
+    )
+    formats.find_pandoc.cache_clear()
+    yield
+    formats.find_pandoc.cache_clear()
+
+
+@pytest.mark.usefixtures("without_extra")
+@pytest.mark.parametrize(("name", "data"), [("a.docx", offices.docx("")), ("a.html", b"<p>x")])
+def test_the_message_names_the_extra(save: SaveFile, name: str, data: bytes) -> None:
+    said = refused(save, name, data)
+    assert said == f"{name} needs the extra \"formats\": pip install 'specx[formats]'"
+
+
+@pytest.mark.usefixtures("without_extra")
+def test_folders_pass_over_what_needs_the_extra(save: SaveFile) -> None:
+    for name in ("x/a.docx", "x/y/b.HTML", "x/c.txt", "x/.d.odt", "x/.e/f.odt"):
+        path = save(name, b"x")
+    folder = path.rpartition("/x/")[0] + "/x"
+    assert formats.passed_over([folder, "-"]).startswith("2 files were passed over")
+    assert formats.passed_over([f"{folder}/c.txt"]) == ""
+    assert [source.relative.name for source in discover([folder])] == ["c.txt"]
+
+
+@installed
+def test_folders_give_what_the_extra_reads(save: SaveFile) -> None:
+    for name in ("x/a.docx", "x/b.HTM", "x/c.txt", "x/d.xhtml", "x/e.epub", "x/f.odt", "x/g.doc"):
+        path = save(name, b"x")
+    folder = path.rpartition("/")[0]
+    names = [source.relative.name for source in discover([folder])]
+    assert names == ["a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt"]
+    assert formats.passed_over([folder]) == ""
+
+
+# ---------------------------------------------------------------- hostile files
+
+
+def timed(save: SaveFile, name: str, data: bytes, options: ReadOptions = QUICK) -> str:
+    started = time.monotonic()
+    said = refused(save, name, data, options)
+    assert time.monotonic() - started < 40
+    return said
+
+
+@installed
+def test_a_zip_bomb(save: SaveFile) -> None:
+    data = offices.docx("", **{"word/bomb.xml": b"a" * 101_000_000})
+    assert len(data) < 200_000
+    assert "has more than 100 MB of text" in timed(save, "a.docx", data)
+
+
+@installed
+def test_a_zip_bomb_that_lies_about_its_size(save: SaveFile) -> None:
+    data = offices.docx(paragraph("a" * 5_000_000))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        place = archive.getinfo("word/document.xml").file_size
+    lying = data.replace(place.to_bytes(4, "little"), (100).to_bytes(4, "little"))
+    assert "zip archive is broken" in timed(save, "a.docx", lying)
+
+
+@installed
+def test_an_entity_bomb(save: SaveFile) -> None:
+    levels = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 20 if n else "lol"}">' for n in range(10))
+    text = f"<?xml version='1.0'?><!DOCTYPE x [{levels}]><x>&e9;</x>"
+    assert "is damaged" in timed(save, "a.docx", offices.docx("", **{"word/document.xml": text}))
+    assert "is damaged" in timed(save, "a.odt", offices.odt("", **{"content.xml": text}))
+
+
+@installed
+def test_an_archive_in_the_form_for_large_files(save: SaveFile) -> None:
+    data = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(offices.docx(REPORT))) as old,
+        zipfile.ZipFile(data, "w") as new,
+    ):
+        for name in old.namelist():
+            with new.open(name, "w", force_zip64=True) as file:
+                file.write(old.read(name))
+    assert read(save, "a.docx", data.getvalue())[0] == ("heading", "The Annual Report")
+
+
+@installed
+@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
+def test_a_broken_archive(save: SaveFile, cut: float) -> None:
+    data = offices.docx(REPORT)
+    assert "is damaged" in timed(save, "a.docx", data[: int(len(data) * cut)])
+
+
+@installed
+def test_deep_nesting(save: SaveFile) -> None:
+    data = b"<blockquote>" * 3000 + b"<p>x"
+    assert "nested too deeply" in timed(save, "a.html", data)
+
+
+@installed
+def test_limits_hold_for_what_the_child_starts(save: SaveFile) -> None:
+    data = b"<p>A paragraph of an enormous page that does not end.</p>\n" * 400_000
+    # Too few for the parser, for its answer, and for pandoc.
+    for mebibytes, part in ((200, 1), (300, 1), (250, 4)):
+        small = ReadOptions(time_limit_s=30, memory_limit_bytes=mebibytes * 2**20)
+        said = timed(save, "a.html", data[: len(data) // part], small)
+        assert f"needs more than {mebibytes} MiB of memory" in said
+    short = ReadOptions(time_limit_s=1)
+    assert "took longer than 1 s" in timed(save, "b.html", data, short)
+
+
+@installed
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.docx", offices.docx(""), "holds no text"),
+        ("a.html", b"<img src=a.png>", "holds only pictures"),
+        ("a.html", b"<nav>Home</nav>", "holds no text"),
+        (
+            "a.odt",
+            offices.odt("", **{"META-INF/manifest.xml": "<manifest:encryption-data/>"}),
+            "is encrypted",
+        ),
+    ],
+)
+def test_nothing_to_read(save: SaveFile, name: str, data: bytes, said: str) -> None:
+    assert said in refused(save, name, data)
+
+
+def test_every_kind_is_a_documents_kind() -> None:
+    annotation = Document.__annotations__["kind"]
+    assert {"docx", "html", "epub", "odt"} <= set(annotation.__args__)

@@ -1,0 +1,82 @@
+from specx.documents.document import Document
+from specx.documents.plain import document_from_text
+
+Found = tuple[str, str, tuple[int, int] | None]
+
+
+def read(text: str) -> Document:
+    return document_from_text(text, "a.md", "markdown")
+
+
+def found(text: str) -> list[Found]:
+    return [(p.kind, p.text, p.lines) for p in read(text).paragraphs]
+
+
+def test_blocks_have_kinds_and_lines() -> None:
+    text = (
+        "# Title #\nText of the\nparagraph.\n- one\n- two\n  goes on\n\n  and on\n\n"
+        "| a | b |\n|---|---|\n| c | d | e |\n\nScope\n-----\n\n> A quotation\n> of two lines.\n"
+    )
+    assert found(text) == [
+        ("heading", "Title", (1, 1)),
+        ("text", "Text of the paragraph.", (2, 3)),
+        ("item", "one", (4, 4)),
+        ("item", "two goes on", (5, 6)),
+        ("text", "and on", (8, 8)),
+        ("table", "a | b", (10, 10)),
+        ("table", "c | d | e", (12, 12)),
+        ("heading", "Scope", (14, 14)),
+        ("text", "A quotation of two lines.", (17, 18)),
+    ]
+
+
+def test_marks_are_not_text() -> None:
+    text = (
+        "The **old** [town\nhall](http://example.org/a_b) has `x_y`,\\* ![img](b.png)a <b>roof</b>."
+    )
+    assert found(text) == [("text", "The old town hall has x_y,* a roof.", (1, 2))]
+
+
+def test_code_is_known_as_code() -> None:
+    text = "Run it:\n\n```sh\npip install x\n```\n\n    indented\n\nDone.\n"
+    assert found(text) == [
+        ("text", "Run it:", (1, 1)),
+        ("code", "pip install x", (4, 4)),
+        ("code", "indented", (7, 7)),
+        ("text", "Done.", (9, 9)),
+    ]
+
+
+def test_front_matter_is_furniture() -> None:
+    document = read('---\ntitle: "A"\ntags:\n  - x\n---\n\n# Title\n\nText.\n')
+    assert [(p.text, p.lines) for p in document.paragraphs] == [
+        ("Title", (7, 7)),
+        ("Text.", (9, 9)),
+    ]
+    (front,) = document.furniture
+    assert (front.kind, front.lines) == ("furniture", (1, 5))
+
+
+def test_a_rule_at_the_beginning_is_no_front_matter() -> None:
+    document = read("---\nThe first words: they count.\n\n---\n\nMore.\n")
+    assert "first words" in document.text
+    assert document.furniture == ()
+
+
+def test_footnotes_are_footnotes_and_their_signs_no_text() -> None:
+    text = "It rose.[^1] It fell.\n\n[^1]: By a metre, says the board.\n"
+    assert found(text) == [
+        ("text", "It rose. It fell.", (1, 1)),
+        ("footnote", "By a metre, says the board.", (3, 3)),
+    ]
+
+
+def test_tags_and_comments_of_html_are_no_text() -> None:
+    text = "<p align=center>\nA <b>centred</b> line\n</p>\n\n<!-- not\nthis -->\n\nText.\n"
+    assert found(text) == [("text", "A centred line", (2, 2)), ("text", "Text.", (8, 8))]
+
+
+def test_nothing_is_lost_of_deep_lists() -> None:
+    text = "\n".join("  " * depth + f"- item {depth}" for depth in range(100))
+    shown = read(text).text
+    assert all(f"item {depth}" in shown for depth in range(100))

@@ -1,0 +1,51 @@
+import base64
+import random
+
+import pytest
+
+from specx.documents.wordless import worded_spans
+
+PROSE = "The committee met in the old town hall and read the report of the harbour master. " * 20
+DATA = base64.encodebytes(random.Random(1).randbytes(3000)).decode()
+
+
+def kept(text: str) -> list[str]:
+    return [text[start:end] for start, end in worded_spans(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a short text",
+        PROSE.strip(),
+        "Donaudampfschifffahrtsgesellschaft und Rindfleischetikettierung " * 20 + PROSE.strip(),
+        "Revenue 1,204.50 1,310.75 998.20 12,400 19.3% N/A FY2019 (4.2) " * 30 + "end",
+        "委员会在旧市政厅开会，阅读了港务局长的报告。" * 100,
+        "คณะกรรมการประชุมที่ศาลากลางเก่า" * 100,
+        "See https://example.org/" + "query=1&" * 50 + " for more",
+    ],
+    ids=["empty", "short", "prose", "German", "table", "Chinese", "Thai", "address"],
+)
+def test_text_is_kept(text: str) -> None:
+    assert kept(text) == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 5000,
+        DATA.replace("\n", ""),
+        DATA.replace("\n", " "),
+        "function(e,t){return e&&t.push(n)} var a=function(){try{b()}catch(e){}};" * 40,
+        ". " * 1000,
+        "-" * 2000,
+    ],
+    ids=["letters", "base64", "wrapped base64", "minified", "dots", "dashes"],
+)
+def test_data_is_not(text: str) -> None:
+    assert kept(text) == []
+
+
+def test_text_around_data_stays() -> None:
+    assert kept(f"Before it. {'x' * 3000} After it.") == ["Before it.", "After it."]
