@@ -1,6 +1,6 @@
 """``python -m specx`` is the command ``specx``."""
 
-from specx.cli.main import main
+from specx.cli.entry import main
 
 if __name__ == "__main__":
     main()

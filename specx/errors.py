@@ -57,6 +57,11 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
 
 
+def printable(text: str) -> str:
+    """Replace control characters and line ends, which could control a terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if Python or torch, on any device, ran out of memory. Never imports torch."""
     of_torch = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specx import errors
-from specx.cli.main import INTERRUPTED
+from specx.cli.interruption import SIGNALS
 
 ROOT = Path(__file__).parents[1]
 GENERATOR = ROOT / "docs" / "generate_cli.py"
@@ -33,4 +33,5 @@ def test_the_page_is_current() -> None:
 def test_every_exit_code_is_explained() -> None:
     explained = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
     classes = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    assert explained == {0, INTERRUPTED} | {kind.exit_code for kind in classes}
+    signals = {128 + number for number in SIGNALS}
+    assert explained == {0} | signals | {kind.exit_code for kind in classes}

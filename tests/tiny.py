@@ -4,11 +4,14 @@
 that family: config.json, generation_config.json, model.safetensors and a byte-level tokenizer.
 """
 
+import io
+import json
 import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -93,6 +96,25 @@ def make_checkpoint(
     return folder
 
 
+def make_sentencepiece_checkpoint(folder: str | Path, seed: int = 0, **config: Any) -> Path:
+    """Write a random Llama as Vicuna's repositories are: the tokenizer is a SentencePiece file."""
+    folder = Path(folder)
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    make_model("llama", seed, **{**ids, **config}).save_pretrained(folder)
+    (folder / "tokenizer.model").write_bytes(_trained_sentencepiece())
+    settings = {
+        "tokenizer_class": "LlamaTokenizer",
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "unk_token": "<unk>",
+        "model_max_length": 2048,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
 def make_model(family: str = "llama", seed: int = 0, **config_overrides: Any) -> Any:
     """A random model with the attention of transformers itself, in float32 and eval mode."""
     sliding = {"sliding_window": None} if family == "mistral" else {}
@@ -139,3 +161,19 @@ def _trained() -> str:
     if tokenizer.get_vocab_size() != VOCAB:
         raise RuntimeError("the sentences are too few for the vocabulary")
     return tokenizer.to_str()
+
+
+@cache
+def _trained_sentencepiece() -> bytes:
+    """A SentencePiece model of ``VOCAB`` tokens, bytes included; 1 and 2 are BOS and EOS."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(_SENTENCES * 4),
+        model_writer=trained,
+        model_type="bpe",
+        vocab_size=VOCAB,
+        byte_fallback=True,
+        minloglevel=2,
+        num_threads=1,
+    )
+    return trained.getvalue()

@@ -4,8 +4,9 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,13 +16,17 @@ from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
 from specx.bench.request import Request
-from specx.cli.console import make_console
+from specx.cli.console import make_console, show_cursor
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import read_documents
 from specx.errors import DocumentError, UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
 from specx.reports.json_lines import to_json
+from specx.reports.writers import remove_unfinished
+
+if TYPE_CHECKING:
+    from specx.cli.main import RootOptions
 
 DEFAULT_FOLDER = Path("specx-bench")
 DEFAULT_METHODS = "plain,prompt-lookup,tree,streaming,specextend,specextend+lookup"
@@ -32,6 +37,7 @@ Task = Literal["digest", "control", "both"]
 
 
 def bench(
+    context: typer.Context,
     documents: Annotated[
         list[str] | None,
         typer.Argument(help="Files or folders; without them reports are made up."),
@@ -125,10 +131,12 @@ def bench(
             device=device,
             scale=scale,
             scale_draft=scale_draft,
-            larger_draft=larger_draft,
+            larger_draft=larger_draft and _folder_or_hub_id(larger_draft),
             read_s=time.perf_counter() - began if read else 0.0,
         )
-        _measure(request, output, quiet=quiet)
+        options: RootOptions = context.obj
+        options.quiet = quiet
+        _measure(request, output, options)
 
 
 @dataclass(frozen=True)
@@ -155,14 +163,19 @@ class _BenchOutput:
             sys.stdout.write(to_tables(report))
 
 
-def _measure(request: Request, output: _BenchOutput, *, quiet: bool) -> None:
-    """Connect the rooms; what was measured is written also when Ctrl-C ends it."""
+def _measure(request: Request, output: _BenchOutput, options: "RootOptions") -> None:
+    """Connect the rooms; what was measured is written also when a signal ends it."""
     from specx.bench import session  # torch, which takes seconds to import, comes with it
 
-    with LiveTable(make_console(quiet=quiet)) as live:
+    console, interruption = make_console(quiet=options.quiet), options.interruption
+    interruption.tidy += [partial(show_cursor, console), remove_unfinished]
+    with LiveTable(console) as live, interruption.raising():
         report = session.measure(request, live)
+    if report.interrupted:
+        interruption.sentence = lambda: "interrupted while the measurements were written"
     output.write(report)
     if report.interrupted:
+        interruption.sentence = lambda: "interrupted; what was measured is written"
         raise KeyboardInterrupt
 
 
@@ -170,11 +183,17 @@ def _read(names: list[str]) -> list[Document]:
     """Return all documents that ``names`` mean. Raises DocumentError for the first that is none."""
     found: list[Document] = []
     for source in discover(names) if names else ():
+        if source.error:
+            raise source.error
         for document in read_documents(source.path):
             if isinstance(document, DocumentError):
                 raise document
             found.append(document)
     return found
+
+
+def _folder_or_hub_id(model: str) -> str:
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def _methods_of(profile: Profile) -> str:

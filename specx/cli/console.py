@@ -18,16 +18,17 @@ class _Console(Console):
 def make_console(stream: TextIO | None = None, *, quiet: bool = False) -> Console:
     """Make a console on ``stream``, stderr by default. All output of specx follows its rules.
 
-    It writes no ANSI codes (colours, cursor movements) if the stream is no terminal or NO_COLOR is
-    set. ``quiet`` drops everything. Text is printed as it is, without markup or highlighting.
+    It writes no ANSI codes (colours, cursor movements) if the stream is no terminal, and no colours
+    if NO_COLOR is set. ``quiet`` drops everything. Text is printed as it is, without markup or
+    highlighting.
     """
     stream = stream or sys.stderr
-    fancy = stream.isatty() and not os.environ.get("NO_COLOR")
+    terminal = stream.isatty()
     return _Console(
         file=stream,
         quiet=quiet,
-        force_terminal=fancy,
-        color_system="auto" if fancy else None,
+        force_terminal=terminal,
+        color_system="auto" if terminal and not os.environ.get("NO_COLOR") else None,
         markup=False,
         highlight=False,
         emoji=False,
@@ -40,3 +41,10 @@ def is_file(stream: TextIO) -> bool:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:  # a stream without a descriptor
         return False
+
+
+def show_cursor(console: Console) -> None:
+    """Show the cursor of a terminal on which drawing ends without its own last step."""
+    if console.is_interactive and not console.quiet:
+        console.file.write("\x1b[?25h")
+        console.file.flush()

@@ -4,30 +4,48 @@ Each command has a file and is imported when it runs, so ``specx --help`` starts
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import select
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeGuard
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.errors import OutOfMemoryError, SpecxError, UsageError, in_one_line, is_out_of_memory
+from specx.cli.escaping import Escaping
+from specx.cli.interruption import Interruption
+from specx.errors import (
+    OutOfMemoryError,
+    SpecxError,
+    UsageError,
+    in_one_line,
+    is_out_of_memory,
+    printable,
+)
 
-INTERRUPTED = 130  # what shells expect of a program stopped by Ctrl-C
+_OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
+# Of a stream that cannot be written; errors of files also have a name.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 @dataclass
 class RootOptions:
-    """The options before the command's name. Commands find them as ``context.obj``."""
+    """The options before the command's name. Commands find them as ``context.obj``.
+
+    ``interruption``: what a command has to do and to say when a signal ends it. ``quiet``: a
+    command's own option, which counts for the frame, too.
+    """
 
     debug: bool = False
+    quiet: bool = False
+    interruption: Interruption = field(default_factory=Interruption)
 
 
 # ---------------------------------------------------------------- commands, imported when they run
@@ -112,25 +130,41 @@ def specx(
 # ---------------------------------------------------------------- from errors to exit codes
 
 
-def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run ``specx`` with ``argv``, the process's own by default, and exit with its code."""
+def main(argv: Sequence[str] | None = None, interruption: Interruption | None = None) -> NoReturn:
+    """Run ``specx`` with ``argv``, the process's own by default, and exit with its code.
+
+    ``interruption``: one that watches already (``entry.py``).
+    """
+    options = RootOptions()
+    if interruption is None:
+        options.interruption.install()
+    else:
+        options.interruption = interruption
     _open_missing_output()
-    code = run(sys.argv[1:] if argv is None else argv)
+    escaping = Escaping()
+    escaping.install()
+    code = run(sys.argv[1:] if argv is None else argv, options)
+    options.interruption.end()
+    if (warning := escaping.warning()) and not options.quiet:
+        _tell(warning)
     _drop_unwritable_output()
     sys.exit(code)
 
 
-def run(argv: Sequence[str]) -> int | str | None:
+def run(argv: Sequence[str], options: RootOptions | None = None) -> int | str | None:
     """Run ``specx`` and return the exit code. An error's sentence goes to stderr."""
-    options = RootOptions()
+    options = options or RootOptions()
     try:
         code = _invoke(argv, options)
         sys.stdout.flush()  # now, while a failure to write can still be reported
     except KeyboardInterrupt:
-        return INTERRUPTED
+        options.interruption.end()
+        _tell(options.interruption.last_words())
+        return options.interruption.exit_code
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0
+        options.interruption.end()
         _report(error, options)
         return _exit_code(error)
     return code
@@ -149,6 +183,8 @@ def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
         if not hasattr(error, "format_message"):  # of every error of typer's parser
             raise
         raise _wrong_usage(error) from error
+    if code == _OF_CTRL_C:
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
@@ -165,6 +201,8 @@ def _wrong_usage(error: Any) -> UsageError:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, SpecxError):
         return error.exit_code
+    if _is_unwritable(error):
+        return UsageError.exit_code
     return OutOfMemoryError.exit_code if is_out_of_memory(error) else SpecxError.exit_code
 
 
@@ -173,7 +211,14 @@ def _report(error: Exception, options: RootOptions) -> None:
     with contextlib.suppress(OSError):  # stderr may be closed as well
         if options.debug:
             traceback.print_exception(error)
-        print(f"specx: {_sentence(error)}", file=sys.stderr, flush=True)
+    _tell(_sentence(error))
+
+
+def _tell(sentence: str) -> None:
+    """Print a sentence to stderr, without characters that could control a terminal."""
+    harmless = "\n".join(printable(line) for line in sentence.split("\n"))
+    with contextlib.suppress(OSError):
+        print(f"specx: {harmless}", file=sys.stderr, flush=True)
 
 
 def _sentence(error: Exception) -> str:
@@ -181,7 +226,14 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if is_out_of_memory(error):
         return "out of memory; use a smaller model, a smaller number format or a shorter document"
+    if _is_unwritable(error):
+        return f"cannot write to stdout: {error.strerror}; make room, or send the output elsewhere"
     return f"unexpected {in_one_line(error)}; `specx --debug …` shows where it happened"
+
+
+def _is_unwritable(error: Exception) -> TypeGuard[OSError]:
+    """Return True if a stream is on a disk that is full, or has gone."""
+    return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
 
 
 def _reader_is_gone() -> bool:

@@ -1,5 +1,7 @@
 """``specx profiles``: list, show, check and copy profiles."""
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +10,17 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from specx.errors import ProfileError, UsageError
+from specx.errors import ProfileError, UsageError, printable
 from specx.profile import (
     SUFFIXES,
     Profile,
     ProfileEntry,
+    check_profile,
     list_profiles,
     load_profile,
+    model_folder,
     profile_path,
+    read_profile,
     user_folder,
 )
 
@@ -39,11 +44,11 @@ def list_all() -> None:
     The columns are name, source (shipped or user), target, draft and description: a table on a
     terminal, otherwise lines with tabs and without a heading.
     """
-    rows = [_row(entry) for entry in list_profiles()]
+    rows = [tuple(printable(" ".join(c.split())) for c in _row(e)) for e in list_profiles()]
     if sys.stdout.isatty():
         _print_table(rows)
     else:
-        typer.echo("\n".join("\t".join(" ".join(cell.split()) for cell in row) for row in rows))
+        typer.echo("\n".join("\t".join(row) for row in rows))
 
 
 def _row(entry: ProfileEntry) -> tuple[str, ...]:
@@ -73,7 +78,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 @app.command()
 def show(name: Name) -> None:
     """Print a profile's YAML, comments included, and its styles."""
-    typer.echo(_text(name).rstrip("\n"))
+    typer.echo(read_profile(profile_path(name)).rstrip("\n"))
     typer.echo("".join(_styles(name)), nl=False)
 
 
@@ -93,9 +98,10 @@ def validate(
 ) -> None:
     """Check a profile completely.
 
-    Prints `valid`, or every problem with its line (exit code 2). No model is loaded.
+    Prints `valid`, or every problem with its line (exit code 2), folders of models that are not
+    there included. No model is loaded.
     """
-    load_profile(file)
+    check_profile(file)
     typer.echo("valid")
 
 
@@ -115,24 +121,18 @@ def copy(
 
     Prints the path of the new file. A profile of yours hides a shipped one of the same name.
     """
-    text, path = _text(name), _destination(profile_path(name).stem, destination)
+    source = profile_path(name)
+    text, path = read_profile(source), _destination(source.stem, destination)
     _check_name(path.stem)
     if path.exists() and not force:
         raise UsageError(f"{path} exists already; --force overwrites it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_renamed(text, path.stem), encoding="utf-8")
+        text = _with_absolute_folders(_renamed(text, path.stem), source.parent)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     typer.echo(path)
-
-
-def _text(name: str) -> str:
-    path = profile_path(name)
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read the profile {path}: {error}") from error
 
 
 def _destination(stem: str, destination: Path | None) -> Path:
@@ -165,3 +165,14 @@ def _renamed(text: str, name: str) -> str:
     lines = text.splitlines(keepends=True)
     renamed = [f'name: "{name}"\n' if line.startswith("name:") else line for line in lines]
     return "".join(renamed)
+
+
+def _with_absolute_folders(text: str, home: Path) -> str:
+    """Return the text with absolute paths of models: a copy lies in another folder."""
+
+    def absolute(found: re.Match[str]) -> str:
+        folder = model_folder(found["model"], home)
+        return found["key"] + (json.dumps(str(folder)) if folder else found["value"])
+
+    value = r"""(?P<value>(?P<quote>["']?)(?P<model>[^"',}#\n]*[^"',}#\s])(?P=quote))"""
+    return re.sub(rf"(?P<key>\bmodel:\s+){value}", absolute, text)

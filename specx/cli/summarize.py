@@ -12,12 +12,13 @@ from rich.console import Console
 
 from specx.cli.console import is_file, make_console
 from specx.cli.document_warnings import DocumentWarnings
+from specx.cli.interruption import Interruption
 from specx.cli.options import Wishes, changed_profile
 from specx.cores import choose_threads
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
-from specx.errors import SpecxError, UsageError
-from specx.jobs.inputs import find_sources, read_inputs
+from specx.errors import SpecxError, UsageError, printable
+from specx.jobs.inputs import find_sources, known_number, read_inputs
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.jobs.short import as_it_is
@@ -34,8 +35,10 @@ from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
+from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from specx.cli.main import RootOptions
     from specx.jobs.summarizer import Summarizer
 
 _MINI_NOTICE = (
@@ -66,6 +69,9 @@ def summarize(
     report: Annotated[
         Path | None, typer.Option(help="Write the report there (.json, .md or .html).")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files that specx did not write.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
@@ -165,12 +171,19 @@ def summarize(
 
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
+    options: RootOptions = context.obj
+    options.quiet = quiet
     _run(
         SummarizeRequest(
             sources=sources,
             reading=ReadOptions(password=password, pages=pages, ocr=ocr, everything=everything),
             destination=Destination(
-                sys.stdout, out=out, report=report, format=format_, streamed=streamed
+                sys.stdout,
+                out=out,
+                report=report,
+                format=format_,
+                streamed=streamed,
+                force=force,
             ),
             profile=settings,
             method=chosen,
@@ -178,8 +191,9 @@ def summarize(
             threads=threads,
             check=check_lossless,
             quiet=quiet,
-            debug=context.obj.debug,
-        )
+            debug=options.debug,
+        ),
+        options.interruption,
     )
 
 
@@ -208,7 +222,7 @@ class SummarizeRequest:
     debug: bool
 
 
-def _run(request: SummarizeRequest) -> None:
+def _run(request: SummarizeRequest, interruption: Interruption) -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
@@ -218,32 +232,42 @@ def _run(request: SummarizeRequest) -> None:
     destination.check(len(found), request.sources)
 
     def on_error(error: SpecxError) -> None:
-        errors.print(f"specx: {error}", soft_wrap=True)
+        errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
     told = DocumentWarnings(console)
+    results = Results(destination, headings=False)
 
     def on_done(report: Report) -> None:
         told.tell(report.input.name, remarks(report, debug=request.debug))
+        if written := results.files():
+            console.print(f"specx: {written}", soft_wrap=True)
 
-    results = Results(destination, headings=False)
     with LiveLine(
         console,
         stream_to=sys.stdout if destination.streamed else None,
         pass_on=results.write if destination.piped else None,
         steps_aside=not is_file(sys.stdout),
     ) as live:
-        live.start(request.sources[0])
-        live.phase("reading")
-        inputs, documents = read_inputs(found, request.reading)
+        interruption.tidy += [live.abandon, remove_unfinished]
+
+        def on_source(number: int, name: str) -> None:
+            live.start(name, number=number, total=known_number(found))
+            live.phase("reading")
+
+        inputs, documents = read_inputs(found, request.reading, on_source)
         destination.check(documents)
         results.headings = documents > 1
+        total = documents if len(found) == 1 else known_number(found)
         prepare = partial(_prepare, request, console, live)
         as_they_are = partial(as_it_is, request.profile, request.method)
-        queue = Queue(prepare, results, live, on_done, on_error, as_they_are)
+        queue = Queue(prepare, results, live, on_done, on_error, as_they_are, total=total)
+        interruption.sentence = queue.interrupted
         try:
             queue.run(told.before(inputs, request.profile), alone=documents == 1)
         finally:
             results.finish()
+            if documents > 1 and (place := results.folder()):
+                console.print(f"specx: {place}", soft_wrap=True)
 
 
 def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":

@@ -1,5 +1,9 @@
 """Find the documents to read in the files and folders that the user names."""
 
+import os
+import re
+import shlex
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +14,8 @@ from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
 from specx.errors import DocumentError
 
 STDIN = "-"
+_LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ENDINGS = frozenset({".pdf", ".txt", ".md", ".markdown", ".jsonl"})
 
 
@@ -18,11 +24,13 @@ class DocumentSource:
     """A document to read.
 
     ``path`` is a path, or ``-`` for stdin, as ``read_document`` takes it. ``relative`` is the place
-    of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``.
+    of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``:
+    for a folder below a named one that cannot be opened, the reason.
     """
 
     path: str
     relative: PurePath
+    error: DocumentError | None = None
 
     @property
     def name(self) -> str:
@@ -33,13 +41,13 @@ class DocumentSource:
 def discover(sources: Sequence[str]) -> list[DocumentSource]:
     """Return the documents that ``sources`` name, each once; folders are searched in sorted order.
 
-    Hidden files and folders are skipped. Raises DocumentError for a missing file and for a folder
-    without documents.
+    Hidden files and folders and links to folders are skipped. Raises DocumentError for a missing
+    file, and for a named folder that cannot be opened or is without documents.
     """
     found: dict[str, DocumentSource] = {}
     for source in sources:
         for item in _expand(source):
-            key = item.path if item.path == STDIN else str(Path(item.path).resolve())
+            key = item.path if item.path == STDIN else os.path.realpath(item.path)
             found.setdefault(key, item)
     return _told_apart(list(found.values()))
 
@@ -53,7 +61,7 @@ def _expand(source: str) -> list[DocumentSource]:
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
         return _expand_folder(path)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
@@ -63,8 +71,8 @@ def _expand_folder(folder: Path) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
     found = [
-        DocumentSource(str(path), prefix / path.relative_to(folder))
-        for path in sorted(_walk(folder))
+        DocumentSource(str(path), prefix / path.relative_to(folder), error)
+        for path, error in sorted(_walk(_entries(folder)), key=lambda item: item[0])
     ]
     if not found:
         raise DocumentError(
@@ -79,19 +87,29 @@ def _endings() -> frozenset[str]:
     return _ENDINGS | FORMAT_ENDINGS if find_pandoc() else _ENDINGS
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _entries(folder: Path) -> list[Path]:
     try:
-        entries = list(folder.iterdir())
+        return list(folder.iterdir())
     except OSError as error:
         raise DocumentError(f"{folder} cannot be opened: {error.strerror}") from error
+
+
+def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
+    """Yield files with a known ending, and folders that cannot be opened with their errors."""
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir():
-            if not entry.is_symlink():  # a link may lead back to where it came from
-                yield from _walk(entry)
+        if os.path.isdir(entry):  # unlike Path.is_dir(), it cannot fail
+            if entry.is_symlink():  # it may lead back to where it came from
+                continue
+            try:
+                inside = _entries(entry)
+            except DocumentError as error:
+                yield entry, error
+            else:
+                yield from _walk(inside)
         elif entry.suffix.lower() in _endings():
-            yield entry
+            yield entry, None
 
 
 def require_file(source: str) -> Path:
@@ -100,15 +118,38 @@ def require_file(source: str) -> Path:
     Raises DocumentError if it is none, and names a close match.
     """
     path = Path(source)
-    if path.is_file() or path.is_fifo():
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise _missing(source) from None
+    except OSError as error:  # a loop of links, a folder without permission, a name too long
+        name = source if len(source) <= _LONGEST_NAME else f"{source[:_LONGEST_NAME]}…"
+        raise DocumentError(f"{name} cannot be read: {error.strerror}") from error
+    if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
         return path
-    if path.is_dir():
+    if stat.S_ISDIR(mode):
         raise DocumentError(f"{source} is a folder; name a file in it")
-    if path.exists():
-        raise DocumentError(f"{source} is not a file")
+    raise DocumentError(f"{source} is not a file")
+
+
+def _missing(source: str) -> DocumentError:
+    """Return the error for a path that leads nowhere."""
+    path = Path(source)
+    if _ADDRESS.match(source):
+        return DocumentError(f"{source} is a URL, which specx does not read; {_instead_of(source)}")
+    if path.is_symlink():
+        return DocumentError(f"{source} is a link to {path.readlink()}, which does not exist")
     close = _close_match(path)
     hint = f"; did you mean {close}?" if close else "; check the path"
-    raise DocumentError(f"{source} does not exist{hint}")
+    return DocumentError(f"{source} does not exist{hint}")
+
+
+def _instead_of(address: str) -> str:
+    scheme, rest = address.split("://", 1)
+    if scheme.lower() == "file":
+        return f"name the file itself: {rest.removeprefix('localhost')}"
+    quoted = shlex.quote(address)
+    return f"fetch it first with `curl -LO {quoted}`, or `curl -L {quoted} | specx summarize -`"
 
 
 def read_bytes(path: Path, count: int = -1) -> bytes:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -67,13 +67,16 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
 
 
 def read_inputs(
-    sources: Sequence[DocumentSource | FailedInput], options: ReadOptions
+    sources: Sequence[DocumentSource | FailedInput],
+    options: ReadOptions,
+    on_source: Callable[[int, str], None] = lambda *_: None,
 ) -> tuple[Iterator[Input], int]:
     """Return the inputs of all sources, and the least number of them.
 
     A single source is read at once, because a file of JSON lines may hold many documents.
+    ``on_source`` is told number and name of each source before it is read.
     """
-    inputs = read_in_turn(sources, options)
+    inputs = read_in_turn(sources, options, on_source)
     if len(sources) > 1:
         return inputs, len(sources)
     read = list(inputs)
@@ -81,22 +84,33 @@ def read_inputs(
 
 
 def read_in_turn(
-    sources: Sequence[DocumentSource | FailedInput], options: ReadOptions
+    sources: Sequence[DocumentSource | FailedInput],
+    options: ReadOptions,
+    on_source: Callable[[int, str], None] = lambda *_: None,
 ) -> Iterator[Input]:
     """Yield the inputs of all sources, each source read when its turn comes.
 
     A file of JSON lines gives one input for each line, whether the line is good or bad.
     """
-    for source in sources:
+    for number, source in enumerate(sources, start=1):
+        on_source(number, source.name)
         if isinstance(source, FailedInput):
             yield source
         else:
             yield from _read(source, options)
 
 
+def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
+    """Return how many documents there are; None when some are files that may hold several."""
+    lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
+    return None if lines and len(sources) > 1 else len(sources)
+
+
 def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
     started = time.perf_counter()
     try:
+        if source.error:
+            raise source.error
         documents = read_documents(source.path, options)
     except SpecxError as error:
         yield FailedInput(name=source.name, relative=source.relative, error=error)

@@ -16,8 +16,19 @@ class Phases(Protocol):
 class Listener(Phases, Protocol):
     """Is told how far each document is. ``specx.reports.live.LiveLine`` is one."""
 
-    def start(self, name: str, *, limit: int | None = None) -> None:
-        """Begin a document. ``limit``: the most output tokens of each part."""
+    def start(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        spent: float = 0.0,
+        number: int = 1,
+        total: int | None = 1,
+    ) -> None:
+        """Begin a document, the ``number``-th of ``total`` (None: unknown).
+
+        ``limit``: the most output tokens of each part; ``spent``: seconds already spent on it.
+        """
 
     def part(self, part: int, parts: int) -> None:
         """Begin part ``part`` of ``parts``, counted from 1."""

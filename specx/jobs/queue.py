@@ -12,11 +12,13 @@ from specx.errors import (
     SpecxError,
     in_one_line,
     is_out_of_memory,
+    printable,
 )
 from specx.jobs.inputs import FailedInput, Input, InputDocument
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
+from specx.reports.progress import counted
 from specx.reports.report import Report
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
@@ -28,7 +30,8 @@ class Queue:
 
     ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
     costs no loading. ``as_it_is`` returns the report of a document that needs no model.
-    ``on_done`` and ``on_error`` tell the user about each document.
+    ``on_done`` and ``on_error`` tell the user about each document. ``total``: how many inputs there
+    are, if that is known.
     """
 
     def __init__(
@@ -39,10 +42,17 @@ class Queue:
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
+        *,
+        total: int | None = None,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
+        self._total = total
         self._summarizer: Summarizer | None = None
+        self._cannot_load = False  # no model, no batch
+        self._item: InputDocument | None = None  # the document that is being summarized
+        self._writing = ""  # the name of one whose results are being written
+        self._done = 0
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> list[Report]:
         """Summarize all inputs; return the reports of those that succeeded.
@@ -59,57 +69,91 @@ class Queue:
                 reports.append(report)
                 self._on_done(report)
             except SpecxError as error:
+                self._item = None
                 self._results.broke_off()
-                if alone or (self._summarizer is None and isinstance(item, InputDocument)):
-                    raise  # no model, no batch
+                if alone or self._cannot_load:
+                    raise
                 failed += 1
                 self._on_error(error)
                 self._results.failed(item.name, error, index, item.relative)
         for report in reports:
             _raise_divergence(report)
         if failed:
-            total = failed + len(reports)
-            raise BatchError(f"{failed} of {total} documents failed; the others are done")
+            raise BatchError(_failures(failed, done=len(reports)))
         return reports
 
     def _one(self, item: Input, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
+        self._results.check(item.relative)
         before = Timings(read=item.read_s)
         report = self._as_it_is(item.document, before)
         if report is None:
-            report = self._summarize(item, before)
+            report = self._summarize(item, before, index)
         else:
-            self._listener.start(item.name)
+            self._listener.start(item.name, number=index + 1, total=self._total)
             self._listener.write(self._results.begin(item.name) + report.summary)
         report.source = item.path
+        self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)
         self._results.done(report, item.relative, index)
+        self._writing = ""
+        self._done += 1
         return report
 
-    def _summarize(self, item: InputDocument, before: Timings) -> Report:
+    def _summarize(self, item: InputDocument, before: Timings, index: int) -> Report:
         if self._summarizer is None:
             before.load = self._load()
         assert self._summarizer is not None
-        self._listener.start(item.name, limit=self._summarizer.profile.output_limit)
+        profile = self._summarizer.profile
+        self._listener.start(
+            item.name,
+            limit=profile.output_limit,
+            spent=before.read + before.load,
+            number=index + 1,
+            total=self._total,
+        )
         self._listener.phase("preparing the prompt")
         self._listener.write(self._results.begin(item.name))
         try:
+            self._summarizer.partial = ""
+            self._item = item
             return self._summarizer.summarize(item.document, before)
-        except KeyboardInterrupt:
-            self._results.interrupted(self._summarizer.partial, item.relative)
-            raise
         except (SpecxError, OSError):
             raise
         except Exception as error:  # an unexpected failure costs no other document
             raise _error_of(item.name, error) from error
 
+    def interrupted(self) -> str:
+        """Keep the current document's partial summary; say in a sentence what there is.
+
+        It is called while ``run`` stands still anywhere.
+        """
+        item, place = self._item, ""
+        if item is not None and self._summarizer is not None:
+            place = self._results.interrupted(self._summarizer.partial, item.relative)
+        after = f" after {counted(self._done, 'document')}" if self._done else ""
+        if item is not None and place:
+            return f"interrupted{after}; the partial summary of {printable(item.name)} {place}"
+        if self._writing:
+            return f"interrupted{after}, while writing the results of {printable(self._writing)}"
+        return f"interrupted{after}" if after else "interrupted before anything was written"
+
     def _load(self) -> float:
         self._listener.phase("loading models")
         started = time.perf_counter()
+        self._cannot_load = True
         self._summarizer = self._prepare()
+        self._cannot_load = False
         return time.perf_counter() - started
+
+
+def _failures(failed: int, done: int) -> str:
+    if not done:
+        return f"all {failed} documents failed"
+    others = "others are" if done > 1 else "other is"
+    return f"{failed} of {failed + done} documents failed; the {others} done"
 
 
 def _error_of(name: str, error: Exception) -> SpecxError:

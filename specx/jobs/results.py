@@ -1,19 +1,21 @@
 """Writing results to stdout, to one file, or to a folder: some for each document, and an index."""
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
-from specx.errors import SpecxError, UsageError
-from specx.reports.index import FAILURE_SCHEMA, INDEX, may_be_replaced, write_index
+from specx.errors import SpecxError, UsageError, printable
+from specx.jobs.outputs import Outputs
+from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
-from specx.reports.progress import printable
 from specx.reports.report import Report
-from specx.reports.writers import check_report_path, write_report, write_text_atomic
+from specx.reports.writers import check_folder, check_report_path
 
 Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")
@@ -29,7 +31,7 @@ class Destination:
 
     ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
     ``format``: the form of the output on stdout. ``streamed``: a listener has already shown the
-    summary there while it was written.
+    summary there while it was written. ``force``: replace files that specx did not write.
     """
 
     stdout: TextIO
@@ -38,6 +40,7 @@ class Destination:
     report: Path | None = None
     format: Format = "text"
     streamed: bool = False
+    force: bool = False
 
     @property
     def piped(self) -> bool:
@@ -55,12 +58,16 @@ class Destination:
             check_report_path(self.report)
         if self.out is not None:
             self._check_out(self.out)
-        read = {Path(name).resolve() for name in inputs}
+        read = {os.path.realpath(name) for name in inputs}
         for option, path in (("--out", self.out), ("--report", self.report)):
-            if path is not None and path.resolve() in read and not path.is_dir():
+            if path is not None and os.path.realpath(path) in read and not isdir(path):
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
+        index = None if self.folder is None else self.folder / INDEX
+        for path in (self.out if index is None else index, self.report):
+            if path is not None:
+                self.outputs.check(path)
 
     def _check_room_for_several(self) -> None:
         if self.report is not None:
@@ -76,33 +83,32 @@ class Destination:
             )
 
     def _check_out(self, out: Path) -> None:
-        if out.suffix.lower() in _OTHER_ENDINGS and not out.is_dir():
+        if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
             raise UsageError(
                 f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
             )
-        folder = out.parent if self._out_is_file() else out
-        if self._out_is_file() and not folder.is_dir():
-            raise UsageError(f"cannot write {out}: there is no folder {folder}")
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        if not there.is_dir():
-            raise UsageError(f"cannot write into {out}: {there} is no folder")
-        if not os.access(there, os.W_OK | os.X_OK):
-            raise UsageError(f"cannot write into {out}: the folder {there} is not writable")
-        if self.folder is not None and not may_be_replaced(self.folder / INDEX):
-            raise UsageError(
-                f"{out} has an {INDEX} that specx did not write; choose another folder"
-            )
+        check_folder(out, out.parent if self._out_is_file() else out)
 
     @property
     def folder(self) -> Path | None:
         """Return the folder that gets the results; None if they go elsewhere."""
         return None if self.out is None or self._out_is_file() else self.out
 
+    @property
+    def outputs(self) -> Outputs:
+        """Return the writer of all files."""
+        return Outputs(self.folder, force=self.force)
+
     def _out_is_file(self) -> bool:
         assert self.out is not None
-        return self.out.is_file() or (
-            self.out.suffix.lower() in _FILE_ENDINGS and not self.out.is_dir()
+        return isfile(self.out) or (
+            self.out.suffix.lower() in _FILE_ENDINGS and not isdir(self.out)
         )
+
+    def paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a document's results."""
+        summary = self.summary_path(relative)
+        return ([] if summary is None else [summary]) + self.report_paths(relative)
 
     def summary_path(self, relative: PurePath) -> Path | None:
         """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
@@ -139,10 +145,17 @@ class Results:
     def __init__(self, destination: Destination, *, headings: bool) -> None:
         self._to = destination
         self.headings = headings
+        self._outputs = destination.outputs
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
         self._indexed = True  # everything that was done so far
         self._next_index = 0.0  # seconds of the monotonic clock
+        self.written: list[list[Path]] = []  # the files of each document
+
+    def check(self, relative: PurePath) -> None:
+        """Raise UsageError for a document whose files must not or cannot be written."""
+        for path in self._to.paths(relative):
+            self._outputs.check(path)
 
     def begin(self, name: str) -> str:
         """Begin a document; return the text that a listener shows above its summary.
@@ -175,9 +188,10 @@ class Results:
         """Write a finished document's summary and report."""
         path = self._to.summary_path(relative)
         if path is not None:
-            _write(path, report.summary + "\n")
+            self._outputs.write_text(path, report.summary + "\n")
         for report_path in self._to.report_paths(relative):
-            write_report(report, report_path)
+            self._outputs.write_report(report, report_path)
+        self.written.append(self._to.paths(relative))
         self._forget_failure(relative)
         self._refresh_index()
         if self._to.format == "json":
@@ -189,6 +203,21 @@ class Results:
             whole = report.summary + (self.ending or "\n")
             self._put(heading + whole[len(self._written) :])
 
+    def files(self) -> str:
+        """Say where the latest document's results are; nothing if they have no files."""
+        paths = self.written[-1] if self.written else []
+        *others, last = [printable(str(path)) for path in paths] or [""]
+        return f"wrote {', '.join(others)}{' and ' if others else ''}{last}" if last else ""
+
+    def folder(self) -> str:
+        """Say how many summaries are in the output folder; nothing if there is none."""
+        number = sum(len(paths) > 0 for paths in self.written)
+        if not number:
+            return ""
+        what = "summary with its report is" if number == 1 else "summaries with their reports are"
+        index = printable(str(self._to.out / INDEX)) if self._to.out else ""
+        return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
+
     def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
         """Note a document's error, if the format or the folder has a place for it."""
         record = {"input": {"name": name}, "error": str(error)}
@@ -197,20 +226,19 @@ class Results:
         path = self._to.failure_path(relative)
         if path is not None:
             with contextlib.suppress(UsageError):  # one failure is enough
-                _write(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
+                self._outputs.write_text(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
                 self._refresh_index()
 
     def finish(self) -> None:
         """Complete the folder's index, after the last document."""
         if self._to.folder is not None and not self._indexed:
-            write_index(self._to.folder)
+            self._write_index(self._to.folder)
 
     def _forget_failure(self, relative: PurePath) -> None:
         """Remove the failure of an earlier run."""
         path = self._to.failure_path(relative)
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        if path is not None and self._outputs.may_replace(path):
+            path.unlink(missing_ok=True)
 
     def _refresh_index(self) -> None:
         """Write the index anew now and then, so that it can be watched and survives a crash.
@@ -222,21 +250,37 @@ class Results:
         if self._to.folder is None or started < self._next_index:
             return
         with contextlib.suppress(UsageError):  # told at the end
-            write_index(self._to.folder)
-            self._indexed = True
+            self._write_index(self._to.folder)
         ended = time.monotonic()
         self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
 
-    def interrupted(self, partial: str, relative: PurePath) -> None:
-        """Keep the partial summary of a document, beside any finished summary of it."""
+    def _write_index(self, folder: Path) -> None:
+        self._outputs.write_text(folder / INDEX, index_page(folder))
+        self._indexed = True
+
+    def interrupted(self, partial: str, relative: PurePath) -> str:
+        """Keep the partial summary of a document, and say where it is; nothing if there is none.
+
+        A finished summary and files that are not specx's stay as they are.
+        """
         text = partial.strip()
         path = self._to.partial_path(relative)
         if not text:
-            return
+            return ""
         if path is not None:
-            _write(path, text + "\n")
-        elif self._to.piped:
-            self._print(text[len(self._written) :])
+            path = self._free(path)
+            self._outputs.write_text(path, text + "\n")
+            return f"is in {printable(str(path))}"
+        if self._to.format != "text":
+            return ""
+        if self._to.piped:
+            self._print(text.removeprefix(self._written))
+        return "is on stdout"
+
+    def _free(self, path: Path) -> Path:
+        """Return ``path``, or that path with a number where it is somebody else's."""
+        numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+        return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")
@@ -244,12 +288,3 @@ class Results:
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)
         self._to.stdout.flush()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file and make the folders above it. Raises UsageError if that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    write_text_atomic(path, text)

@@ -133,6 +133,12 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def _load_tokenizer(source: ModelSource) -> Any:
+    has = {path.name for path in source.folder.glob("tokenizer*")}
+    if "tokenizer.model" in has and not has & {"tokenizer.json", "tokenizer_config.json"}:
+        raise ModelError(  # transformers would guess, and drop the first token and space
+            f"{source.label} has a tokenizer.model but no tokenizer_config.json, which says how to "
+            "use it; download both."
+        )
     try:
         return AutoTokenizer.from_pretrained(
             source.folder, trust_remote_code=False, local_files_only=True

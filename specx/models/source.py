@@ -1,15 +1,12 @@
 """The source of a model: the installation, a local folder, or the hub."""
 
-import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from specx.errors import ModelError
 from specx.models import hub
-from specx.profile import EMBEDDED, EMBEDDED_DRAFTS
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID
 
 
 @dataclass(frozen=True)
@@ -29,13 +26,16 @@ class ModelSource:
 def locate(model: str, revision: str | None, role: str) -> ModelSource:
     """Find a model by hub id, folder, or ``embedded:target`` / ``embedded:draft``.
 
-    Of a hub model only the small files (config, tokenizer) are downloaded here.
+    ``org/name`` is always the hub's, ``./org/name`` a folder. Of a hub model only the small files
+    (config, tokenizer) are downloaded here.
 
     Raises ModelError when there is no such model or it cannot be reached.
     """
     label = f"The {role} {model}"
     if model.startswith(EMBEDDED):
         return ModelSource(_embedded_folder(model, label), label)
+    if HUB_ID.fullmatch(model):
+        return ModelSource(hub.fetch_description(model, revision, label), label, model, revision)
     folder = Path(model).expanduser()
     if folder.is_dir():
         return ModelSource(folder, label)
@@ -43,12 +43,9 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
         raise ModelError(
             f"{label} is a file; give the folder that holds config.json and the weights."
         )
-    if not _HUB_ID.fullmatch(model):
-        raise ModelError(
-            f"{label} does not exist; give a folder in the hub's layout, or a hub id such as "
-            "org/name."
-        )
-    return ModelSource(hub.fetch_description(model, revision, label), label, model, revision)
+    raise ModelError(
+        f"{label} does not exist; give a folder in the hub's layout, or a hub id such as org/name."
+    )
 
 
 def _embedded_folder(model: str, label: str) -> Path:

@@ -12,9 +12,12 @@ from specx.profile.find import (
     shipped_folder,
     user_folder,
 )
+from specx.profile.folders import HUB_ID, model_folder
 from specx.profile.load import (
+    check_profile,
     load_profile,
     parse_profile,
+    read_profile,
 )
 from specx.profile.profile import Devices, DeviceSettings, Profile
 from specx.profile.schema import (
@@ -42,6 +45,7 @@ __all__ = [
     "EMBEDDED",
     "EMBEDDED_DRAFTS",
     "FEWEST_SENTENCES",
+    "HUB_ID",
     "MOST_SENTENCES",
     "SUFFIXES",
     "TOKENS_PER_WORD",
@@ -62,10 +66,13 @@ __all__ = [
     "Section",
     "TargetSettings",
     "TreeSettings",
+    "check_profile",
     "list_profiles",
     "load_profile",
+    "model_folder",
     "parse_profile",
     "profile_path",
+    "read_profile",
     "shipped_folder",
     "user_folder",
 ]

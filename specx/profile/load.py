@@ -1,27 +1,47 @@
 """Reading a profile and reporting every problem of the file at once."""
 
+from pathlib import Path
+
 from pydantic import ValidationError
 
 from specx.errors import ProfileError
 from specx.profile.find import profile_path
+from specx.profile.folders import missing_folders, with_absolute_folders
 from specx.profile.messages import problem_of, report
 from specx.profile.profile import Profile
-from specx.profile.yaml_lines import read_yaml
+from specx.profile.yaml_lines import Problem, read_yaml
 
 
 def load_profile(name_or_path: str) -> Profile:
     """Read and check a profile: a shipped name, a user's own, or the path of a YAML file.
 
-    Raises ProfileError with every problem of the file at once, each with its line.
+    Relative paths of models become absolute. Raises ProfileError with every problem of the file at
+    once, each with its line.
     """
     path = profile_path(name_or_path)
+    return with_absolute_folders(parse_profile(read_profile(path), str(path)), path.parent)
+
+
+def check_profile(name_or_path: str) -> None:
+    """Raise ProfileError as ``load_profile`` does, and for folders of models that are not there."""
+    path = profile_path(name_or_path)
+    lines = read_yaml(read_profile(path)).lines
+    problems = [
+        Problem(lines[section, "model"], sentence)
+        for section, sentence in missing_folders(load_profile(name_or_path))
+    ]
+    if problems:
+        raise ProfileError(report(problems, str(path)))
+
+
+def read_profile(path: Path) -> str:
+    """Return the text of a profile. Raises ProfileError if there is none."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ProfileError(f"the profile {path} is not UTF-8 text") from error
-    return parse_profile(text, str(path))
 
 
 def parse_profile(text: str, source: str) -> Profile:

@@ -29,12 +29,14 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
             keys = list(section.model_fields)
             hint = did_you_mean(key, keys) or f"; known are {', '.join(keys)}"
             return f"unknown key {shown(key)}{where}{hint}"
+        case "invalid_key":
+            return f"a key in `{dotted(place[:-1])}` is {shown(value)}; keys are plain words"
         case "literal_error":
             return f"{name} is {shown(value)}; {_choices(value, _options(section, key))}"
         case "union_tag_not_found":
             return f"`{dotted((*place, 'kind'))}` is missing: digest or instruct"
         case "union_tag_invalid":
-            kind, options = limits["tag"], ["digest", "instruct"]
+            kind, options = value["kind"], ["digest", "instruct"]
             return f"`{dotted((*place, 'kind'))}` is {shown(kind)}; {_choices(kind, options)}"
         case "value_error":
             return f"{name} {limits['error']}"
@@ -49,7 +51,7 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
         case kind if kind in _WANTED:
             return f"{name} is {shown(value)}; it must be {_WANTED[kind]}"
         case _:
-            return f"{name} is {shown(value)}: {details['msg']}"
+            return f"{name} is {shown(value)}, which cannot be; docs/profiles.md says what can"
 
 
 _REPLACED: dict[Place, str] = {
@@ -60,10 +62,12 @@ _WANTED = {
     "model_type": _KEYS,
     "model_attributes_type": _KEYS,
     "dict_type": _KEYS,
+    "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a number, such as 0.5",
     "finite_number": "a finite number",
     "string_type": "text; put it in quotes",
+    "string_unicode": "text without half characters",
     "string_pattern_mismatch": "letters, digits, dots, dashes and underscores",
 }
 

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specx.errors import printable
 from specx.reports.links import link
-from specx.reports.progress import counted, duration, printable
+from specx.reports.progress import counted, duration
 from specx.reports.report import SCHEMA
 from specx.reports.templates import templates
-from specx.reports.writers import write_text_atomic
 
 INDEX = "index.html"
 FAILURE_SCHEMA = "specx.failure/1"
 LONGEST_SENTENCE = 300  # characters that are shown of one
 
 _ENDS = re.compile(r"(?<=[.!?。！？])\s")
-_HEAD = 400  # bytes of a file, in which it says what it is
-_MARK = b'<meta name="generator" content="specx">'
+_HEAD = 100  # bytes of a file, in which its schema is named
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,10 @@ class IndexFailure:
     reason: str
 
 
-def write_index(folder: Path) -> None:
-    """Write ``index.html`` over all reports and failures below ``folder``.
-
-    Raises UsageError if it cannot be written.
-    """
+def index_page(folder: Path) -> str:
+    """Return the page over all reports and failures below ``folder``, in which it will lie."""
     found = list(_entries(folder))
-    text = (
+    return (
         templates()
         .get_template("index.html.j2")
         .render(
@@ -57,18 +53,6 @@ def write_index(folder: Path) -> None:
             counted=counted,
         )
     )
-    write_text_atomic(folder / INDEX, text)
-
-
-def may_be_replaced(index: Path) -> bool:
-    """Return True if nothing is at the place of an index, or an index that specx wrote."""
-    try:
-        with index.open("rb") as file:
-            return _MARK in file.read(_HEAD)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
 
 
 def _entries(folder: Path) -> Iterator[IndexEntry | IndexFailure]:

@@ -9,19 +9,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from rich.cells import chop_cells
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from specx.records import Event
-from specx.reports.progress import Progress, closing_line
+from specx.reports.progress import Progress, StatusLine, closing_line
+from specx.reports.region import Region
 from specx.reports.report import Report
-
-REFRESHES_PER_SECOND = 10
-BAR_WIDTH = 20
 
 # Model output must not control the terminal: no escape sequences, no carriage returns.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -30,11 +24,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class LiveLine:
     """Shows how far a document is. One object serves many documents in a row.
 
-    ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere, or
-    if the console is quiet, nothing is drawn. ``stream_to``: stdout if it is a terminal, on which
-    the summary appears while it is written, or None. ``pass_on``: gets the summary's pieces in
-    place of a terminal. ``steps_aside``: the pieces may end up on the same terminal (``| tee``), so
-    the live line ends where the summary begins.
+    ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere each
+    phase has a plain line; if the console is quiet, nothing is shown. ``stream_to``: stdout if it
+    is a terminal, on which the summary appears while it is written, or None. ``pass_on``: gets the
+    summary's pieces in place of a terminal. ``steps_aside``: the pieces may end up on the same
+    terminal (``| tee``), so the live line ends where the summary begins.
 
         with LiveLine(console, stream_to=stdout) as live:
             live.start("report.pdf", limit=512)
@@ -59,8 +53,9 @@ class LiveLine:
         self._stream = stream_to
         self._draws = console.is_interactive and not console.quiet
         self._progress = Progress("")
-        self._live: Live | None = None
+        self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
+        self._told: set[str] = set()  # the phases of the document that had a plain line
 
     def __enter__(self) -> Self:
         return self
@@ -72,22 +67,37 @@ class LiveLine:
         traceback: TracebackType | None,
     ) -> None:
         """Erase the live line and keep the written text, also after Ctrl-C and errors."""
-        self._erase()
+        self._region.hide()
         self._end_line()
 
-    def start(self, name: str, *, limit: int | None = None) -> None:
-        """Begin a document. ``limit``: its ``max_new_tokens``."""
-        self._erase()
+    def abandon(self) -> None:
+        """Do the same in a process that ends, from another thread than the one that writes."""
+        self._region.abandon()
         self._end_line()
-        self._progress = Progress(name, limit)
+
+    def start(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        spent: float = 0.0,
+        number: int = 1,
+        total: int | None = 1,
+    ) -> None:
+        """Begin a document, the ``number``-th of ``total`` (None: unknown).
+
+        ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
+        """
+        self._end_line()
+        if name != self._progress.name:
+            self._told.clear()
+        self._progress = Progress(name, limit, spent, number=number, total=total)
         self._aside = False
 
     def phase(self, name: str) -> None:
         """Name a phase that no event announces: reading, loading models."""
         self._progress.enter(name)
-        self._draw()
-        if self._live is not None:  # now, because loading may leave the drawing thread no time
-            self._live.refresh()
+        self._show()
 
     def part(self, part: int, parts: int) -> None:
         """Begin part ``part`` of ``parts``, counted from 1."""
@@ -95,8 +105,10 @@ class LiveLine:
 
     def on(self, event: Event) -> None:
         """Note an event of decoding."""
+        entered = self._progress.phase
         self._progress.on(event)
-        self._draw()
+        if self._progress.phase != entered or not self._region.shown:
+            self._show()
 
     def write(self, text: str) -> None:
         """Stream a piece of the summary, without control characters, if there is a stream.
@@ -106,7 +118,7 @@ class LiveLine:
         if self._pass_on is not None and text:
             self._aside = self._steps_aside
             if self._aside:
-                self._erase()
+                self._region.hide()
             self._pass_on(text)
         if self._stream is None:
             return
@@ -114,41 +126,33 @@ class LiveLine:
         if not self._draws:
             self._put(text)
         elif newline:
-            was_drawn = self._live is not None
-            self._erase()
-            self._put(lines + newline)
-            if was_drawn:
-                self._draw()
+            with self._region.out_of_the_way():
+                self._put(lines + newline)
 
     def done(self, report: Report) -> None:
         """Erase the live line and print the closing line below the streamed summary.
 
         A document that no model has read has no figures; a warning says that it is printed as is.
         """
-        self._erase()
+        self._region.hide()
         self._end_line()
         if report.input.parts:
             self._console.print(closing_line(report), soft_wrap=True)
 
     # ------------------------------------------------------------ the terminal
 
-    def _draw(self) -> None:
-        """Begin to draw unless that was done; a thread refreshes the line."""
-        if not self._draws or self._aside or self._live is not None:
-            return
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._lines,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,  # stdout carries the result and is ours to write
-        )
-        self._live.start(refresh=True)
+    def _show(self) -> None:
+        """Show the phase: at once, because loading may leave the drawing thread no time."""
+        if self._draws and not self._aside:
+            self._region.show()
+        elif not self._draws:
+            self._tell(self._progress.title())
 
-    def _erase(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+    def _tell(self, title: str) -> None:
+        """Give each phase of a document one plain line, unless a line of the summary is open."""
+        if title not in self._told and not self._unfinished:
+            self._told.add(title)
+            self._console.print(title, soft_wrap=True)
 
     def _put(self, text: str) -> None:
         if self._stream is not None:
@@ -161,22 +165,19 @@ class LiveLine:
         if text:
             self._put(f"{text}\n" if self._draws else "\n")
 
-    def _lines(self) -> RenderableType:
+    def _rows(self) -> list[Text]:
         """Return the unfinished line of the summary, cut to the screen, and the live line."""
         width, height = self._console.size
-        text = _CONTROL.sub("", self._unfinished).expandtabs()
-        rows = chop_cells(text, width)[-max(height - 2, 1) :] if text else []
-        status = self._status()
-        return Group(*(Text(row, no_wrap=True, overflow="crop") for row in rows), status)
+        text = Text(_CONTROL.sub("", self._unfinished).expandtabs())
+        rows = list(text.wrap(self._console, width - 1))[-max(height - 2, 1) :] if text else []
+        return [*rows, _styled(self._progress.line(width - 1))]
 
-    def _status(self) -> RenderableType:
-        title, prefill = self._progress.title(), self._progress.prefill
-        if prefill is None:
-            line = f"{title}, {self._progress.figures()}"
-            return Text(line, style="dim", no_wrap=True, overflow="ellipsis")
-        row = Table.grid(padding=(0, 1))
-        for _ in range(3):
-            row.add_column(no_wrap=True, overflow="ellipsis")
-        bar = ProgressBar(total=prefill.total, completed=prefill.done, width=BAR_WIDTH)
-        row.add_row(Text(title, style="dim"), bar, Text(self._progress.figures(), style="dim"))
-        return row
+
+def _styled(line: StatusLine) -> Text:
+    """Return the live line with its bar in colour, everything else dim."""
+    text = Text(line.before, style="dim")
+    if line.bar:
+        done = round(line.share * line.bar)
+        text.append(" " + "━" * done, style="not dim green")
+        text.append("━" * (line.bar - done) + " ")
+    return text.append(line.after)

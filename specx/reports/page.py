@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specx.errors import printable
 from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
 from specx.reports.json_lines import to_json_folded
 from specx.reports.links import link
 from specx.reports.palette import LIGHT
-from specx.reports.progress import counted, duration, printable
+from specx.reports.progress import counted, duration
 from specx.reports.report import Citation, Report
 from specx.reports.strip import strip
 from specx.reports.templates import templates

@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
+
+from specx.errors import printable
 from specx.records import Event, FellBack, PrefillProgress, Step, Tally
 from specx.reports.report import Report
 
@@ -11,18 +14,36 @@ READING_PROMPT = "reading prompt"
 WRITING = "writing"
 WRITING_PLAINLY = "writing without drafts"
 
-LONGEST_NAME = 40  # characters; of a longer name the end is shown
+LONGEST_NAME, SHORTEST_NAME = 40, 8  # cells; of a longer name the end is shown
+LONGEST_BAR, SHORTEST_BAR = 20, 6  # cells
+
+
+@dataclass(frozen=True)
+class StatusLine:
+    """A line that fits a terminal: text, a bar of ``bar`` cells (0: none), more text.
+
+    ``share`` of the bar is full.
+    """
+
+    before: str
+    bar: int = 0
+    after: str = ""
+    share: float = 0.0
 
 
 @dataclass
 class Progress:
     """The progress of one document, updated by events.
 
-    ``limit``: the most output tokens of each part; None if unknown.
+    ``limit``: the most output tokens of each part; ``spent``: seconds spent before; ``number``,
+    ``total``: its place among several documents. None if unknown.
     """
 
     name: str
     limit: int | None = None
+    spent: float = 0.0
+    number: int = 1
+    total: int | None = 1
     clock: Callable[[], float] = time.monotonic
     phase: str = ""
     prefill: PrefillProgress | None = None
@@ -32,7 +53,7 @@ class Progress:
     part_tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
+        self.started = self.clock() - self.spent
 
     def enter(self, phase: str) -> None:
         """Begin a phase that no event announces, such as reading the file."""
@@ -56,40 +77,101 @@ class Progress:
                 self.phase = WRITING_PLAINLY
 
     def title(self) -> str:
-        """Return document, part and phase."""
-        name = printable(self.name)
-        shown = name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
-        part = f" (part {self.part} of {self.parts})" if self.parts > 1 else ""
-        return f"{shown}{part}: {self.phase}"
+        """Return document, part and phase, whatever room that takes."""
+        place = f" ({self._place()})" if self._place() else ""
+        return f"{printable(self.name)}{place}: {self.phase}"
 
     def figures(self) -> str:
         """Return counts, speed and time of the phase."""
-        return ", ".join([*self._counts(), duration(self.clock() - self.started), *self._rest()])
+        return ", ".join(self._figures().values())
 
-    def _counts(self) -> list[str]:
+    def line(self, width: int) -> StatusLine:
+        """Return what fits into ``width`` cells.
+
+        The rate and the acceptance length come first. Then what a reader misses most is added: the
+        phase, the place, the figures, the bar, and at last the name, as much of it as fits.
+        """
+        parts = {"phase": self.phase, "place": self._place(), **self._figures()}
+        kept = {key: parts[key] for key in _ALWAYS if key in parts}
+        for key in _BY_NEED:
+            more = {**kept, key: parts.get(key, "")}
+            if cell_len(_joined("", more)) <= width:
+                kept = more
+        room = width - cell_len(_joined("", kept))
+        bar = 0
+        if self.prefill is not None and room >= SHORTEST_BAR + 1:
+            bar = min(LONGEST_BAR, room - 1)
+            room -= bar + 1
+        extra = 3 if kept.get("place") else 2  # cells between the name and what follows it
+        name = _shortened(printable(self.name), min(room - extra, LONGEST_NAME))
+        return self._with_bar(_joined(name, kept), bar)
+
+    def _with_bar(self, text: str, bar: int) -> StatusLine:
+        event = self.prefill
+        if event is None or not bar:
+            return StatusLine(text)
+        head, _, rest = text.partition(f"{self.phase}, ")
+        if not rest:
+            return StatusLine(text, bar, "", event.done / max(event.total, 1))
+        return StatusLine(head + self.phase, bar, rest, event.done / max(event.total, 1))
+
+    def _place(self) -> str:
+        places = []
+        if self.total is None or self.total > 1:
+            places.append(f"document {self.number}" + (f" of {self.total}" if self.total else ""))
+        if self.parts > 1:
+            places.append(f"part {self.part} of {self.parts}")
+        return ", ".join(places)
+
+    def _figures(self) -> dict[str, str]:
+        elapsed = {"elapsed": duration(self.clock() - self.started)}
         event = self.prefill  # read once: another thread than the decoding one draws
         if event is not None:
-            return [f"{event.done:,} of {event.total:,} tokens ({event.model})"]
+            count = f"{event.done:,} of {event.total:,} tokens ({event.model})"
+            return {"tokens": count, **elapsed}
         if not self.tally.tokens:
-            return []
-        counts = [counted(self.tally.tokens, "token")]
+            return elapsed
+        counts = {"tokens": counted(self.tally.tokens, "token")}
         if self._rate():
-            counts.append(f"{self._rate():.1f} tokens/s")
+            counts["rate"] = f"{self._rate():.1f} tokens/s"
         if self.tally.drafting_steps:
-            counts.append(f"acceptance length {self.tally.acceptance_length:.2f}")
-        return counts
+            counts["acceptance"] = f"acceptance length {self.tally.acceptance_length:.2f}"
+        return {**counts, **elapsed, **self._left()}
 
-    def _rest(self) -> list[str]:
+    def _left(self) -> dict[str, str]:
         """Return the time to the token limit; most texts end earlier."""
         writing = self.phase in (WRITING, WRITING_PLAINLY)
         if not writing or self.limit is None or not self._rate():
-            return []
+            return {}
         seconds = max(self.limit - self.part_tokens, 0) / self._rate()
         part = " of this part" if self.parts > 1 else ""
-        return [f"at most {duration(seconds)}{part} left"]
+        return {"left": f"at most {duration(seconds)}{part} left"}
 
     def _rate(self) -> float:
         return tokens_per_second(self.tally)
+
+
+_ALWAYS = ("rate", "acceptance")
+_BY_NEED = ("phase", "place", "tokens", "elapsed", "left")
+_FIGURES = ("phase", "tokens", "rate", "acceptance", "elapsed", "left")
+
+
+def _joined(name: str, parts: dict[str, str]) -> str:
+    """Join the parts of a live line in their order: name (place): phase, figures."""
+    place = parts.get("place", "")
+    head = f"{name} ({place})" if name and place else name or place
+    figures = ", ".join(parts[key] for key in _FIGURES if parts.get(key))
+    return f"{head}: {figures}" if head and figures else head or figures
+
+
+def _shortened(name: str, cells: int) -> str:
+    """Return a name, or its end, in at most so many cells; nothing if that would be too little."""
+    if cell_len(name) <= cells:
+        return name
+    if cells < SHORTEST_NAME:
+        return ""
+    start = next(i for i in range(len(name) + 1) if cell_len(name[i:]) < cells)
+    return f"…{name[start:]}"
 
 
 def closing_line(report: Report) -> str:
@@ -123,11 +205,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def printable(text: str) -> str:
-    """Replace control characters and line ends, which could control a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
+from os.path import isdir  # unlike Path.is_dir(), it cannot fail
 from pathlib import Path
 
 from specx.errors import UsageError
@@ -12,6 +13,8 @@ from specx.reports.json_lines import to_json
 from specx.reports.markdown import to_markdown
 from specx.reports.page import to_page
 from specx.reports.report import Report
+
+_unfinished: set[Path] = set()  # temporary files of this process
 
 WRITERS: dict[str, Callable[[Report, Path], str]] = {
     ".json": lambda report, _: to_json(report.to_dict()) + "\n",
@@ -23,13 +26,18 @@ WRITERS: dict[str, Callable[[Report, Path], str]] = {
 def check_report_path(path: Path) -> None:
     """Raise UsageError, before a model loads, if no report could be written to ``path``."""
     _writer(path)
-    folder = path.parent
-    if path.is_dir():
+    if isdir(path):
         raise UsageError(f"cannot write the report {path}: it is a folder")
-    if not folder.is_dir():
-        raise UsageError(f"cannot write the report {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write the report {path}: the folder {folder} is not writable")
+    check_folder(path, path.parent)
+
+
+def check_folder(path: Path, folder: Path) -> None:
+    """Raise UsageError if ``path`` cannot be written because ``folder`` cannot be used or made."""
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not isdir(there):
+        raise UsageError(f"cannot write {path}: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: the folder {there} is not writable")
 
 
 def write_report(report: Report, path: Path) -> None:
@@ -74,6 +82,7 @@ def _replace(target: Path, content: bytes) -> None:
     """Write a new file beside the target, and rename it once it is on the disk."""
     # A short name of our own: the target's may leave no room for an ending.
     temporary = target.with_name(f".specx-{secrets.token_hex(8)}.tmp")
+    _unfinished.add(temporary)
     try:
         with temporary.open("xb") as file:
             if target.exists():
@@ -82,7 +91,16 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:  # Ctrl-C leaves nothing behind either
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        _unfinished.discard(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove the temporary files of a process that ends in the middle of writing."""
+    for temporary in list(_unfinished):
+        with contextlib.suppress(OSError):
+            temporary.unlink()

@@ -13,18 +13,21 @@ from specx.cli.main import main
 PATIENCE = 120  # seconds
 
 
-def fork_specx(arguments: Sequence[str], stdout: int, stderr: int) -> int:
+def fork_specx(
+    arguments: Sequence[str], stdout: int, stderr: int, *, encoding: str = "utf-8"
+) -> int:
     """Run ``specx`` in a copy of this process, patches included; return the process id.
 
-    ``stdout`` and ``stderr`` are file descriptors, which the caller still has to close.
+    ``stdout`` and ``stderr`` are file descriptors, which the caller still has to close;
+    ``encoding`` is that of stdout.
     """
     process = os.fork()
     if process == 0:
-        _become_specx(arguments, stdout, stderr)
+        _become_specx(arguments, stdout, stderr, encoding)
     return process
 
 
-def _become_specx(arguments: Sequence[str], stdout: int, stderr: int) -> NoReturn:
+def _become_specx(arguments: Sequence[str], stdout: int, stderr: int, encoding: str) -> NoReturn:
     """Set up the streams and signals of a fresh interpreter, and never return to the tests."""
     code = 120  # of an interpreter whose last flush fails
     try:
@@ -34,7 +37,8 @@ def _become_specx(arguments: Sequence[str], stdout: int, stderr: int) -> NoRetur
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest-timeout's
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - open to the end
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        sys.stdout = os.fdopen(1, "w", encoding=encoding)
+        sys.stderr = os.fdopen(2, "w", buffering=1)
         try:
             main(arguments)
         except SystemExit as stop:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from specx import __version__
 from specx.cli import main as cli
+from specx.cli.interruption import Interruption
 from specx.cli.main import COMMANDS, LazyCommand, app, run
 from specx.errors import (
     BatchError,
@@ -160,8 +161,16 @@ def test_out_of_memory(
     assert capsys.readouterr().err.startswith("specx: out of memory; use a smaller model")
 
 
-def test_ctrl_c(failing: Callable[..., int]) -> None:
+def test_ctrl_c(failing: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert failing(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "specx: interrupted before anything was written\n"
+
+
+def test_an_error_cannot_control_the_terminal(
+    failing: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(DocumentError("a\x1b[2Jb.txt is empty\r")) == 3
+    assert capsys.readouterr().err == "specx: a�[2Jb.txt is empty�\n"
 
 
 def test_a_broken_pipe_of_our_own_is_an_error(failing: Callable[..., int]) -> None:
@@ -192,6 +201,7 @@ def test_process_exit_codes() -> None:
 
 def test_main_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["specx", "--version"])
+    monkeypatch.setattr(Interruption, "install", lambda _: None)  # not the signals of the tests
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 0
@@ -227,6 +237,8 @@ def test_a_full_disk_is_an_error() -> None:
         done = subprocess.run(
             [*SPECX, "profiles", "ls"], stdout=full, stderr=subprocess.PIPE, check=False
         )
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"specx: unexpected OSError: [Errno 28]")
-    assert done.stderr.count(b"\n") == 1
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"specx: cannot write to stdout: No space left on device; make room, or send the output "
+        b"elsewhere\n",
+    )

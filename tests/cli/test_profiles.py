@@ -66,6 +66,15 @@ def test_ls_shows_a_broken_profile_beside_the_others() -> None:
     assert rows["mini"][0] == "shipped"
 
 
+def test_ls_cannot_control_the_terminal() -> None:
+    user_folder().mkdir(parents=True)
+    description = '"\\e[2Jmine\\nand mine"'
+    text = f"name: own\ntarget: {{model: m}}\ndraft: null\ndescription: {description}\n"
+    (user_folder() / "own.yaml").write_text(text)
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in specx("ls").splitlines()}
+    assert rows["own"] == ["user", "m", "-", "�[2Jmine and mine"]
+
+
 def test_show_prints_the_file() -> None:
     assert specx("show", "mini") == (shipped_folder() / "mini.yaml").read_text()
 
@@ -122,6 +131,29 @@ def test_copy(
     assert "# the paper's" in printed.read_text()
 
 
+def test_validate_of_a_folder_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("name: p\ntarget: {model: ./models/none}\ndraft: null\n")
+    assert failure(capsys, "validate", str(file)) == (
+        f"specx: the profile {file} has a problem:\n  line 2: `target.model` names the folder "
+        f"{tmp_path}/models/none, which does not exist\n"
+    )
+
+
+@pytest.mark.parametrize("written", ["./m", "'./m'", '"./m" # mine', "m"])
+def test_a_copy_means_the_same_folders(tmp_path: Path, written: str) -> None:
+    (tmp_path / "home" / "m").mkdir(parents=True)
+    file = tmp_path / "home" / "p.yaml"
+    draft = "{model: org/d, trained_context: 8}\ndraft_cache: {policy: full}"
+    file.write_text(f"name: p\ntarget:\n  model: {written}\ndraft: {draft}\n")
+    specx("copy", str(file), str(tmp_path / "copy.yaml"))
+    copied = load_profile(str(tmp_path / "copy.yaml"))
+    assert copied.changed(name="p") == load_profile(str(file))
+    assert copied.target.model == str(tmp_path / "home" / "m")
+
+
 def test_copy_overwrites_only_when_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("precious")
@@ -156,11 +188,19 @@ def test_copy_to_places_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("stream", "no_color", "ansi"),
-    [(_Terminal, "", True), (_Terminal, "1", False), (io.StringIO, "", False)],
+    ("stream", "no_color", "ansi", "terminal"),
+    [
+        (_Terminal, "", True, True),
+        (_Terminal, "1", False, True),
+        (io.StringIO, "", False, False),
+    ],
 )
-def test_ansi_only_where_a_person_is_looking(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], no_color: str, ansi: bool
+def test_colours_only_where_a_person_is_looking(
+    monkeypatch: pytest.MonkeyPatch,
+    stream: type[io.StringIO],
+    no_color: str,
+    ansi: bool,
+    terminal: bool,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -170,7 +210,7 @@ def test_ansi_only_where_a_person_is_looking(
     console.print("a [b] 12 :smile:", style="bold red")
     assert ("\x1b[" in output.getvalue()) == ansi
     assert "a [b] 12 :smile:" in output.getvalue()
-    assert console.is_terminal == ansi
+    assert console.is_terminal == terminal
 
 
 def test_quiet_consoles_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:

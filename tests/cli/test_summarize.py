@@ -98,6 +98,7 @@ def test_a_few_words_are_printed_without_a_model(
     assert run(["summarize", "notes.txt"]) == 0
     assert capsys.readouterr() == (
         "Meeting notes\n",
+        "notes.txt: reading\n"
         "specx: notes.txt: the document is no longer than a digest of 8 sentences, so it is "
         "printed as it is\n",
     )
@@ -107,7 +108,15 @@ def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: A
     scripted("A summary.")
     ended = summarize("a.txt")
     assert (ended.code, ended.out) == (0, "A summary.\n")
-    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)\n", ended.err)
+    *phases, closing = ended.err.splitlines()
+    assert phases == [
+        "a.txt: reading",
+        "a.txt: loading models",
+        "a.txt: preparing the prompt",
+        "a.txt: reading prompt",
+        "a.txt: writing",
+    ]
+    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)", closing)
 
 
 def test_quiet(summarize: Run, scripted: Any) -> None:
@@ -148,6 +157,34 @@ def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
     text = Path("pages/r.html").read_text()
     assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
     assert 'href="../docs/d.pdf"' in text
+
+
+def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    ended = summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json")
+    assert (ended.code, ended.err.splitlines()[-1]) == (
+        0,
+        "specx: wrote new/deep/sum.md and new/r.json",
+    )
+    assert summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json").code == 0
+    Path("new/deep/sum.md").write_text("Mine.\n")
+    ended = summarize("a.txt", "--out", "new/deep/sum.md")
+    assert ended[:2] == (2, "")
+    assert ended.err.startswith("specx: new/deep/sum.md was changed since specx wrote it; ")
+    assert Path("new/deep/sum.md").read_text() == "Mine.\n"
+    assert summarize("a.txt", "--out", "new/deep/sum.md", "--force").code == 0
+    assert Path("new/deep/sum.md").read_text() == "A summary.\n"
+
+
+def test_a_folder_is_named_at_the_end(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    told = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
+    assert [line for line in told if line.startswith("specx: ")] == [
+        "specx: wrote OUT/a.txt.md, OUT/a.txt.json and OUT/a.txt.html",
+        "specx: wrote OUT/b.txt.md, OUT/b.txt.json and OUT/b.txt.html",
+        "specx: 2 summaries with their reports are in OUT; OUT/index.html lists them",
+    ]
+    assert summarize("a.txt", "b.txt", "--out", "OUT", "-q").err == ""
 
 
 def test_json_is_one_object(summarize: Run) -> None:
@@ -235,7 +272,11 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     made = {str(path.relative_to("OUT")) for path in Path("OUT").rglob("*") if path.is_file()}
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
-    assert made == {"index.html", *(f"{name}{ending}" for name in names for ending in endings)}
+    assert made == {
+        ".specx.json",
+        "index.html",
+        *(f"{name}{ending}" for name in names for ending in endings),
+    }
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
 
@@ -291,7 +332,7 @@ def test_a_bad_line_fails_and_the_others_are_done(summarize: Run, scripted: Any)
     ended = summarize("m.jsonl")
     assert ended[:2] == (7, "# m.jsonl#2\n\nOne.\n\n")
     assert "specx: m.jsonl line 1 is not valid JSON (" in ended.err
-    assert ended.err.endswith("specx: 1 of 2 documents failed; the others are done\n")
+    assert ended.err.endswith("specx: 1 of 2 documents failed; the other is done\n")
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--report", "r.json"], ["--out", "x.md"]])
@@ -373,10 +414,15 @@ def test_a_divergence_is_exit_code_6(summarize: Run, monkeypatch: pytest.MonkeyP
 
 def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     scripted("Half a sen", then=KeyboardInterrupt())
-    assert summarize("a.txt") == (130, "Half a sen\n", "")
-    assert summarize("a.txt", "b.txt", "--out", "OUT")[:2] == (130, "")
+    ended = summarize("a.txt")
+    assert ended[:2] == (130, "Half a sen\n")
+    assert ended.err.endswith("\nspecx: interrupted; the partial summary of a.txt is on stdout\n")
+    ended = summarize("a.txt", "b.txt", "--out", "OUT")
+    assert ended[:2] == (130, "")
+    partial = "OUT/a.txt.partial.md"
+    assert ended.err.endswith(f"specx: interrupted; the partial summary of a.txt is in {partial}\n")
     assert Path("OUT/a.txt.partial.md").read_text() == "Half a sen\n"
-    assert [path.name for path in Path("OUT").iterdir()] == ["a.txt.partial.md"]
+    assert {path.name for path in Path("OUT").iterdir()} == {"a.txt.partial.md", ".specx.json"}
 
 
 @posix
@@ -398,7 +444,8 @@ def test_a_real_ctrl_c(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.read(from_err, 4) == b"now\n"
     os.kill(process, signal.SIGINT)
     written, told = read_all(from_out, from_err)
-    assert (exit_code(process), told) == (130, "")
+    expected = "specx: interrupted; the partial summary of a.txt is on stdout\n"
+    assert (exit_code(process), told) == (130, expected)
     assert written.strip()
 
 
@@ -437,10 +484,14 @@ def test_on_a_terminal_the_summary_streams(
     assert ESCAPE in shown  # the live line is drawn, and gone at the end
     assert "tokens/s" in shown
     monkeypatch.setenv("NO_COLOR", "1")
+    shown = on_terminal(profile, "a.txt", "b.txt")[1]
+    assert "tokens/s" in shown
+    assert not re.search(ESCAPE + r"\[[0-9;]*m", shown)
+    monkeypatch.setenv("TERM", "dumb")
     code, shown = on_terminal(profile, "a.txt", "b.txt")
     assert code == 0
     assert ESCAPE not in shown
-    figures = re.compile(r"^(?:[ab]\.txt|specx): .*\n", re.MULTILINE)
+    figures = re.compile(r"^(?:[ab]\.txt.*|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
 
 

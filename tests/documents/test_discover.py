@@ -1,8 +1,9 @@
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import pytest
 
-from specx.documents.discover import discover
+from specx.documents.discover import discover, require_file
 from specx.errors import DocumentError
 
 
@@ -117,3 +118,68 @@ def test_a_folder_without_documents() -> None:
 def test_links_that_lead_back_end() -> None:
     Path("x/loop").symlink_to(Path("x").resolve(), target_is_directory=True)
     assert len(discover(["x"])) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        (
+            "https://x.org/a b.pdf?c=1",
+            "fetch it first with `curl -LO 'https://x.org/a b.pdf?c=1'`, or "
+            "`curl -L 'https://x.org/a b.pdf?c=1' | specx summarize -`",
+        ),
+        ("HTTP://x.org/a", "fetch it first with `curl -LO HTTP://x.org/a`, or `curl -L HTTP://x.o"),
+        ("file:///tmp/a.pdf", "name the file itself: /tmp/a.pdf"),
+        ("file://localhost/tmp/a.pdf", "name the file itself: /tmp/a.pdf"),
+    ],
+)
+def test_urls_are_not_read(source: str, advice: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        discover([source])
+    expected = f"{source} is a URL, which specx does not read; {advice}"
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_folder_that_cannot_be_opened_costs_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "x" / "locked").mkdir()
+    real = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "locked":  # root may open every folder
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    before = [source.path for source in discover(["x"])]
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = discover(["x"])
+    assert [source.path for source in found] == sorted([*before, "x/locked"])
+    assert [str(source.error) for source in found if source.error] == [
+        "x/locked cannot be opened: Permission denied"
+    ]
+    with pytest.raises(DocumentError, match=r"^x/locked cannot be opened: Permission denied$"):
+        discover(["x/locked"])
+
+
+def test_links_that_lead_nowhere_and_in_circles(folder: Path) -> None:
+    (folder / "x" / "dangling.txt").symlink_to("no/such")
+    (folder / "x" / "loop.txt").symlink_to("loop.txt")
+    (folder / "x" / "back").symlink_to(folder)
+    found = [source.path for source in discover(["x"])]
+    assert {"x/dangling.txt", "x/loop.txt"} < set(found)
+    assert not any("back" in path for path in found)
+    with pytest.raises(DocumentError, match=r"dangling.txt is a link to no/such, which does not e"):
+        require_file("x/dangling.txt")
+    with pytest.raises(
+        DocumentError, match=r"loop.txt cannot be read: Too many levels of symbolic"
+    ):
+        require_file("x/loop.txt")
+
+
+def test_names_that_no_file_can_have(folder: Path) -> None:
+    (folder / "plain").write_text("")
+    with pytest.raises(DocumentError, match=r"^n{200}… cannot be read: File name too long$"):
+        discover(["n" * 5000])
+    with pytest.raises(DocumentError, match=r"^plain/b.txt does not exist; check the path$"):
+        discover(["plain/b.txt"])

@@ -12,7 +12,14 @@ import pytest
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
-from specx.jobs.inputs import FailedInput, Input, InputDocument, find_sources, read_in_turn
+from specx.jobs.inputs import (
+    FailedInput,
+    Input,
+    InputDocument,
+    find_sources,
+    known_number,
+    read_in_turn,
+)
 
 
 @pytest.fixture
@@ -60,6 +67,43 @@ def test_reading_waits_for_its_turn() -> None:
     failed = next(items)
     assert isinstance(failed, FailedInput)
     assert isinstance(failed.error, DocumentError)
+
+
+def test_a_folder_that_cannot_be_opened_is_one_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "x" / "gone").mkdir()
+    (folder / "x" / "link.txt").symlink_to("nowhere")
+    real = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "gone":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = find_sources(["x"])
+    told = {item.name: item for item in read_in_turn(found, ReadOptions())}
+    assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
+    failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
+    assert failed == [
+        "x/gone cannot be opened: Permission denied",
+        "x/link.txt is a link to nowhere, which does not exist",
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_how_many_there_are_and_which_is_read() -> None:
+    assert known_number(find_sources(["x", "no", "c.txt"])) == 4
+    Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
+    assert known_number(find_sources(["x", "m.jsonl"])) is None
+    told: list[tuple[int, str]] = []
+    sources = find_sources(["x", "no", "m.jsonl"])
+    items = read_in_turn(sources, ReadOptions(), lambda *told_of: told.append(told_of))
+    assert next(items).name == "x/a.txt"
+    assert told == [(1, "x/a.txt")]
+    assert len(list(items)) == 4
+    assert told[1:] == [(2, "x/b.txt"), (3, "no"), (4, "m.jsonl")]
 
 
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -192,9 +193,14 @@ def test_no_model_no_batch() -> None:
     assert batch.prepared == 1
 
 
+def test_one_that_is_done_is_the_other_one() -> None:
+    with pytest.raises(BatchError, match=r"^2 of 3 documents failed; the other is done$"):
+        Batch(DocumentError("empty"), "a", "long").run()
+
+
 def test_nothing_readable_loads_nothing() -> None:
     batch = Batch(DocumentError("empty"), DocumentError("empty"))
-    with pytest.raises(BatchError, match="2 of 2"):
+    with pytest.raises(BatchError, match=r"^all 2 documents failed$"):
         batch.run()
     assert batch.prepared == 0
 
@@ -209,10 +215,56 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
         on_done=lambda _: None,
         on_error=batch.errors.append,
     )
+    assert queue.interrupted() == "interrupted before anything was written"
     with pytest.raises(KeyboardInterrupt):
         queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == (
+        f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
+    )
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["0.txt.partial.md"]
+    assert {path.name for path in tmp_path.iterdir()} == {"0.txt.partial.md", ".specx.json"}
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (("a", "b"), "interrupted after 2 documents"),
+        (("a", "stop"), "interrupted after 1 document; the partial summary of 1.txt is on stdout"),
+        (("long", "stop"), "interrupted; the partial summary of 1.txt is on stdout"),
+        (("long",), "interrupted before anything was written"),
+    ],
+)
+def test_an_interruption_says_what_there_is(contents: tuple[str, ...], said: str) -> None:
+    batch = Batch(*contents)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        Results(Destination(batch.stdout), headings=True),
+        Silent(),
+        on_done=lambda _: None,
+        on_error=batch.errors.append,
+    )
+    with suppress(KeyboardInterrupt, BatchError):
+        queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == said
+    assert batch.stdout.getvalue().endswith("Half a\n") == ("partial" in said)
+
+
+def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> None:
+    (tmp_path / "0.txt.md").write_text("precious")
+    batch = Batch("a", "b")
+    results = Results(Destination(io.StringIO(), out=tmp_path), headings=True)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        results,
+        Silent(),
+        on_done=lambda report: batch.done.append(report.input.name),
+        on_error=batch.errors.append,
+    )
+    with pytest.raises(BatchError, match="1 of 2 documents failed"):
+        queue.run(iter(batch.items), alone=False)
+    assert (batch.done, len(batch.fake.loads)) == (["1.txt"], 1)
+    assert "exists and specx did not write it" in str(batch.errors[0])
+    assert (tmp_path / "0.txt.md").read_text() == "precious"
 
 
 def test_a_divergence_is_raised_after_all_documents() -> None:

@@ -17,6 +17,10 @@ def to(out: Path | None = None, **options: object) -> Destination:
     return Destination(io.StringIO(), out=out, **options)  # type: ignore[arg-type]
 
 
+def visible(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def printed(destination: Destination) -> str:
     assert isinstance(destination.stdout, io.StringIO)
     return destination.stdout.getvalue()
@@ -36,7 +40,7 @@ def test_a_report_asked_for_is_one_more_beside_those_of_the_folder(
 ) -> None:
     destination = to(tmp_path / "out", report=tmp_path / name)
     Results(destination, headings=False).done(make_report(), A, 0)
-    found = {path.name for path in tmp_path.rglob("*.*")}
+    found = {path.name for path in tmp_path.rglob("[!.]*.*")}
     assert found == {name, "a.txt.md", "a.txt.json", "a.txt.html", "index.html"}
 
 
@@ -88,7 +92,8 @@ def test_a_document_called_index_leaves_the_index_alone(tmp_path: Path) -> None:
 
 def test_an_index_of_somebody_else_stays(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<!doctype html><title>Mine</title>")
-    assert "has an index.html that specx did not write" in refusal(to(tmp_path))
+    assert "index.html exists and specx did not write it" in refusal(to(tmp_path))
+    to(tmp_path, force=True).check(1)
     (tmp_path / "index.html").unlink()
     results = Results(to(tmp_path), headings=True)
     results.done(make_report(), A, 0)
@@ -100,7 +105,7 @@ def test_one_file(tmp_path: Path, name: str) -> None:
     destination = to(tmp_path / name)
     destination.check(1)
     Results(destination, headings=False).done(make_report(), A, 0)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert visible(tmp_path) == [name]
 
 
 def test_a_folder_that_looks_like_a_file(tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_a_partial_summary_is_kept(tmp_path: Path) -> None:
         Results(destination, headings=False).interrupted("Half a sen", XA)
         Results(destination, headings=False).interrupted("  ", A)
     assert (tmp_path / "out/x/a.pdf.partial.md").read_text() == "Half a sen\n"
-    assert [path.name for path in (tmp_path / "out/x").iterdir()] == ["a.pdf.partial.md"]
+    assert visible(tmp_path / "out/x") == ["a.pdf.partial.md"]
     assert (printed(stdout), printed(lines)) == ("Half a sen\n", "")
 
 
@@ -259,9 +264,9 @@ def test_several_inputs_need_places_for_several_results(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     inputs = (str(tmp_path / "file"),)
-    assert "there is no folder" in refusal(to(tmp_path / "none/x.md"))
-    assert "there is no folder" in refusal(to(report=tmp_path / "none/r.json"))
-    assert "file is no folder" in refusal(to(tmp_path / "file/sub"))
+    for name in ("file/sub", "file/x.md", "file/none/x.md"):
+        assert refusal(to(tmp_path / name)).endswith("file is no folder")
+    assert "file is no folder" in refusal(to(report=tmp_path / "file/none/r.json"))
     assert "must end in .md or .txt" in refusal(to(tmp_path / "x.json"))
     assert "must end in .json, .md or .html" in refusal(to(report=tmp_path / "r.pdf"))
     assert "is an input itself" in refusal(to(tmp_path / "file"), inputs=inputs)
@@ -269,12 +274,49 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
-@pytest.mark.usefixtures("unprivileged")
+def test_folders_are_made(tmp_path: Path) -> None:
+    destination = to(tmp_path / "a/b/sum.md", report=tmp_path / "c/d/r.json")
+    destination.check(1)
+    Results(destination, headings=False).done(make_report(), A, 0)
+    assert (tmp_path / "a/b/sum.md").is_file()
+    assert (tmp_path / "c/d/r.json").is_file()
+
+
+def test_files_of_others_are_refused_early(tmp_path: Path) -> None:
+    for name in ("sum.md", "r.json", "a.txt.md"):
+        (tmp_path / name).write_text("precious")
+    assert "specx did not write it" in refusal(to(tmp_path / "sum.md"))
+    assert "specx did not write it" in refusal(to(report=tmp_path / "r.json"))
+    to(tmp_path / "sum.md", report=tmp_path / "r.json", force=True).check(1)
+    with pytest.raises(UsageError, match=r"a\.txt\.md exists and specx did not write it"):
+        Results(to(tmp_path), headings=True).check(A)
+
+
+def test_it_says_where_results_are(tmp_path: Path) -> None:
+    results = Results(to(tmp_path / "out\x1b"), headings=True)
+    assert (results.files(), results.folder()) == ("", "")
+    results.done(make_report(), A, 0)
+    folder = f"{tmp_path}/out�"
+    files = (f"{folder}/a.txt{ending}" for ending in (".md", ".json", ".html"))
+    assert results.files() == "wrote {}, {} and {}".format(*files)
+    index = f"{folder}/index.html lists them"
+    assert results.folder() == f"1 summary with its report is in {folder}; {index}"
+    results.done(make_report(), XA, 1)
+    assert results.folder() == f"2 summaries with their reports are in {folder}; {index}"
+    results = Results(to(), headings=False)
+    results.done(make_report(), A, 0)
+    assert (results.files(), results.folder()) == ("", "")
+
+
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_folder_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "is not writable" in refusal(to(tmp_path / "out"))
     assert "is not writable" in refusal(to(tmp_path / "x.md"))
     tmp_path.chmod(0o700)
+    (tmp_path / "closed").mkdir(mode=0)
+    for name in ("closed/x", "closed/x.md", "closed/x/x.md"):
+        assert "closed is not writable" in refusal(to(tmp_path / name))
 
 
 def test_a_place_that_vanishes_is_one_sentence(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_every_problem_has_a_line(profile: Profile) -> None:
     assert str(caught.value).splitlines() == [
         "`tree.nodes` is 99; it must be at most 63",
         "unknown key 'sed' in `generation`; did you mean 'seed'?",
-        "`graphs` is 1: Input should be a valid boolean",
+        "`graphs` is 1; it must be true or false",
     ]
 
 

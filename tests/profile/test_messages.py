@@ -1,5 +1,8 @@
 """What the loader says of mistakes: every problem at once, each with its line."""
 
+import copy
+import datetime
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -8,9 +11,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from specx.errors import ProfileError
-from specx.profile import parse_profile
+from specx.profile import Profile, parse_profile
+from specx.profile.messages import sentence_of
 from tests.profile.examples import MINIMAL
 
 
@@ -85,6 +90,12 @@ draft_cache:
             "prompt: {kind: digst}",
             "`prompt.kind` is 'digst'; it must be one of digest, instruct; did you mean 'digest'?",
         ),
+        ("prompt: {kind: }", "`prompt.kind` is empty; it must be one of digest, instruct"),
+        ("prompt: digest", "`prompt` is 'digest'; it must be keys of its own, indented below it"),
+        ("prompt: {kind: digest, sentences: 3}", "`prompt.sentences` is 3; it must be at least 4"),
+        ("graphs: 1", "`graphs` is 1; it must be true or false"),
+        ("tree: {threshold: high}", "`tree.threshold` is 'high'; it must be a number, such as 0.5"),
+        ("devices: {cpu: fast}", "`devices.cpu` is 'fast'; it must be keys of its own, indented"),
         ("prompt: {kind: digest, sentences: 65}", "`prompt.sentences` is 65; it must be at most"),
         (
             "prompt: {kind: digest, instruction: x}",
@@ -183,6 +194,29 @@ def _leaves(value: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tupl
 COMPLETE = parse_profile(MINIMAL, "p.yaml").model_dump()
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 VALUES = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=5), SCALARS)
+
+
+ODD: list[object] = [
+    *(None, True, -1, 0, 1.5, 10**30, float("inf"), float("nan"), "", "x", "auto", "\ud800"),
+    *([], {}, {"a": 1}, {1: 2}, b"x", datetime.date(2024, 1, 1)),
+]
+THEIRS = re.compile(
+    r"(Input|String|Keys|Value error|Unable|Field|Extra)\b|a valid|which cannot be;"
+)
+
+
+@pytest.mark.parametrize("place", list(_leaves(COMPLETE)), ids=".".join)
+def test_no_sentence_is_the_librarys(place: tuple[str, ...]) -> None:
+    for value in ODD:
+        complete = section = copy.deepcopy(COMPLETE)
+        for key in place[:-1]:
+            section = section[key]
+        section[place[-1]] = value
+        try:
+            Profile.model_validate(complete)
+        except ValidationError as error:
+            for details in error.errors():
+                assert not THEIRS.search(sentence_of(details, Profile)), details
 
 
 @given(st.sampled_from(list(_leaves(COMPLETE))), VALUES)

@@ -1,56 +1,55 @@
-"""What a person sees: a terminal that understands the few commands the live line uses."""
+"""What a person sees: a terminal of a given size, by an emulator of one."""
 
 import io
-import re
 
-_TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
+import pyte
 
 
 class Screen(io.StringIO):
-    """A terminal without a right edge; ``rows`` are its lines."""
+    """A terminal. ``raw``: all that was written to it; ``text``: what is on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int = 120, lines: int = 40) -> None:
         super().__init__()
         self.raw = ""
-        self.rows = [""]
-        self.row = self.column = 0
+        self._screen = pyte.Screen(columns, lines)
+        self._screen.set_mode(pyte.modes.LNM)  # as terminals do with "\r\n"
+        self._stream = pyte.Stream(self._screen)
 
     def isatty(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
         self.raw += text
-        for argument, command, move, characters in _TOKEN.findall(text):
-            if command:
-                self._command(command, int(argument) if argument.isdigit() else 1)
-            elif move == "\r":
-                self.column = 0
-            elif move == "\n":
-                self._newline()
-            else:
-                self._type(characters)
+        self._stream.feed(text)
         return len(text)
 
-    def _command(self, command: str, count: int) -> None:
-        if command == "A":
-            self.row = max(self.row - count, 0)
-        elif command == "K":
-            self.rows[self.row] = ""
-        else:
-            assert command in "mhl", command  # colours; the cursor shown or hidden
+    def resize(self, columns: int) -> None:
+        """Change the width as terminals do that cut their lines."""
+        self._screen.resize(columns=columns)
 
-    def _newline(self) -> None:
-        self.row, self.column = self.row + 1, 0  # as terminals do with "\r\n"
-        if self.row == len(self.rows):
-            self.rows.append("")
+    def reflow(self, columns: int) -> None:
+        """Change the width as terminals do that break long lines; the cursor stays at its text."""
+        rows = [row.rstrip() for row in self._screen.display]
+        broken, line = [], self._screen.cursor.y
+        for number, row in enumerate(rows):
+            if number == line:
+                place = len(broken) + self._screen.cursor.x // columns
+            broken += [row[i : i + columns] for i in range(0, max(len(row), 1), columns)]
+        column = self._screen.cursor.x % columns
+        self._screen.reset()
+        self._screen.set_mode(pyte.modes.LNM)
+        self._screen.resize(columns=columns)
+        self._stream.feed("\n".join(broken[: self._screen.lines]))
+        self._screen.cursor_position(place + 1, column + 1)
 
-    def _type(self, characters: str) -> None:
-        line = self.rows[self.row].ljust(self.column)
-        self.rows[self.row] = (
-            line[: self.column] + characters + line[self.column + len(characters) :]
-        )
-        self.column += len(characters)
+    @property
+    def column(self) -> int:
+        return self._screen.cursor.x
+
+    @property
+    def cursor_is_shown(self) -> bool:
+        return not self._screen.cursor.hidden
 
     @property
     def text(self) -> str:
-        return "\n".join(row.rstrip() for row in self.rows).rstrip("\n")
+        return "\n".join(row.rstrip() for row in self._screen.display).rstrip("\n")

@@ -56,8 +56,10 @@ def test_other_endings(tmp_path: Path, name: str) -> None:
 
 
 def test_a_bad_place_is_noticed_early(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no folder"):
-        check_report_path(tmp_path / "absent" / "report.md")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file is no folder"):
+        check_report_path(tmp_path / "file" / "absent" / "report.md")
+    check_report_path(tmp_path / "absent" / "report.md")
     (tmp_path / "folder.md").mkdir()
     with pytest.raises(UsageError, match="it is a folder"):
         check_report_path(tmp_path / "folder.md")

@@ -1,0 +1,12 @@
+"""The beginning of the process: signals are watched before anything is imported that takes time."""
+
+from specx.cli.interruption import Interruption
+
+
+def main() -> None:
+    """Run the command ``specx`` and exit with its code; it never returns."""
+    interruption = Interruption()
+    interruption.install()
+    from specx.cli.main import main as run_and_exit
+
+    run_and_exit(interruption=interruption)

@@ -1,0 +1,157 @@
+"""Ctrl-C and the other signals that end specx: what is written is kept, and one line says so.
+
+Python runs signal handlers between two of its own steps, and an exception raised there may be lost
+in an import or a callback. So a thread ends the process: the interpreter writes a signal's number
+into a pipe at once, also in the middle of a long native call, and the thread reads it there. The
+main thread, as soon as it notices, stands still. This file imports nothing that takes time.
+"""
+
+import _thread
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from specx.errors import SpecxError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOTHING_WRITTEN = "interrupted before anything was written"
+_PATIENCE = 0.6  # seconds for the last words, and a third of it to print them
+_ONE_PRESS = 0.15  # seconds within which signals are one: a closed terminal sends two
+_GLANCE = 0.02  # seconds between two looks for another signal
+
+
+class Interruption:
+    """The end of specx by a signal, from ``install`` until ``end``.
+
+    ``sentence`` keeps what is written and says where it is; a command replaces it as soon as there
+    is something to keep. ``tidy`` are actions before it. All of them run in a thread of their own,
+    while the main thread may stand still anywhere: they must not wait for a lock, nor import.
+    """
+
+    def __init__(self) -> None:
+        self.sentence: Callable[[], str] = lambda: NOTHING_WRITTEN
+        self.tidy: list[Callable[[], None]] = []
+        self.signal = signal.SIGINT
+        self._ending = _thread.allocate_lock()  # taken once, by what ends the process
+        self._ended = self._raises = self._raised = False
+        self._pipe = (-1, -1)
+
+    @property
+    def exit_code(self) -> int:
+        """Return the code that shells expect of a program that a signal ended."""
+        return 128 + self.signal
+
+    def install(self) -> None:
+        """Begin to watch for signals, except those that the caller ignores (``nohup``)."""
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
+        _thread.start_new_thread(self._watch, ())
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._notice)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the main thread inside the block; a second signal ends it."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def end(self) -> None:
+        """Note that the process ends by itself from here on. A signal that came first wins."""
+        if not self._ended and not self._ending.acquire(blocking=False):
+            _stand_still()
+        self._ended = True
+
+    def last_words(self) -> str:
+        """Do what is left to do; return the sentence for stderr."""
+        for action in self.tidy:
+            with contextlib.suppress(Exception):  # nothing may keep the process from ending
+                action()
+        try:
+            return self.sentence()
+        except Exception as error:  # a full disk, say
+            reason = f"; {error}" if isinstance(error, SpecxError) else ""
+            return f"interrupted{reason}"
+
+    # ---------------------------------------------------------------- the main thread
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
+        if self._ended:
+            return
+        if not self._raises:
+            _stand_still()
+        if not self._raised:  # the second signal is the watching thread's
+            self._raised = True
+            self.signal = signal.Signals(number)
+            raise KeyboardInterrupt
+
+    # ---------------------------------------------------------------- the watching thread
+
+    def _watch(self) -> None:
+        began = 0.0
+        while True:
+            number = os.read(self._pipe[0], 1)[0]
+            if number not in SIGNALS:
+                continue
+            if (self._raises or self._raised) and not began:  # the main thread may be faster
+                began = time.monotonic()
+            elif time.monotonic() - began > _ONE_PRESS:
+                self._stop(signal.Signals(number))
+
+    def _stop(self, number: signal.Signals) -> None:
+        """End the process, unless it is ending by itself."""
+        if not self._ending.acquire(blocking=False):
+            return
+        self.signal = number
+        line = ["interrupted"]
+        self._within(_PATIENCE, lambda: line.insert(0, self.last_words()))
+        start = "\r" if os.isatty(2) else ""  # the terminal has shown ^C
+        text = f"{start}specx: {line[0]}\n".encode(errors="backslashreplace")
+        self._within(_PATIENCE / 3, lambda: os.write(2, text))
+        for child in _children():
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        os._exit(self.exit_code)
+
+    def _within(self, seconds: float, action: Callable[[], object]) -> None:
+        """Run an action, but wait for it only so long, and not after another signal."""
+        began, done = time.monotonic(), _thread.allocate_lock()
+        done.acquire()
+
+        def act() -> None:
+            with contextlib.suppress(Exception):
+                action()
+            done.release()
+
+        _thread.start_new_thread(act, ())
+        while not done.acquire(timeout=_GLANCE):
+            waited = time.monotonic() - began
+            again = select.select([self._pipe[0]], [], [], 0)[0] and waited > _ONE_PRESS
+            if again or waited > seconds:
+                return
+
+
+def _stand_still() -> None:
+    while True:
+        time.sleep(60)
+
+
+def _children() -> list[int]:
+    """Return the processes that this one has started, as far as the system tells."""
+    found = []
+    for entry in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208 - names
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            state = Path(f"/proc/{int(entry)}/stat").read_text()
+            if int(state.rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(int(entry))
+    return found

@@ -1,0 +1,99 @@
+"""Files that specx may replace, and those that it may not."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from specx.errors import UsageError
+from specx.jobs.outputs import RECORD, Outputs
+from tests.reports.examples import make_report
+
+
+def test_its_own_files_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "sum.md"
+    Outputs().write_text(path, "One.\n")
+    Outputs().write_text(path, "Two.\n")
+    assert path.read_text() == "Two.\n"
+
+
+def test_others_files_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "sum.md"
+    path.write_text("precious\n")
+    with pytest.raises(UsageError) as caught:
+        Outputs().check(path)
+    assert str(caught.value) == (
+        f"{path} exists and specx did not write it; choose another place, or overwrite it with "
+        "--force"
+    )
+    with pytest.raises(UsageError):
+        Outputs().write_report(make_report(), path)
+    assert path.read_text() == "precious\n"
+    Outputs(force=True).write_text(path, "One.\n")
+    Outputs().write_text(path, "Two.\n")
+    assert path.read_text() == "Two.\n"
+
+
+def test_a_file_that_was_changed_is_its_users(tmp_path: Path) -> None:
+    path = tmp_path / "sum.md"
+    Outputs().write_text(path, "One.\n")
+    path.write_text("One, in my words.\n")
+    with pytest.raises(UsageError, match="was changed since specx wrote it; choose another place"):
+        Outputs().write_text(path, "Two.\n")
+    assert path.read_text() == "One, in my words.\n"
+
+
+def test_an_empty_file_holds_nothing_to_lose(tmp_path: Path) -> None:
+    path = tmp_path / "sum.md"
+    path.touch()
+    Outputs().write_text(path, "One.\n")
+    assert path.read_text() == "One.\n"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "sum.md").mkdir()
+    with pytest.raises(UsageError, match="exists and specx did not write it"):
+        Outputs().check(tmp_path / "sum.md")
+    with pytest.raises(UsageError, match=r"cannot write .*: File name too long"):
+        Outputs().check(tmp_path / ("n" * 300))
+
+
+def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    for name in ("x/deep/a.md", "b\udce9.md"):
+        outputs.write_text(tmp_path / name, "One.\n")
+    outside = tmp_path.parent / "outside"
+    outputs.write_report(make_report(), outside / "r.json")
+    record = json.loads((tmp_path / RECORD).read_text())
+    assert list(record["files"]) == ["b\udce9.md", "x/deep/a.md"]
+    assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
+
+
+def test_a_file_is_known_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Outputs(tmp_path / "OUT").write_text(tmp_path / "OUT/x/a.md", "One.\n")
+    monkeypatch.chdir(tmp_path / "OUT")
+    Outputs().write_text(Path("x/a.md"), "Two.\n")
+    monkeypatch.chdir(tmp_path)
+    Outputs(Path("OUT")).write_text(Path("OUT/x/a.md"), "Three.\n")
+    assert Path("OUT/x/a.md").read_text() == "Three.\n"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a.md": null}}', "\xff"])
+def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
+    (tmp_path / RECORD).write_text(content)
+    path = tmp_path / "a.md"
+    path.write_text("precious\n")
+    with pytest.raises(UsageError):
+        Outputs().check(path)
+    Outputs(force=True).write_text(path, "One.\n")
+    Outputs().write_text(path, "Two.\n")
+
+
+def test_processes_keep_each_others_records(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        names = [f"{number}.md" for number in range(40)]
+        list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
+    assert sorted(json.loads((tmp_path / RECORD).read_text())["files"]) == sorted(names)
