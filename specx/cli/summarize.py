@@ -12,13 +12,12 @@ from rich.console import Console
 
 from specx.cli.console import is_file, make_console
 from specx.cli.document_warnings import DocumentWarnings
-from specx.cli.interruption import Interruption
 from specx.cli.options import Wishes, changed_profile
 from specx.cores import choose_threads
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
-from specx.jobs.inputs import find_sources, known_number, read_inputs
+from specx.jobs.inputs import find_sources, known_number, read_inputs, takes_a_while
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.jobs.short import as_it_is
@@ -193,7 +192,7 @@ def summarize(
             quiet=quiet,
             debug=options.debug,
         ),
-        options.interruption,
+        options,
     )
 
 
@@ -222,14 +221,19 @@ class SummarizeRequest:
     debug: bool
 
 
-def _run(request: SummarizeRequest, interruption: Interruption) -> None:
+def _run(request: SummarizeRequest, options: "RootOptions") -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
+    interruption = options.interruption
     destination, console = request.destination, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
     if skipped := passed_over(request.sources):
         console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
     destination.check(len(found), request.sources)
+    # What OpenMP reads when torch is imported.
+    choose_threads(request.threads, os.environ, options.others).set(os.environ)
+    if takes_a_while(found):
+        options.importing.begin()
 
     def on_error(error: SpecxError) -> None:
         errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
@@ -258,7 +262,7 @@ def _run(request: SummarizeRequest, interruption: Interruption) -> None:
         destination.check(documents)
         results.headings = documents > 1
         total = documents if len(found) == 1 else known_number(found)
-        prepare = partial(_prepare, request, console, live)
+        prepare = partial(_prepare, request, options, console, live)
         as_they_are = partial(as_it_is, request.profile, request.method)
         queue = Queue(prepare, results, live, on_done, on_error, as_they_are, total=total)
         interruption.sentence = queue.interrupted
@@ -270,9 +274,11 @@ def _run(request: SummarizeRequest, interruption: Interruption) -> None:
                 console.print(f"specx: {place}", soft_wrap=True)
 
 
-def _prepare(request: SummarizeRequest, console: Console, live: LiveLine) -> "Summarizer":
+def _prepare(
+    request: SummarizeRequest, options: "RootOptions", console: Console, live: LiveLine
+) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
-    choose_threads(request.threads, os.environ).set(os.environ)  # read when torch is imported
+    options.importing.wait()
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer

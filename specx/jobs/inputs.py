@@ -13,6 +13,7 @@ from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
+_READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
 _LONGEST_LABEL = 100  # characters
 
 
@@ -104,6 +105,17 @@ def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
     """Return how many documents there are; None when some are files that may hold several."""
     lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
     return None if lines and len(sources) > 1 else len(sources)
+
+
+def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
+    """Return True if reading the first document leaves time for something else.
+
+    A child process reads it, or it comes through a pipe.
+    """
+    first = sources[0] if sources else None
+    if not isinstance(first, DocumentSource) or first.error is not None:
+        return False
+    return PurePath(first.path).suffix.lower() not in _READ_AT_ONCE
 
 
 def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
