@@ -11,6 +11,7 @@ from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
+from specx.jobs.outputs import written_files
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
@@ -46,22 +47,24 @@ Input = InputDocument | FailedInput
 def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     """Return the sources that ``names`` stand for, each once.
 
-    A missing one becomes a FailedInput in its place. If it is the only one, its error is raised.
+    Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
+    place. If it is the only one, its error is raised.
     """
+    own = written_files()
     missing: list[tuple[int, FailedInput]] = []
     good: list[str] = []
     for name in names:
         try:
-            discover([name])
+            discover([name], own)
         except DocumentError as error:
             if len(names) == 1:
                 raise
             relative = PurePath(name).relative_to(PurePath(name).anchor)
             failed = FailedInput(name=name, relative=relative, error=error)
-            missing.append((len(discover(good)), failed))
+            missing.append((len(discover(good, own)), failed))
         else:
             good.append(name)
-    found: list[DocumentSource | FailedInput] = list(discover(good))
+    found: list[DocumentSource | FailedInput] = list(discover(good, own))
     for place, failed in reversed(missing):
         found.insert(place, failed)
     return found

@@ -20,6 +20,7 @@ from specx.jobs.inputs import (
     known_number,
     read_in_turn,
 )
+from specx.jobs.outputs import Outputs
 
 
 @pytest.fixture
@@ -57,6 +58,12 @@ def test_the_same_name_in_two_folders_gives_two_results() -> None:
         Path("x/a.txt"),
         Path("y/a.txt"),
     ]
+
+
+def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
+    Outputs(folder / "x").write_text(folder / "x/a.txt.md", "A summary.")
+    assert [source.name for source in find_sources(["x"])] == ["x/a.txt", "x/b.txt"]
+    assert [source.name for source in find_sources(["x/a.txt.md"])] == ["x/a.txt.md"]  # named
 
 
 @pytest.mark.usefixtures("folder")
