@@ -59,7 +59,8 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
         except DocumentError as error:
             if len(names) == 1:
                 raise
-            relative = PurePath(name).relative_to(PurePath(name).anchor)
+            last = PurePath(name).name
+            relative = PurePath("folder" if last in ("", "..") else last)
             failed = FailedInput(name=name, relative=relative, error=error)
             missing.append((len(discover(good, own)), failed))
         else:

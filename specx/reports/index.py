@@ -67,11 +67,8 @@ def _entries(folder: Path) -> Iterator[IndexEntry | IndexFailure]:
 
 
 def _json_files(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if name.endswith(".json") and not name.startswith("."):
-                yield Path(place, name)
+    for place, _, files in os.walk(folder):
+        yield from (Path(place, name) for name in files if name.endswith(".json"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

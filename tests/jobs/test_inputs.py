@@ -43,6 +43,16 @@ def test_missing_inputs_keep_their_places() -> None:
     assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
 
 
+def test_the_results_of_a_missing_input_stay_in_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    found = find_sources(["../../no1.txt", "/no/2.pdf", ".", ".."])
+    places = [str(failed.relative) for failed in found]
+    assert places == ["no1.txt", "2.pdf", "folder", "folder"]
+
+
 @pytest.mark.usefixtures("folder")
 def test_one_missing_input_is_an_error() -> None:
     with pytest.raises(DocumentError, match="no1 does not exist"):

@@ -67,9 +67,13 @@ def test_the_first_sentence_of_a_summary_without_citations(tmp_path: Path) -> No
     assert none == ""
 
 
+def test_hidden_documents_are_documents(tmp_path: Path) -> None:
+    put(make_report(), tmp_path / ".hidden" / ".b.txt")
+    assert index(tmp_path).texts("bdi")[1:] == [".hidden/.b.txt"]
+
+
 def test_other_files_are_left_out(tmp_path: Path) -> None:
     put(make_report(), tmp_path / "a.txt")
-    put(make_report(), tmp_path / ".hidden" / "b.txt")
     (tmp_path / "own.json").write_text('{"schema": "other/1"}')
     (tmp_path / "half.json").write_text('{"schema": "specx.report/2", "input": {')
     (tmp_path / "odd.json").write_text('{"schema": "specx.report/2", "input": 3}')
