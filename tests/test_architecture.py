@@ -49,9 +49,11 @@ LATE_IMPORTS = {
     },
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
+    "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
     "flash_attn",
+    "jinja2",
     "matplotlib",
     "pypdf",
     "pypdfium2",

@@ -66,7 +66,7 @@ def summarize(
         typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write the report there (.json or .md).")
+        Path | None, typer.Option(help="Write the report there (.json, .md or .html).")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that specx did not write.")
@@ -269,6 +269,7 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
         try:
             queue.run(told.before(inputs, request.profile), alone=documents == 1)
         finally:
+            results.finish()
             if documents > 1 and (place := results.folder()):
                 console.print(f"specx: {place}", soft_wrap=True)
 

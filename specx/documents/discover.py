@@ -5,7 +5,7 @@ import re
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
@@ -38,15 +38,18 @@ class DocumentSource:
         return shown_name(self.path)
 
 
-def discover(sources: Sequence[str]) -> list[DocumentSource]:
+def discover(
+    sources: Sequence[str], skip: Callable[[Path], bool] = lambda _: False
+) -> list[DocumentSource]:
     """Return the documents that ``sources`` name, each once; folders are searched in sorted order.
 
-    Hidden files and folders and links to folders are skipped. Raises DocumentError for a missing
+    Hidden files and folders and links to folders are skipped, and files of folders for which
+    ``skip`` is true. Raises DocumentError for a missing
     file, and for a named folder that cannot be opened or is without documents.
     """
     found: dict[str, DocumentSource] = {}
     for source in sources:
-        for item in _expand(source):
+        for item in _expand(source, skip):
             key = item.path if item.path == STDIN else os.path.realpath(item.path)
             found.setdefault(key, item)
     return _told_apart(list(found.values()))
@@ -57,22 +60,23 @@ def shown_name(source: str) -> str:
     return "stdin" if source == STDIN else source
 
 
-def _expand(source: str) -> list[DocumentSource]:
+def _expand(source: str, skip: Callable[[Path], bool]) -> list[DocumentSource]:
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
-        return _expand_folder(path)
+        return _expand_folder(path, skip)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
 
 
-def _expand_folder(folder: Path) -> list[DocumentSource]:
+def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
     found = [
         DocumentSource(str(path), prefix / path.relative_to(folder), error)
         for path, error in sorted(_walk(_entries(folder)), key=lambda item: item[0])
+        if error is not None or not skip(path)
     ]
     if not found:
         raise DocumentError(

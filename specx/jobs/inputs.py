@@ -4,13 +4,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-from specx.documents.discover import DocumentSource, discover
+from specx.documents.discover import STDIN, DocumentSource, discover
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
+from specx.jobs.outputs import written_files
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
@@ -19,11 +20,15 @@ _LONGEST_LABEL = 100  # characters
 
 @dataclass(frozen=True, kw_only=True)
 class InputDocument:
-    """A document to summarize. ``relative``: the path of its results, without an ending."""
+    """A document to summarize. ``relative``: the path of its results, without an ending.
+
+    ``path``: of the file it was read from; None for stdin.
+    """
 
     name: str
     relative: PurePath
     document: Document
+    path: Path | None = None
     read_s: float = 0.0
 
 
@@ -42,22 +47,25 @@ Input = InputDocument | FailedInput
 def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     """Return the sources that ``names`` stand for, each once.
 
-    A missing one becomes a FailedInput in its place. If it is the only one, its error is raised.
+    Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
+    place. If it is the only one, its error is raised.
     """
+    own = written_files()
     missing: list[tuple[int, FailedInput]] = []
     good: list[str] = []
     for name in names:
         try:
-            discover([name])
+            discover([name], own)
         except DocumentError as error:
             if len(names) == 1:
                 raise
-            relative = PurePath(name).relative_to(PurePath(name).anchor)
+            last = PurePath(name).name
+            relative = PurePath("folder" if last in ("", "..") else last)
             failed = FailedInput(name=name, relative=relative, error=error)
-            missing.append((len(discover(good)), failed))
+            missing.append((len(discover(good, own)), failed))
         else:
             good.append(name)
-    found: list[DocumentSource | FailedInput] = list(discover(good))
+    found: list[DocumentSource | FailedInput] = list(discover(good, own))
     for place, failed in reversed(missing):
         found.insert(place, failed)
     return found
@@ -124,6 +132,7 @@ def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
         yield FailedInput(name=source.name, relative=source.relative, error=error)
         return
     read_s = (time.perf_counter() - started) / len(documents)
+    path = None if source.path == STDIN else Path(source.path)
     taken: set[PurePath] = set()
     for number, document in enumerate(documents, start=1):
         relative = _relative(source, document)
@@ -134,7 +143,7 @@ def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
             yield FailedInput(name=document.name, relative=relative, error=document)
         else:
             yield InputDocument(
-                name=document.name, relative=relative, document=document, read_s=read_s
+                name=document.name, relative=relative, document=document, path=path, read_s=read_s
             )
 
 

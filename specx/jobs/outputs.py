@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from specx.errors import UsageError
@@ -94,6 +95,20 @@ class Outputs:
         return self._home if self._home is not None and inside else path.parent
 
 
+def written_files() -> Callable[[Path], bool]:
+    """Return a test for files that specx wrote and nobody changed since.
+
+    It reads each record once, so it is for many files, before more of them are written.
+    """
+    read = cache(_read)
+
+    def is_written(path: Path) -> bool:
+        known = _known(path, read)
+        return bool(known) and _hash(path) in known
+
+    return is_written
+
+
 def _read(record: Path) -> dict[str, str]:
     """Return the hashes of a record by name; none if it cannot be read."""
     try:
@@ -103,10 +118,10 @@ def _read(record: Path) -> dict[str, str]:
         return {}
 
 
-def _known(path: Path) -> set[str]:
+def _known(path: Path, read: Callable[[Path], dict[str, str]] = _read) -> set[str]:
     """Return the hashes of a file in the records of its folder and of all folders above."""
     path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
-    records = ((folder, _read(folder / RECORD)) for folder in path.parents)
+    records = ((folder, read(folder / RECORD)) for folder in path.parents)
     found = (files.get(path.relative_to(folder).as_posix()) for folder, files in records)
     return {known for known in found if known}
 

@@ -75,7 +75,7 @@ class Queue:
                     raise
                 failed += 1
                 self._on_error(error)
-                self._results.failed(item.name, error, index)
+                self._results.failed(item.name, error, index, item.relative)
         for report in reports:
             _raise_divergence(report)
         if failed:
@@ -93,6 +93,7 @@ class Queue:
         else:
             self._listener.start(item.name, number=index + 1, total=self._total)
             self._listener.write(self._results.begin(item.name) + report.summary)
+        report.source = item.path
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)

@@ -11,13 +11,15 @@ from pathlib import Path
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json
 from specx.reports.markdown import to_markdown
+from specx.reports.page import to_page
 from specx.reports.report import Report
 
 _unfinished: set[Path] = set()  # temporary files of this process
 
-WRITERS: dict[str, Callable[[Report], str]] = {
-    ".json": lambda report: to_json(report.to_dict()) + "\n",
-    ".md": to_markdown,
+WRITERS: dict[str, Callable[[Report, Path], str]] = {
+    ".json": lambda report, _: to_json(report.to_dict()) + "\n",
+    ".md": lambda report, _: to_markdown(report),
+    ".html": to_page,  # whose links depend on its place
 }
 
 
@@ -43,7 +45,7 @@ def write_report(report: Report, path: Path) -> None:
 
     Raises UsageError for an unknown ending, or if the file cannot be written.
     """
-    write_text_atomic(path, _writer(path)(report))
+    write_text_atomic(path, _writer(path)(report, path))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -65,11 +67,12 @@ def write_bytes_atomic(path: Path, content: bytes) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _writer(path: Path) -> Callable[[Report], str]:
+def _writer(path: Path) -> Callable[[Report, Path], str]:
     try:
         return WRITERS[path.suffix.lower()]
     except KeyError:
-        endings = " or ".join(WRITERS)
+        *others, last = WRITERS
+        endings = f"{', '.join(others)} or {last}"
         raise UsageError(
             f"cannot write the report {path}: the name must end in {endings}"
         ) from None

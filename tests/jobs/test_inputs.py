@@ -12,7 +12,15 @@ import pytest
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
-from specx.jobs.inputs import FailedInput, Input, find_sources, known_number, read_in_turn
+from specx.jobs.inputs import (
+    FailedInput,
+    Input,
+    InputDocument,
+    find_sources,
+    known_number,
+    read_in_turn,
+)
+from specx.jobs.outputs import Outputs
 
 
 @pytest.fixture
@@ -35,6 +43,16 @@ def test_missing_inputs_keep_their_places() -> None:
     assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
 
 
+def test_the_results_of_a_missing_input_stay_in_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    found = find_sources(["../../no1.txt", "/no/2.pdf", ".", ".."])
+    places = [str(failed.relative) for failed in found]
+    assert places == ["no1.txt", "2.pdf", "folder", "folder"]
+
+
 @pytest.mark.usefixtures("folder")
 def test_one_missing_input_is_an_error() -> None:
     with pytest.raises(DocumentError, match="no1 does not exist"):
@@ -46,6 +64,16 @@ def test_the_same_name_in_two_folders_gives_two_results() -> None:
     items = list(read_in_turn(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
+    assert [item.path for item in items if isinstance(item, InputDocument)] == [
+        Path("x/a.txt"),
+        Path("y/a.txt"),
+    ]
+
+
+def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
+    Outputs(folder / "x").write_text(folder / "x/a.txt.md", "A summary.")
+    assert [source.name for source in find_sources(["x"])] == ["x/a.txt", "x/b.txt"]
+    assert [source.name for source in find_sources(["x/a.txt.md"])] == ["x/a.txt.md"]  # named
 
 
 @pytest.mark.usefixtures("folder")
@@ -112,6 +140,13 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         "m.jsonl#4",
         "m.jsonl#" + "l" * 100,
     ]
+
+
+def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
+    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    assert isinstance(item, InputDocument)
+    assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

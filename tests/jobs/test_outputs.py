@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
-from specx.jobs.outputs import RECORD, Outputs
+from specx.jobs.outputs import RECORD, Outputs, written_files
 from tests.reports.examples import make_report
 
 
@@ -97,3 +97,12 @@ def test_processes_keep_each_others_records(tmp_path: Path) -> None:
         names = [f"{number}.md" for number in range(40)]
         list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
     assert sorted(json.loads((tmp_path / RECORD).read_text())["files"]) == sorted(names)
+
+
+def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:
+    Outputs(tmp_path).write_text(tmp_path / "x" / "a.md", "A summary.\n")
+    Outputs(tmp_path).write_text(tmp_path / "b.md", "A summary.\n")
+    (tmp_path / "b.md").write_text("A better one.\n")
+    (tmp_path / "c.md").write_text("Notes.\n")
+    found = filter(written_files(), (tmp_path / name for name in ("x/a.md", "b.md", "c.md")))
+    assert list(found) == [tmp_path / "x" / "a.md"]
