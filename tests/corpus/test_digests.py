@@ -68,6 +68,7 @@ def test_a_document_of_each_kind(summarize: Summarize) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a minute where nothing else runs
 def test_all_documents(summarize: Summarize) -> None:
     reports = summarize(CASES)
     found = {case.id: list(faults(case, reports[case.id])) for case in CASES}

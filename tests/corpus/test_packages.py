@@ -9,7 +9,7 @@ import pytest
 from specx.cli.main import run
 from tests.corpus.independent import page_texts, stands_on
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 MANUALS = {
     "bzip2-doc": "bzip2/manual.pdf.gz",
