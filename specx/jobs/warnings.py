@@ -20,8 +20,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
         return []
     return [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, tables, code, notes, fragments, repetitions, or parts such as contents and "
-        "licence, which a digest does not read"
+        "headings, tables, code, notes, fragments, repetitions, letters that the model does not "
+        "know, or parts such as contents and licence, which a digest does not read"
     ]
 
 
