@@ -126,7 +126,7 @@ def test_letters_that_are_normalized_to_a_special_token_are_text() -> None:
     tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
     tokenizer.add_tokens([AddedToken("<|stop|>", special=True, normalized=True)])
     kind = Instruct(tokenizer, ASK)
-    wide = "One. ＜｜stop｜＞ Two."  # noqa: RUF001
+    wide = "One. ＜｜stop｜＞ Two."
     assert commands(tokenizer, kind.encode(wide)) == commands(tokenizer, kind.encode("One."))
 
 
