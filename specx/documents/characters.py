@@ -48,7 +48,7 @@ def clean_line(text: str) -> str:
     A soft hyphen at the end stays too, since it says that a word was divided there.
     """
     text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
-    return _INNER_SOFT_HYPHEN.sub("", _SPACE_RUN.sub(" ", text)).strip()
+    return _SPACE_RUN.sub(" ", _INNER_SOFT_HYPHEN.sub("", text)).strip()
 
 
 def is_undecoded(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 Linux alone lets an ordinary process do that to itself: Landlock for files (from 5.13 on), a filter
 of system calls (seccomp) for the rest. Both are for good, hold for what the process starts, and
-hold for root. Elsewhere the limits of ``child_worker`` are all there is. ``docs/reliability.md``
+hold for root. Elsewhere the limits of ``child_worker`` are all there is. ``docs/security.md``
 says which system has what.
 """
 

@@ -26,6 +26,7 @@ def test_spaces_and_invisible_characters() -> None:
 
 def test_soft_hyphens_stay_only_at_the_end() -> None:
     assert clean_line("moni\u00adtor\u00ad ") == "monitor\u00ad"
+    assert clean_line("one \u00ad word") == "one word"
 
 
 def test_halves_of_surrogate_pairs_are_dropped() -> None:
