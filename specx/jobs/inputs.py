@@ -15,7 +15,7 @@ from specx.jobs.outputs import written_files
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
-_LONGEST_LABEL = 100  # characters
+_LONGEST_LABEL = 100  # bytes; a name of a file may have 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,5 +152,5 @@ def _relative(source: DocumentSource, document: Document | LineError) -> PurePat
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative
     label = document.name.removeprefix(f"{source.path}#")
-    label = _UNSAFE.sub("_", label)[:_LONGEST_LABEL]
+    label = _UNSAFE.sub("_", label).encode()[:_LONGEST_LABEL].decode(errors="ignore")
     return source.relative.with_name(f"{source.relative.name}#{label}")

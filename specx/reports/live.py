@@ -4,7 +4,6 @@ Both often share a terminal. So the unfinished line of the summary is drawn toge
 line, and moves to stdout as soon as it ends: nothing is ever overwritten.
 """
 
-import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
@@ -12,13 +11,11 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from specx.errors import harmless
 from specx.records import Event
 from specx.reports.progress import Progress, StatusLine, closing_line
 from specx.reports.region import Region
 from specx.reports.report import Report
-
-# Model output must not control the terminal: no escape sequences, no carriage returns.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class LiveLine:
@@ -156,7 +153,7 @@ class LiveLine:
 
     def _put(self, text: str) -> None:
         if self._stream is not None:
-            self._stream.write(_CONTROL.sub("", text))
+            self._stream.write(harmless(text))
             self._stream.flush()
 
     def _end_line(self) -> None:
@@ -168,7 +165,7 @@ class LiveLine:
     def _rows(self) -> list[Text]:
         """Return the unfinished line of the summary, cut to the screen, and the live line."""
         width, height = self._console.size
-        text = Text(_CONTROL.sub("", self._unfinished).expandtabs())
+        text = Text(harmless(self._unfinished).expandtabs())
         rows = list(text.wrap(self._console, width - 1))[-max(height - 2, 1) :] if text else []
         return [*rows, _styled(self._progress.line(width - 1))]
 

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
@@ -155,3 +157,34 @@ def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"
+
+
+ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(label=ids)
+def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
+    (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
+    (item,) = read_in_turn(find_sources(["many.jsonl"]), ReadOptions())
+    (name,) = item.relative.parts  # no folder, and no way up
+    assert name.startswith("many.jsonl#")
+    assert len(name.encode()) < 200  # of 255, for endings
+    (folder / f"{name}.partial.md").touch()
+
+
+@pytest.mark.parametrize("given", ["..", "../x", "x/../../y", "/proc/self/cwd/x", "./x/a.txt"])
+def test_no_path_leads_out_of_the_output_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (folder / "x" / "out.txt").symlink_to("/etc/hostname")
+    (folder / "x" / "up").symlink_to("../..")
+    (folder / "y" / "b").mkdir()
+    monkeypatch.chdir(folder / "y")
+    for source in find_sources([given, "../x/a.txt", "a.txt", "missing.txt", "../../no.txt"]):
+        if isinstance(source, DocumentSource):
+            assert not source.relative.is_absolute()
+            assert ".." not in source.relative.parts
+            assert "etc" not in source.relative.parts

@@ -198,3 +198,12 @@ def test_markdown_leaves_out_what_is_empty() -> None:
     assert "Citations" not in to_markdown(report)
     assert "speedup" not in to_markdown(report)
     assert "Warnings" not in to_markdown(report)
+
+
+def test_a_page_cannot_control_a_terminal() -> None:
+    report = make_report("\x1b[31ma\u202etxt.pdf")
+    report.warnings.append("it is \x1b]0;title\x07 \x9bwrong")
+    text = to_markdown(report)
+    assert text.startswith("# Summary of atxt.pdf\n")
+    assert "- it is wrong" in " ".join(text.split()).replace("  ", " ")
+    assert not {*"\x1b\x9b\x07\u202e"} & {*text}
