@@ -6,8 +6,8 @@ and without network, files to write and programs (``confinement``).
 
 Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
 is null. Its ``worker`` names the module whose ``serve`` yields the answers, which go to stdout as
-lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` names what the
-worker needs of "programs" and "processes".
+lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` names what
+the worker needs of "programs" and "processes".
 """
 
 import importlib
