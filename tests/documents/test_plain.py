@@ -134,6 +134,22 @@ def test_text_without_letters_is_kept() -> None:
     assert paragraphs("---\n", "markdown") == ["---"]
 
 
+@pytest.mark.parametrize("text", ["One.\n\n•\n\nTwo.", "One.\n\n• \u200b\n\nTwo."])
+@pytest.mark.parametrize("kind", ["text", "markdown"])
+def test_a_lone_bullet_is_no_paragraph(text: str, kind: Kind) -> None:
+    assert [each for each in paragraphs(text, kind) if each != "•"] == ["One.", "Two."]
+
+
+def test_a_file_of_a_bullet_is_kept() -> None:
+    assert paragraphs("•") == ["•"]
+
+
+def test_long_lines_with_odd_spaces_keep_their_places() -> None:
+    # Found by fuzzing: a soft hyphen between spaces, and markup that leaves two of them.
+    for text in ("A word \u00ad and more. " * 200, "A  [](x.md)  word <!-- x --> goes. " * 200):
+        assert "  " not in "".join([*paragraphs(text), *paragraphs(text, "markdown")])
+
+
 def test_what_forms_no_words_is_passed_over_and_counted() -> None:
     data = "QmFzZTY0" * 1000
     document = read(f"The first finding is this.\n\n{data}\n\nThe second one is that.\n")
