@@ -195,13 +195,7 @@ def _tried(read: Callable[[bytes], None], data: bytes) -> dict[str, Any]:
         read(data)
     except SpecxError as error:
         end = f"exit {error.exit_code}"
-<<<<<<< HEAD
-        if error.exit_code not in _CODES or (
-            not str(error).isprintable() and "profile" not in str(error)
-        ):
-=======
         if error.exit_code not in _CODES:
->>>>>>> hostile
             wrong = f"{end}: {error!r}"
     except BaseException:
         end, wrong = "crash", traceback.format_exc()[-3000:]
