@@ -12,7 +12,7 @@ from specx.errors import SpecxError, UsageError, printable
 from specx.jobs.outputs import Outputs
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
-from specx.reports.writers import check_folder, check_report_path
+from specx.reports.writers import check_folder, check_report_path, report_text
 
 Format = Literal["text", "json", "jsonl"]
 _FILE_ENDINGS = {".md", ".txt"}
@@ -83,10 +83,14 @@ class Destination:
         check_folder(out, out.parent if self._out_is_file() else out)
 
     @property
+    def folder(self) -> Path | None:
+        """Return the folder of all results, or None if there is none."""
+        return self.out if self.out is not None and not self._out_is_file() else None
+
+    @property
     def outputs(self) -> Outputs:
         """Return the writer of all files."""
-        folder = self.out if self.out is not None and not self._out_is_file() else None
-        return Outputs(folder, force=self.force)
+        return Outputs(self.folder, force=self.force)
 
     def _out_is_file(self) -> bool:
         assert self.out is not None
@@ -166,10 +170,11 @@ class Results:
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
         path, report_path = self._to.summary_path(relative), self._to.report_path(relative)
-        if path is not None:
-            self._outputs.write_text(path, report.summary + "\n")
+        texts = {path: report.summary + "\n"} if path is not None else {}
         if report_path is not None:
-            self._outputs.write_report(report, report_path)
+            texts[report_path] = report_text(report, report_path)
+        self._outputs.write(texts)
+        self._forget_partial(relative)
         self.written.append(self._to.paths(relative))
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
@@ -193,16 +198,33 @@ class Results:
         what = "summary with its report is" if number == 1 else "summaries with their reports are"
         return f"{number:,} {what} in {printable(str(self._to.out))}"
 
+    def are_complete(self, relative: PurePath) -> bool:
+        """Return True if all files of a document are there, as specx wrote them last."""
+        paths = self._to.paths(relative)
+        return bool(paths) and all(self._outputs.is_complete(path) for path in paths)
+
+    def are_there(self, relative: PurePath) -> bool:
+        """Return True if all files of a document are there, whatever is in them."""
+        paths = self._to.paths(relative)
+        return bool(paths) and all(path.is_file() for path in paths)
+
+    def _forget_partial(self, relative: PurePath) -> None:
+        """Remove what an earlier run has left of a summary that is whole now."""
+        partial = self._to.partial_path(relative)
+        if partial is not None:
+            self._outputs.remove(partial)
+
     def failed(self, name: str, error: SpecxError, index: int) -> None:
         """Print a document's error, if the format has a place for it."""
         if self._to.format == "jsonl":
             record = {"index": index, "input": {"name": name}, "error": str(error)}
             self._print(to_json_line(record))
 
-    def interrupted(self, partial: str, relative: PurePath) -> str:
+    def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
         """Keep the partial summary of a document, and say where it is; nothing if there is none.
 
-        A finished summary and files that are not specx's stay as they are.
+        A finished summary and files that are not specx's stay as they are. ``ending``: what follows
+        the text on stdout.
         """
         text = partial.strip()
         path = self._to.partial_path(relative)
@@ -215,7 +237,7 @@ class Results:
         if self._to.format != "text":
             return ""
         if self._to.piped:
-            self._print(text.removeprefix(self._written))
+            self.write(text.removeprefix(self._written) + ending)
         return "is on stdout"
 
     def _free(self, path: Path) -> Path:

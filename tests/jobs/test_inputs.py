@@ -12,7 +12,7 @@ import pytest
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
-from specx.jobs.inputs import FailedInput, Input, find_sources, known_number, read_in_turn
+from specx.jobs.inputs import FailedInput, Input, Reading, find_sources, known_number, read_in_turn
 
 
 @pytest.fixture
@@ -43,14 +43,20 @@ def test_one_missing_input_is_an_error() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_same_name_in_two_folders_gives_two_results() -> None:
-    items = list(read_in_turn(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
+    items = list(
+        read_in_turn(
+            find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions())
+        )
+    )
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
 
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = read_in_turn(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
+    items: Iterator[Input] = read_in_turn(
+        find_sources(["x/a.txt", "c.txt"]), Reading(options=ReadOptions())
+    )
     assert next(items).name == "x/a.txt"
     Path("c.txt").unlink()
     failed = next(items)
@@ -72,7 +78,7 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = find_sources(["x"])
-    told = {item.name: item for item in read_in_turn(found, ReadOptions())}
+    told = {item.name: item for item in read_in_turn(found, Reading(options=ReadOptions()))}
     assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
     failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
     assert failed == [
@@ -86,13 +92,14 @@ def test_how_many_there_are_and_which_is_read() -> None:
     assert known_number(find_sources(["x", "no", "c.txt"])) == 4
     Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
     assert known_number(find_sources(["x", "m.jsonl"])) is None
-    told: list[tuple[int, str]] = []
+    told: list[tuple[int, str, int | None]] = []
     sources = find_sources(["x", "no", "m.jsonl"])
-    items = read_in_turn(sources, ReadOptions(), lambda *told_of: told.append(told_of))
+    reading = Reading(options=ReadOptions(), on_source=lambda *told_of: told.append(told_of))
+    items = read_in_turn(sources, reading)
     assert next(items).name == "x/a.txt"
-    assert told == [(1, "x/a.txt")]
+    assert told == [(1, "x/a.txt", None)]
     assert len(list(items)) == 4
-    assert told[1:] == [(2, "x/b.txt"), (3, "no"), (4, "m.jsonl")]
+    assert told[1:] == [(2, "x/b.txt", None), (3, "no", None), (4, "m.jsonl", None)]
 
 
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
@@ -104,7 +111,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         {"text": "Five.", "id": "l" * 300},
     ]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(read_in_turn(find_sources(["m.jsonl"]), ReadOptions()))
+    items = list(read_in_turn(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
     assert [str(item.relative) for item in items] == [
         "m.jsonl#.._x_y_",
         "m.jsonl#same",
@@ -116,7 +123,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"

@@ -8,7 +8,6 @@ import pytest
 
 from specx.errors import UsageError
 from specx.jobs.outputs import RECORD, Outputs
-from tests.reports.examples import make_report
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -28,7 +27,7 @@ def test_others_files_are_not(tmp_path: Path) -> None:
         "--force"
     )
     with pytest.raises(UsageError):
-        Outputs().write_report(make_report(), path)
+        Outputs().write({path: "Two.\n"})
     assert path.read_text() == "precious\n"
     Outputs(force=True).write_text(path, "One.\n")
     Outputs().write_text(path, "Two.\n")
@@ -64,7 +63,7 @@ def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
     for name in ("x/deep/a.md", "b\udce9.md"):
         outputs.write_text(tmp_path / name, "One.\n")
     outside = tmp_path.parent / "outside"
-    outputs.write_report(make_report(), outside / "r.json")
+    outputs.write({outside / "r.json": "{}"})
     record = json.loads((tmp_path / RECORD).read_text())
     assert list(record["files"]) == ["b\udce9.md", "x/deep/a.md"]
     assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
