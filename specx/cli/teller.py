@@ -32,13 +32,13 @@ class Teller:
 
     def done(self, report: Report) -> None:
         """Tell the remarks on a summary, and its files."""
-        self.job.done += 1
+        self.job.ended(failed=False)
         self._warnings.tell(report.input.name, remarks(report, debug=self._debug))
         self._say(self._results.files())
 
     def failed(self, error: SpecxError) -> None:
         """Tell why a document failed."""
-        self.job.failed += 1
+        self.job.ended(failed=True)
         self._errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
     def skipped(self, _: SkippedInput) -> None:

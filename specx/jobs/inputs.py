@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -130,11 +131,12 @@ def read_in_turn(
     """
     total = known_number(sources)
     for number, source in enumerate(sources, start=1):
-        reading.on_source(number, source.name, total)
+        begin = partial(reading.on_source, number, source.name, total)
         if isinstance(source, FailedInput):
+            begin()
             yield source
         else:
-            yield from _read(source, reading)
+            yield from _read(source, reading, begin)
 
 
 def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
@@ -143,12 +145,13 @@ def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
     return None if lines and len(sources) > 1 else len(sources)
 
 
-def _read(source: DocumentSource, reading: Reading) -> Iterator[Input]:
+def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -> Iterator[Input]:
     started = time.perf_counter()
     identity = _file_identity(source.path)  # before reading: a later change is noticed
     if identity is not None and reading.is_done(source.relative, identity):
         yield SkippedInput(name=source.name, relative=source.relative)
         return
+    begin()
     try:
         if source.error:
             raise source.error

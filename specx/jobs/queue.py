@@ -70,10 +70,11 @@ class Queue:
         when some of several inputs failed.
         """
         reports: list[Report] = []
-        failed = 0
+        failed = skipped = 0
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
                 self._on_skipped(item)
+                skipped += 1
                 continue
             try:
                 report = self._one(item, index)
@@ -88,7 +89,8 @@ class Queue:
         for report in reports:
             _raise_divergence(report)
         if failed:
-            raise BatchError(_failures(failed, done=len(reports), stopped=self._fail_fast))
+            done = len(reports) + skipped
+            raise BatchError(_stopped(done) if self._fail_fast else _failures(failed, done))
         return reports
 
     def _fail(
@@ -182,12 +184,14 @@ class Queue:
         return time.perf_counter() - started
 
 
-def _failures(failed: int, done: int, *, stopped: bool) -> str:
-    if stopped:
-        before = f" after {counted(done, 'document')}" if done else ""
-        return f"stopped{before} at the first failure, as --fail-fast asks"
+def _stopped(done: int) -> str:
+    before = f" after {counted(done, 'document')}" if done else ""
+    return f"stopped{before} at the first failure, as --fail-fast asks"
+
+
+def _failures(failed: int, done: int) -> str:
     if not done:
-        return f"all {failed} documents failed"
+        return f"all {failed} documents failed" if failed > 1 else "the only document failed"
     others = "others are" if done > 1 else "other is"
     return f"{failed} of {failed + done} documents failed; the {others} done"
 

@@ -13,7 +13,8 @@ from specx.reports.progress import LONGEST_BAR, SHORTEST_BAR, StatusLine, counte
 class JobProgress:
     """The documents that ended so far, of ``total`` (None: unknown).
 
-    ``skipped``: those that an earlier run has done.
+    ``skipped``: those that an earlier run has done. The rate is that from the end of the first
+    document on, which had to wait until the models were loaded.
     """
 
     total: int | None
@@ -23,7 +24,15 @@ class JobProgress:
     skipped: int = 0
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
+        self._first = self._last = self._started = self.clock()
+
+    def ended(self, *, failed: bool) -> None:
+        """Count one more document."""
+        self._last = self.clock()
+        if not self.done + self.failed:
+            self._first = self._last
+        self.failed += failed
+        self.done += not failed
 
     def line(self, width: int) -> StatusLine:
         """Return what fits into ``width`` cells.
@@ -53,8 +62,12 @@ class JobProgress:
         return f"{self.failed:,} failed" if self.failed else ""
 
     def _per_second(self) -> float:
-        elapsed = self.clock() - self.started
-        return (self.done + self.failed) / elapsed if elapsed > 0 else 0.0
+        ended = self.done + self.failed
+        if ended > 1:
+            ended, began = ended - 1, self._first
+        else:
+            began = self._started
+        return ended / (self._last - began) if self._last > began else 0.0
 
     def _rate(self) -> str:
         rate = self._per_second() * 60
@@ -64,8 +77,9 @@ class JobProgress:
         rate = self._per_second()
         if not rate or not self.total:
             return ""
-        left = max(0, self.total - self.done - self.failed - self.skipped)
-        return f"about {duration(left / rate)} left"
+        left = self.total - self.done - self.failed - self.skipped
+        seconds = left / rate - (self.clock() - self._last)
+        return f"about {duration(max(0.0, seconds))} left"
 
 
 def _joined(count: str, figures: dict[str, str]) -> str:

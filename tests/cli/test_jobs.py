@@ -193,6 +193,8 @@ def test_a_run_goes_on_where_another_ended(specx: Run) -> None:
     Path("docs/d.txt").write_bytes(b"")
     ended = specx("docs", "--out", "OUT", "--resume")
     assert ended.code == 7
+    assert "b.txt" not in ended.err  # nothing is told about each that is skipped
+    assert ended.err.endswith("1 of 4 documents failed; the others are done\n")
     assert "skipped 2 documents that were done before" in ended.err
     assert {n for n, when in times("OUT").items() if before.get(n) != when} == {"docs/a.txt.md"}
     Path("docs/d.txt").write_text("Not empty.\n")  # what failed is tried again
@@ -408,6 +410,7 @@ def test_killed_at_20_random_moments_nothing_is_lost_or_done_twice(specx: Run) -
             os.kill(process, signal.SIGKILL)
             killed += exit_code(process) == -signal.SIGKILL
     assert killed == 20
+    assert done("OUT")  # some ended between two kills
     assert specx("many", "--out", "OUT", "--resume").code == 0
     assert done("OUT") == documents
     assert results("OUT") == results("WHOLE")

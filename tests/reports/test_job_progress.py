@@ -18,10 +18,16 @@ class Clock:
         return self.now
 
 
-def after(seconds: float, total: int | None, **counts: int) -> JobProgress:
+def after(
+    seconds: float, total: int | None, done: int = 0, failed: int = 0, skipped: int = 0
+) -> JobProgress:
+    """A job whose documents ended in so many seconds each; loading had taken a minute before."""
     clock = Clock()
-    job = JobProgress(total, clock=clock, **counts)
-    clock.now = seconds
+    job = JobProgress(total, clock=clock, skipped=skipped)
+    clock.now = 60.0 if done + failed else 0.0
+    for number in range(done + failed):
+        clock.now += seconds
+        job.ended(failed=number < failed)
     return job
 
 
@@ -33,36 +39,51 @@ def words(job: JobProgress, width: int) -> str:
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (99, "50 of 200 documents [20] 2 failed, 22.0 documents/min, about 6 min 44 s left"),
-        (79, "50 of 200 documents [7] 2 failed, 22.0 documents/min, about 6 min 44 s left"),
-        (76, "50 of 200 documents, 2 failed, 22.0 documents/min, about 6 min 44 s left"),
-        (59, "50 of 200 documents [7] 2 failed, about 6 min 44 s left"),
+        (99, "50 of 200 documents [20] 2 failed, 24.0 documents/min, about 6 min 10 s left"),
+        (79, "50 of 200 documents [7] 2 failed, 24.0 documents/min, about 6 min 10 s left"),
+        (76, "50 of 200 documents, 2 failed, 24.0 documents/min, about 6 min 10 s left"),
+        (59, "50 of 200 documents [7] 2 failed, about 6 min 10 s left"),
         (39, "50 of 200 documents [10] 2 failed"),
         (19, "50 of 200 documents"),
         (10, "2 failed"),
     ],
 )
 def test_what_a_narrow_terminal_shows(width: int, line: str) -> None:
-    assert words(after(90, 200, done=31, failed=2, skipped=19), width) == line
+    assert words(after(2.5, 200, done=31, failed=2, skipped=19), width) == line
 
 
 def test_before_anything_is_done() -> None:
     assert words(after(5, 12), 79) == "0 of 12 documents [20] "
     assert words(after(5, None), 79) == "0 done"
-    assert words(after(60, None, done=3), 79) == "3 done, 3.0 documents/min"
+    assert words(after(60, None, done=3), 79) == "3 done, 1.0 documents/min"
+
+
+def test_the_time_left_passes_and_no_loading_counts() -> None:
+    clock = Clock()
+    job = JobProgress(4, clock=clock)
+    clock.now = 50.0
+    job.ended(failed=False)
+    assert job.line(79).after == "1.2 documents/min, about 2 min 30 s left"
+    clock.now = 60.0
+    job.ended(failed=True)
+    clock.now = 64.0
+    assert job.line(79).after == "1 failed, 6.0 documents/min, about 16.0 s left"
+    clock.now = 99.0
+    assert job.line(79).after.endswith("about 0.0 s left")
 
 
 @given(
     st.integers(1, 200),
     st.one_of(st.none(), st.integers(2, 10**6)),
-    st.integers(0, 10**6),
+    st.integers(0, 30),
+    st.integers(0, 30),
     st.integers(0, 10**6),
     st.floats(0, 10**6),
 )
 def test_it_always_fits(
-    width: int, total: int | None, done: int, failed: int, seconds: float
+    width: int, total: int | None, done: int, failed: int, skipped: int, seconds: float
 ) -> None:
-    line = after(seconds, total, done=done, failed=failed).line(width)
+    line = after(seconds, total, done, failed, skipped).line(width)
     bar = line.bar + 2 if line.bar else 0  # and a space on each side
     assert cell_len(line.before) + bar + cell_len(line.after) <= width
     assert 0 <= line.share <= 1
