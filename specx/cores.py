@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path("/")
-SAMPLE_S = 0.05  # how long other processes are watched
 _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of /proc/stat, a second
+_SHORTEST_S = 0.05  # that others are watched
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 BUSY = 0.3  # of a core, taken by others: somebody works here
 
@@ -41,12 +41,10 @@ class Threads:
             environment["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
-def choose_threads(
-    asked: int | None, environment: Mapping[str, str], sample_s: float = SAMPLE_S
-) -> Threads:
+def choose_threads(asked: int | None, environment: Mapping[str, str], others: "Others") -> Threads:
     """Choose for this process. ``asked``: the user's own number of threads.
 
-    Takes ``sample_s`` seconds, in which other processes are watched.
+    ``others``: watched since the start of the process, before it has had children.
     """
     cores, machine = usable_cores(), os.cpu_count() or 1
     if asked:
@@ -62,8 +60,6 @@ def choose_threads(
         return Threads(number, True, f"{reason}; {waits} says how they wait")
     if (number or 0) > cores:
         return Threads(number, False, f"{reason}, more than the cores; they sleep while they wait")
-    others = Others()
-    time.sleep(sample_s)
     busy = others.busy() or 0.0
     if busy + (number or cores) > cores + BUSY:
         return Threads(
@@ -92,42 +88,58 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
 
 
 class Others:
-    """Tells how many of the usable cores other processes keep busy.
-
-    Work of a lower priority than this process's counts as none: it gives way.
-    """
+    """Tells how many of the usable cores other processes keep busy."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
         self._last = self._now()
 
     def busy(self) -> float | None:
-        """Return the cores kept busy by others since the last call; None where nothing tells."""
+        """Return the cores kept busy by others since the last call; None where nothing tells.
+
+        Others of a lower priority run little beside threads that spin, and harm them all the same:
+        so what they took counts, or, if that is more, how long this process's threads waited for a
+        core. A call that comes too soon waits: the kernel counts in hundredths of a second.
+        """
+        if self._last is not None:
+            time.sleep(max(0.0, self._last.clock + _SHORTEST_S - time.perf_counter()))
         before, self._last = self._last, self._now()
         if before is None or self._last is None or self._last.clock == before.clock:
             return None
         passed = self._last.clock - before.clock
         idle = (self._last.idle - before.idle) / passed
         own = (self._last.own - before.own) / passed
-        return max(0.0, self._last.cores - idle - own)
+        waited = (self._last.waited - before.waited) / passed
+        return max(0.0, self._last.cores - idle - own, waited)
 
     def _now(self) -> "_Sample | None":
         try:
             lines = (self._root / "proc/stat").read_text().splitlines()
             usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-            polite = os.nice(0) > 0
         except (OSError, AttributeError):
             return None
         rows = [fields for line in lines if (fields := line.split()) and fields[0] in usable]
-        # cpu0 user nice system idle iowait …
-        idle = sum(int(row[i]) for row in rows for i in ((4, 5) if polite else (2, 4, 5)))
+        idle = (
+            sum(int(row[4]) + int(row[5]) for row in rows) / _TICK
+        )  # user nice system idle iowait
         clock, own = time.perf_counter(), time.process_time()
-        return _Sample(clock, own, idle / _TICK, len(rows)) if rows else None
+        return _Sample(clock, own, self._waited(), idle, len(rows)) if rows else None
+
+    def _waited(self) -> float:
+        """Return the seconds that threads of this process could have run and had no core."""
+        waited = 0
+        try:
+            for task in (self._root / "proc/self/task").iterdir():
+                waited += int((task / "schedstat").read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # a kernel without it, or a thread that ended
+            pass
+        return waited / 1e9
 
 
 class _Sample(NamedTuple):
     clock: float  # seconds
     own: float  # seconds of a core that this process has had
+    waited: float  # seconds that its threads waited for one
     idle: float  # seconds of the usable cores
     cores: int
 

@@ -3,6 +3,7 @@
 Each class carries the exit code of the process. ``docs/cli.md`` documents the codes.
 """
 
+import re
 import sys
 
 
@@ -57,9 +58,35 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
 
 
+# Whole sequences, so that nothing like "[31m" stays. A letter behind ESC alone stays: fonts without
+# a map of their characters have a ligature in the place of ESC.
+_ESCAPE_SEQUENCE = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]?"  # colours, the cursor
+    "|\x9b[0-?]+[ -/]*[@-~]?"  # the same; needs a parameter, for damaged text has this character
+    "|\x1b[\\]PX^_][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)"  # titles, links, the clipboard
+    "|\x1b\\](?:[0-9]*;)?"  # the beginning of one without an end
+    "|\x1b[ -/]+[0-~]?"  # character sets
+    "|\x1b[0-?]?"
+)
+# All but tab and line end; and the controls of the direction of text, which show it in another
+# order than it has. Text from right to left needs none of them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def printable(text: str) -> str:
     """Replace control characters and line ends, which could control a terminal."""
+    text = _ESCAPE_SEQUENCE.sub("�", text)
     return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def without_escapes(text: str) -> str:
+    """Return text without the escape sequences of terminals."""
+    return _ESCAPE_SEQUENCE.sub("", text)
+
+
+def harmless(text: str) -> str:
+    """Return text of several lines without what could control a terminal."""
+    return _CONTROL.sub("", without_escapes(text))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

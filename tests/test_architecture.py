@@ -37,6 +37,7 @@ ROOMS: dict[str, set[str]] = {
 LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
+    "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/html.py": {"selectolax.lexbor"},
     "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     # A process of its own, which first has to say where its packages are.
@@ -49,9 +50,11 @@ LATE_IMPORTS = {
     },
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
+    "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
     "flash_attn",
+    "jinja2",
     "matplotlib",
     "pypdf",
     "pypdfium2",
@@ -60,6 +63,7 @@ OPTIONAL_OR_SLOW = {
     "tesserocr",
 }
 OWN = {
+    "specx.documents.confinement",
     "specx.documents.pages",
     "specx.documents.pdf_helper",
     "specx.documents.pdf_lines",

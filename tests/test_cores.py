@@ -98,6 +98,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0, 0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(time, "process_time", lambda: now[1])
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     return now
 
 
@@ -110,15 +111,29 @@ def test_busy_is_what_is_neither_idle_nor_our_own(tmp_path: Path, clock: list[fl
     assert others.busy() == pytest.approx(count - 0.3 - 0.4)
 
 
-def test_work_of_lower_priority_gives_way(tmp_path: Path, clock: list[float]) -> None:
-    if os.nice(0) > 0:
-        pytest.skip("this process has a lower priority itself")
+def test_work_of_lower_priority_counts(tmp_path: Path, clock: list[float]) -> None:
     count = len(os.sched_getaffinity(0))
     stat(tmp_path, 0)
     others = Others(tmp_path)
-    clock[0] = 10.0
-    stat(tmp_path, 1, nice=10 * count - 1)
-    assert others.busy() == pytest.approx(0.1)
+    clock[:] = [10.0, 10.0 * count - 10]
+    stat(tmp_path, 10 * count - 10, nice=10)
+    assert others.busy() == pytest.approx(1.0)
+
+
+def test_waiting_for_a_core_counts(tmp_path: Path, clock: list[float]) -> None:
+    """Two of three threads waited for a second each, of ten; others took nothing to speak of."""
+    count = len(os.sched_getaffinity(0))
+    stat(tmp_path, 0)
+    for number in range(3):
+        task = tmp_path / f"proc/self/task/{number}"
+        task.mkdir(parents=True)
+        (task / "schedstat").write_text("5000 0 7\n")
+    others = Others(tmp_path)
+    clock[:] = [10.0, 10.0 * count]
+    stat(tmp_path, 10 * count)
+    for number in range(2):
+        (tmp_path / f"proc/self/task/{number}/schedstat").write_text("9000 1000000000 9\n")
+    assert others.busy() == pytest.approx(0.2)
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
@@ -128,7 +143,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the choice
 
 
-class Busy:
+class Busy(Others):
     def __init__(self, cores: float | None) -> None:
         self.cores = cores
 
@@ -160,8 +175,7 @@ def test_threads_spin_only_where_they_have_the_cores_for_themselves(
 ) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: 2)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(cores, "Others", lambda: Busy(busy))
-    threads = choose_threads(asked, environment, sample_s=0)
+    threads = choose_threads(asked, environment, Busy(busy))
     assert (threads.number, threads.spin) == (number, spin)
     before = dict(environment)
     threads.set(environment)
@@ -172,7 +186,7 @@ def test_threads_spin_only_where_they_have_the_cores_for_themselves(
 def test_a_quota_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    threads = choose_threads(None, {}, sample_s=0)
+    threads = choose_threads(None, {}, Busy(0.0))
     assert threads.number == 1
     assert "1 of 8 cores" in threads.reason
 

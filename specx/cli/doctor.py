@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from specx.cache_folder import cache_folder
-from specx.cores import choose_threads
+from specx.cores import Others, choose_threads
 from specx.profile import shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
 
@@ -39,7 +39,7 @@ def doctor(
 
 def examine() -> Findings:
     """Return all that ``specx doctor`` says; None for what is absent or unknown."""
-    threads = choose_threads(None, os.environ)
+    threads = choose_threads(None, os.environ, Others())
     threads.set(os.environ)  # before torch is imported, as before a summary
     torch = _torch()
     gpus = _gpus(torch)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 
+from specx.errors import printable
 from specx.jobs.inputs import Input, InputDocument
 from specx.jobs.warnings import foreign
 from specx.profile import Profile
@@ -29,4 +30,6 @@ class DocumentWarnings:
         for warning in warnings:
             if (name, warning) not in self._told:
                 self._told.add((name, warning))
-                self._console.print(f"specx: {name}: {warning}", soft_wrap=True)
+                self._console.print(
+                    f"specx: {printable(name)}: {printable(warning)}", soft_wrap=True
+                )

@@ -1,6 +1,5 @@
 """``specx extract``: what specx reads in a document, before any model sees it."""
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,8 @@ import typer
 from specx.documents.document import Document, Paragraph
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import UsageError
+from specx.errors import UsageError, printable
+from specx.reports.json_lines import to_json, to_json_line
 
 SCHEMA = "specx.extract/1"
 # No blank line stands between two of these kinds.
@@ -56,7 +56,8 @@ def extract(
 def _tell(documents: Sequence[Document]) -> None:
     for document in documents:
         for warning in document.warnings:
-            print(f"specx: {document.name}: {warning}", file=sys.stderr)
+            told = f"{printable(document.name)}: {printable(warning)}"
+            print(f"specx: {told}", file=sys.stderr)
 
 
 def _write(text: str, out: Path | None) -> None:
@@ -75,9 +76,8 @@ def _write(text: str, out: Path | None) -> None:
 
 def _as_json(documents: Sequence[Document]) -> str:
     """Return one object, or for JSON lines one a line."""
-    indent = 2 if len(documents) == 1 else None
-    objects = (json.dumps(_object(each), ensure_ascii=False, indent=indent) for each in documents)
-    return "".join(f"{each}\n" for each in objects)
+    write = to_json if len(documents) == 1 else to_json_line
+    return "".join(f"{write(_object(each))}\n" for each in documents)
 
 
 def _object(document: Document) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _as_text(documents: Sequence[Document]) -> str:
     blocks: list[str] = []
     for document in documents:
         if len(documents) > 1:
-            blocks.append(f"=== {document.name} ===")
+            blocks.append(f"=== {printable(document.name)} ===")
         blocks += _blocks(document)
     return "\n\n".join(blocks) + "\n" if blocks else ""
 

@@ -20,7 +20,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
 from specx.cli.escaping import Escaping
+from specx.cli.importing import Importing
 from specx.cli.interruption import Interruption
+from specx.cores import Others
 from specx.errors import (
     OutOfMemoryError,
     SpecxError,
@@ -40,12 +42,15 @@ class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
     ``interruption``: what a command has to do and to say when a signal ends it. ``quiet``: a
-    command's own option, which counts for the frame, too.
+    command's own option, which counts for the frame, too. ``importing``: slow packages, beside
+    other work. ``others``: the cores that other processes have kept busy since the start.
     """
 
     debug: bool = False
     quiet: bool = False
     interruption: Interruption = field(default_factory=Interruption)
+    importing: Importing = field(default_factory=Importing)
+    others: Others = field(default_factory=Others)
 
 
 # ---------------------------------------------------------------- commands, imported when they run
@@ -148,6 +153,8 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
     if (warning := escaping.warning()) and not options.quiet:
         _tell(warning)
     _drop_unwritable_output()
+    if options.importing.is_under_way and isinstance(code, int):
+        os._exit(code)  # the interpreter would wait for it, or take it down in the middle
     sys.exit(code)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from specx.errors import ProfileError, UsageError, printable
+from specx.errors import ProfileError, UsageError, harmless, printable
 from specx.profile import (
     SUFFIXES,
     Profile,
@@ -78,7 +78,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 @app.command()
 def show(name: Name) -> None:
     """Print a profile's YAML, comments included, and its styles."""
-    typer.echo(read_profile(profile_path(name)).rstrip("\n"))
+    typer.echo(harmless(read_profile(profile_path(name)).rstrip("\n")))
     typer.echo("".join(_styles(name)), nl=False)
 
 

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
-from specx.cli.interruption import Interruption
 from specx.cli.options import Wishes, changed_profile
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
@@ -20,7 +19,7 @@ from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
 from specx.jobs.deadline import Deadline
-from specx.jobs.inputs import find_sources, read_inputs
+from specx.jobs.inputs import find_sources, read_inputs, takes_a_while
 from specx.jobs.job import Earlier, JobOptions, settings_of
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
@@ -77,7 +76,7 @@ def summarize(
         typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write the report there (.json or .md).")
+        Path | None, typer.Option(help="Write the report there (.json, .md or .html).")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that specx did not write.")
@@ -238,7 +237,7 @@ def summarize(
             quiet=quiet,
             debug=options.debug,
         ),
-        options.interruption,
+        options,
     )
 
 
@@ -282,16 +281,20 @@ class SummarizeRequest:
         return settings_of(self.profile, self.method, self.reading, check=self.check)
 
 
-def _run(request: SummarizeRequest, interruption: Interruption) -> None:
+def _run(request: SummarizeRequest, options: "RootOptions") -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
+    interruption = options.interruption
     destination, job, console = request.destination, request.job, make_console(quiet=request.quiet)
-    errors = make_console() if request.quiet else console  # the live line makes room for these
     errors = make_console() if request.quiet else console  # the live line makes room for these
     if skipped := passed_over(request.sources):
         console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
     destination.check(len(found), [each.name for each in found])
     job.check(destination)
+    # What OpenMP reads when torch is imported.
+    choose_threads(request.threads, os.environ, options.others).set(os.environ)
+    if takes_a_while(found):
+        options.importing.begin()
     results = Results(destination, headings=len(found) > 1)
     teller = Teller(console, errors, results, debug=request.debug)
 
@@ -315,7 +318,7 @@ def _run(request: SummarizeRequest, interruption: Interruption) -> None:
             live.job = teller.job = JobProgress(inputs.total)
         deadline = job.deadline()
         queue = Queue(
-            partial(_prepare, request, console, live, deadline),
+            partial(_prepare, request, options, console, live, deadline),
             results,
             live,
             teller.done,
@@ -331,14 +334,19 @@ def _run(request: SummarizeRequest, interruption: Interruption) -> None:
         try:
             queue.run(teller.before(inputs.items, request.profile), alone=not several)
         finally:
+            results.finish()
             teller.end(several=several)
 
 
 def _prepare(
-    request: SummarizeRequest, console: Console, live: LiveLine, deadline: Deadline | None
+    request: SummarizeRequest,
+    options: "RootOptions",
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
 ) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
-    choose_threads(request.threads, os.environ).set(os.environ)  # read when torch is imported
+    options.importing.wait()
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer

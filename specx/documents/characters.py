@@ -2,6 +2,8 @@
 
 import re
 
+from specx.errors import without_escapes
+
 SOFT_HYPHEN = "\u00ad"
 
 _LIGATURES = {
@@ -18,13 +20,16 @@ _SPACES = (
     "\u3000\t"
 )
 _INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
+# They show text in another order than it has; text from right to left needs none of them. A pair
+# would lose its half when a sentence is taken out of a paragraph.
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HYPHENS = "\u2010\u2011"
 _BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
 
 _TABLE: dict[int, str] = {
     **{ord(char): text for char, text in _LIGATURES.items()},
     **{ord(char): " " for char in _SPACES},
-    **{ord(char): "" for char in _INVISIBLE},
+    **{ord(char): "" for char in _INVISIBLE + _DIRECTIONS},
     **{ord(char): "-" for char in _HYPHENS},
     **{ord(char): "•" for char in _BULLETS},
 }
@@ -42,8 +47,8 @@ def clean_line(text: str) -> str:
     Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
     A soft hyphen at the end stays too, since it says that a word was divided there.
     """
-    text = _UNPRINTABLE.sub("", text.translate(_TABLE))
-    return _INNER_SOFT_HYPHEN.sub("", _SPACE_RUN.sub(" ", text)).strip()
+    text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
+    return _SPACE_RUN.sub(" ", _INNER_SOFT_HYPHEN.sub("", text)).strip()
 
 
 def is_undecoded(text: str) -> bool:

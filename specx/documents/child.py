@@ -17,6 +17,8 @@ _WORKER = Path(__file__).with_name("child_worker.py")
 _PACKAGES = Path(__file__).parents[2]
 # The last is the loader's message when there is no room for a library.
 _OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map segment")
+# What the system says to a confined process, and to one that may not write.
+_DENIED = (b"PermissionError", b"File too large")
 _MEBIBYTE = 2**20
 
 
@@ -108,6 +110,11 @@ def _crashed(request: ChildRequest, code: int, complaint: bytes) -> DocumentErro
     if code == -getattr(signal, "SIGXCPU", 0):
         return too_slow(request)
     lines = complaint.decode("utf-8", "replace").strip().splitlines()
+    if any(sign in complaint.rpartition(b"\nTraceback")[2] for sign in _DENIED):
+        return DocumentError(
+            f"{request.name} made the {request.reader} write a file, start a program or use the "
+            "network, and was stopped; do not trust this file"
+        )
     detail = lines[-1] if lines else f"exit status {code}"
     return DocumentError(
         f"{request.name} crashed the {request.reader} ({detail[:200]}); "

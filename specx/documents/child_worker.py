@@ -1,11 +1,13 @@
 """The child process that reads a hostile file: started by ``child.py``.
 
-Such a file can ask for any amount of memory and time. So it is read in a process of its own, under
-limits that it sets on itself before it opens the file.
+Such a file can ask for any amount of memory and time, or find a fault of the library that reads it.
+So it is read in a process of its own, under limits that it sets on itself before it opens the file,
+and without network, files to write and programs (``confinement``).
 
 Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
 is null. Its ``worker`` names the module whose ``serve`` yields the answers, which go to stdout as
-lines of JSON; ``{"error": kind, ...}`` may be the last one at any time.
+lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` names what
+the worker needs of "programs" and "processes".
 """
 
 import importlib
@@ -22,6 +24,8 @@ except ImportError:  # not a Unix: the time limit of the parent is all there is
     resource = None  # type: ignore[assignment]
 
 Answer = dict[str, Any]
+_MOST_OPEN_FILES = 64
+_MOST_OUTPUT = 256 * 2**20  # bytes; the text of the longest documents has a tenth
 
 
 class RefusedError(Exception):
@@ -39,12 +43,21 @@ def read_data(request: Mapping[str, Any]) -> bytes:
 
 
 def run(request: Mapping[str, Any]) -> None:
-    """Let the worker serve a request, under its limits."""
+    """Let the worker serve a request, confined and under its limits."""
+    from specx.documents.confinement import confine
+
     _limit_process(request["memory_bytes"], request["cpu_s"])
+    allowed = request.get("allowed", ())
+    confine(programs="programs" in allowed, processes="processes" in allowed)
     logging.disable(logging.CRITICAL)  # libraries report every oddity of a file
     try:
+        sent = 0
         for answer in importlib.import_module(request["worker"]).serve(request):
-            _send(answer)
+            line = json.dumps(answer) + "\n"
+            sent += len(line)
+            if sent > _MOST_OUTPUT:
+                raise MemoryError
+            sys.stdout.write(line)
     except RefusedError as refused:
         _send(refused.answer)
     except MemoryError:
@@ -64,6 +77,7 @@ def _limit_process(memory_bytes: int, cpu_s: int) -> None:
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_FSIZE, 0),  # it has no file to write
         (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _MOST_OPEN_FILES),
     ):
         _, hard = resource.getrlimit(limit)
         allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -5,7 +5,7 @@ import re
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
@@ -44,11 +44,13 @@ class DocumentSource:
         return self.path if self.path == STDIN else os.path.realpath(self.path)
 
 
-def discover(sources: Sequence[str]) -> list[DocumentSource]:
+def discover(
+    sources: Sequence[str], skip: Callable[[Path], bool] = lambda _: False
+) -> list[DocumentSource]:
     """Return the documents that ``sources`` name, each once. Raises as ``expand`` does."""
     found: dict[str, DocumentSource] = {}
     for source in sources:
-        for item in expand(source):
+        for item in expand(source, skip):
             found.setdefault(item.key, item)
     return told_apart(list(found.values()))
 
@@ -58,30 +60,31 @@ def shown_name(source: str) -> str:
     return "stdin" if source == STDIN else source
 
 
-def expand(source: str) -> list[DocumentSource]:
+def expand(source: str, skip: Callable[[Path], bool] = lambda _: False) -> list[DocumentSource]:
     """Return the documents that a name stands for; folders are searched in sorted order.
 
-    Hidden files and folders and links to folders are skipped. Raises DocumentError for a missing
-    file, for a named folder that cannot be opened or is without documents, and for a pattern that
-    matches nothing.
+    Hidden files and folders and links to folders are skipped, and files of folders and patterns for
+    which ``skip`` is true. Raises DocumentError for a missing file, for a named folder that cannot
+    be opened or is without documents, and for a pattern that matches nothing.
     """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
-        return _expand_folder(path)
+        return _expand_folder(path, skip)
     if is_pattern(source) and not _ADDRESS.match(source):
-        return _expand_pattern(source)
+        return _expand_pattern(source, skip)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
 
 
-def _expand_folder(folder: Path) -> list[DocumentSource]:
+def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
     found = [
         DocumentSource(str(path), prefix / path.relative_to(folder), error)
         for path, error in sorted(_walk(_entries(folder)), key=lambda item: item[0])
+        if error is not None or not skip(path)
     ]
     if not found:
         raise DocumentError(
@@ -91,11 +94,11 @@ def _expand_folder(folder: Path) -> list[DocumentSource]:
     return found
 
 
-def _expand_pattern(pattern: str) -> list[DocumentSource]:
+def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[DocumentSource]:
     """Return the files that match, each with its place below the folder the pattern begins with."""
     fixed, found = matches(pattern)
     prefix = PurePath(fixed.name if fixed.name != ".." else "")
-    files = [path for path in found if not os.path.isdir(path)]
+    files = [path for path in found if not os.path.isdir(path) and not skip(path)]
     if not files:
         raise DocumentError(f"{pattern} matches no file; check the pattern")
     return [DocumentSource(str(path), prefix / path.relative_to(fixed)) for path in files]

@@ -83,7 +83,7 @@ def read_format(request: ChildRequest, *, page: bool) -> Document:
     pandoc = find_pandoc()
     if pandoc is None:
         raise DocumentError(f'{request.name} needs the extra "formats": {_EXTRA}')
-    details = {"pandoc": str(pandoc), "kind": "html" if page else None}
+    details = {"pandoc": str(pandoc), "kind": "html" if page else None, "allowed": ["programs"]}
     return _document(run_child("specx.documents.formats_worker", request, details), request)
 
 

@@ -98,16 +98,21 @@ class _Edges:
         """Return the signs of lines that stand beside text longer than they are, and different."""
         beside: defaultdict[_Sign, set[str]] = defaultdict(set)
         for page in pages:
-            top = self._run(page.lines[: _EDGE + 1], page.number)
-            bottom = self._run(page.lines[: -_EDGE - 2 : -1], page.number)
+            top = self._short_run(page.lines[: _EDGE + 1], page.number)
+            bottom = self._short_run(page.lines[: -_EDGE - 2 : -1], page.number)
             text = page.lines[top : len(page.lines) - bottom]
             edges = _outside(page.lines, slice(top, len(page.lines) - bottom))
             scan = page.drawn and len(page.lines) <= _SCAN  # a picture of text
-            if scan or (max(top, bottom) <= _EDGE and _length(text) >= _length(edges)):
+            if scan or _length(text) >= _length(edges):
                 beside_this = f"page {page.number}" if scan else "".join(line.text for line in text)
                 for sign in {sign for line in edges for sign in self._signs(line, page.number)}:
                     beside[sign].add(beside_this)
         return {sign for sign, texts in beside.items() if len(texts) > 1}
+
+    def _short_run(self, lines: Sequence[Line], number: int | None) -> int:
+        """Return how many of ``lines`` may be furniture; 0 if they are too many for that."""
+        run = self._run(lines, number)
+        return run if run <= _EDGE else 0
 
     def _run(
         self, lines: Sequence[Line], number: int | None, among: set[_Sign] | None = None

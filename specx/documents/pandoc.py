@@ -27,6 +27,7 @@ _PARTS: dict[Part, re.Pattern[str]] = {
     "references": re.compile(r"(?i)references|bibliography|works cited|literature( cited)?"),
     "copyright": re.compile(r"(?i)copyright( (page|notice))?"),
 }
+_PROSE = re.compile(r"[a-z]{2}[.!?][\"')]*(?:\s+[A-Z]|\s*$)")  # a sentence ends
 _NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
@@ -99,7 +100,7 @@ class _Reader:
             case "LineBlock":
                 yield from self.paragraph([x for line in content for x in (*line, _SPACE)], place)
             case "CodeBlock":
-                yield from self.made(content[1], place)
+                yield from self.code(content[1], place)
             case "BlockQuote":
                 yield from self.blocks(content, place)
             case "BulletList":
@@ -114,6 +115,12 @@ class _Reader:
                 yield from self.blocks([*content[2], *content[1][1]], place)
             case "Div":
                 yield from self.blocks(content[1], _inside(content[0], place))
+
+    def code(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
+        """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
+        if place.kind == "text" and not _PROSE.search(text):
+            place = place._replace(kind="code")
+        yield from self.made(text, place)
 
     def made(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import Words, join_lines
@@ -72,7 +73,7 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
     The last text of a page waits for the page that may continue it.
     """
     waiting: list[_Placed] = []
-    for page in pages:
+    for page in chain.from_iterable(map(_columns, pages)):
         blocks = list(page.blocks)
         if waiting and blocks and _follows(waiting[0], page, blocks[0]):
             first = blocks.pop(0)
@@ -85,6 +86,16 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
             yield from (_Placed(block, page.number) for block in blocks[:cut])
             waiting = [_Placed(block, page.number) for block in blocks[cut:]]
     yield from waiting
+
+
+def _columns(page: PageBlocks) -> Iterator[PageBlocks]:
+    """Cut a page behind its footnotes: text below them stands in the next column."""
+    start = 0
+    for n, (block, below) in enumerate(pairwise(page.blocks), start=1):
+        if block.kind == "footnote" != below.kind:
+            yield PageBlocks(page.number, page.blocks[start:n])
+            start = n
+    yield PageBlocks(page.number, page.blocks[start:])
 
 
 def _last_text(blocks: Sequence[Block]) -> int:

@@ -70,11 +70,13 @@ def read_pdf(request: PdfRequest) -> Document:
 
 
 def _run(request: PdfRequest) -> bytes:
+    processes = _processes()
     details = {
         "passwords": request.passwords,
         "ranges": request.ranges,
         "page_s": request.time_limit_s / 4,  # one slow page shall not cost the whole document
-        "processes": _processes(),
+        "processes": processes,
+        "allowed": ["processes"] if processes > 1 else [],
     }
     return run_child("specx.documents.pdf_worker", request, details)
 

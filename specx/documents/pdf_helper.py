@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from specx.documents.confinement import forbid_processes
+
 FEWEST_PAGES = 16  # a copy for fewer costs more than it saves
 _BLOCK = 4  # pages; more would divide the work less evenly, fewer would read shared objects twice
 
@@ -72,6 +74,7 @@ def _helper(
     if not pid:
         _help(sender, numbers, read, reopen)
     os.close(sender)
+    forbid_processes()
     try:
         with os.fdopen(receiver, "rb") as stream:
             yield (json.loads(line) for line in stream if line.endswith(b"\n"))
@@ -87,6 +90,7 @@ def _help(
     answers: list[bytes] = []
     try:
         with suppress(MemoryError):  # then what there is will do
+            forbid_processes()
             reopen()
             for number in numbers:
                 answers.append(json.dumps(read(number)).encode() + b"\n")

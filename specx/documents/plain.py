@@ -11,12 +11,11 @@ from specx.documents.text_blocks import (
     BULLET,
     NumberedLine,
     TextBlock,
-    TextParagraphs,
     numbered_lines,
     to_text_paragraphs,
     without_bullet,
 )
-from specx.errors import DocumentError
+from specx.documents.wordless import passed_over_warning
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
@@ -48,12 +47,15 @@ def document_from_text(
     read = to_text_paragraphs(blocks)
     if not read.paragraphs and not read.wordless:  # rules and signs are better than nothing
         read = to_text_paragraphs([TextBlock(tuple(line for line in lines if line.text))])
+    passed_over = (
+        (passed_over_warning(read.wordless, name, read.paragraphs),) if read.wordless else ()
+    )
     document = Document(
         name=name,
         kind=kind,
         pages=(),
         paragraphs=read.paragraphs,
-        warnings=(*warnings, *_passed_over(read, name)),
+        warnings=(*warnings, *passed_over),
         furniture=to_text_paragraphs(marked.front if marked else ()).paragraphs,
     )
     return _without_lines(document) if kind == "jsonl" else document
@@ -63,16 +65,6 @@ def _without_lines(document: Document) -> Document:
     """Forget the lines of a text that is a string in a line of its file."""
     paragraphs = tuple(replace(each, lines=None) for each in document.paragraphs)
     return replace(document, paragraphs=paragraphs)
-
-
-def _passed_over(read: TextParagraphs, name: str) -> Iterator[str]:
-    """Yield the warning about text without words. Raises DocumentError if there is no other."""
-    if not read.wordless:
-        return
-    found = f"{read.wordless:,} characters that form no words (encoded data or minified code?)"
-    if not read.paragraphs:
-        raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
-    yield f"{found} were passed over."
 
 
 def _is_unwrapped(lines: Sequence[NumberedLine]) -> bool:

@@ -22,6 +22,7 @@ from specx.documents.parts import mark_parts
 from specx.documents.pdf import PdfRequest, read_pdf
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_text
+from specx.documents.wordless import without_data
 from specx.errors import DocumentError, UsageError
 
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
@@ -71,7 +72,7 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
     """
     options = options or ReadOptions()
     read = _read(source, options)
-    return [_with_parts(each, options) if isinstance(each, Document) else each for each in read]
+    return [_finished(each, options) if isinstance(each, Document) else each for each in read]
 
 
 def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
@@ -100,8 +101,12 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     return [document_from_text(text, given.name, kind, warnings)]
 
 
-def _with_parts(document: Document, options: ReadOptions) -> Document:
-    """Return ``document`` with the parts of its paragraphs, or as if all of it were body."""
+def _finished(document: Document, options: ReadOptions) -> Document:
+    """Return ``document`` with the parts of its paragraphs, or as if all of it were body.
+
+    What forms no words is left out of every format.
+    """
+    document = without_data(document)
     paragraphs = document.paragraphs
     if options.everything:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)

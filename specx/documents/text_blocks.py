@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,13 +60,17 @@ def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
 
 
 def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
-    """Join the lines of each block; a very long block becomes several paragraphs."""
+    """Join the lines of each block; a very long block becomes several paragraphs.
+
+    A block of nothing but a bullet becomes none.
+    """
+    blocks = [_single_spaced(block) for block in blocks]
     words = Words(line.text for block in blocks for line in block.lines)
     paragraphs: list[Paragraph] = []
     wordless = 0
     for block in blocks:
         text = join_lines((line.text for line in block.lines), words)
-        spans = worded_spans(text)
+        spans = worded_spans(text) if text else []
         wordless += len(text) - sum(end - start for start, end in spans)
         places = _Places(block.lines, words)
         for start, end in spans:
@@ -76,6 +80,12 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
                 lines = places.lines(at, at + len(group))
                 paragraphs.append(Paragraph(group, None, block.kind, block.part, lines))
     return TextParagraphs(tuple(paragraphs), wordless)
+
+
+def _single_spaced(block: TextBlock) -> TextBlock:
+    """Return a block with single spaces: markup that was taken out of a line leaves two."""
+    lines = (line._replace(text=" ".join(line.text.split())) for line in block.lines)
+    return replace(block, lines=tuple(lines))
 
 
 class _Places:

@@ -5,7 +5,12 @@ say about them.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+
+from specx.documents.document import Document, Paragraph
+from specx.errors import DocumentError
 
 _SHORT = 1000  # characters; a shorter piece costs nothing
 _LONGEST_WORD = 500  # characters, an address with a long query counted in
@@ -18,6 +23,35 @@ _UNSPACED = re.compile(
     "\uff00-\uffef\U00020000-\U0003ffff]"
 )
 _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
+
+
+def without_data(document: Document) -> Document:
+    """Return a document without what forms no words, and with a warning that counts it.
+
+    Raises DocumentError if there is nothing else.
+    """
+    paragraphs: list[Paragraph] = []
+    for each in document.paragraphs:
+        spans = worded_spans(each.text)
+        paragraphs += [replace(each, text=each.text[start:end]) for start, end in spans]
+    passed_over = sum(len(each.text) for each in document.paragraphs) - sum(
+        len(each.text) for each in paragraphs
+    )
+    if not passed_over:
+        return document
+    return replace(
+        document,
+        paragraphs=tuple(paragraphs),
+        warnings=(*document.warnings, passed_over_warning(passed_over, document.name, paragraphs)),
+    )
+
+
+def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragraph]) -> str:
+    """Return the warning about text without words. Raises DocumentError if there is no other."""
+    found = f"{characters:,} characters that form no words (encoded data or minified code?)"
+    if not paragraphs:
+        raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
+    return f"{found} were passed over."
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:

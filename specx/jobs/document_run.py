@@ -56,7 +56,16 @@ def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFact
         characters=document.characters,
         prompt_tokens=prompt_tokens,
         parts=parts,
+        span=_span(document),
     )
+
+
+def _span(document: Document) -> list[int]:
+    """Return the first and the last page, or else line or paragraph, as citations count them."""
+    first, last = document.paragraphs[0], document.paragraphs[-1]
+    if first.page is not None:
+        return [document.pages[0].number, document.pages[-1].number]
+    return [1, last.lines[1] if last.lines else len(document.paragraphs)]
 
 
 def removed(document: Document) -> Removed:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from specx.documents.discover import STDIN, DocumentSource, expand, told_apart
@@ -16,10 +16,12 @@ from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
+from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
-_LONGEST_LABEL = 100  # characters
+_READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
+_LONGEST_LABEL = 100  # bytes; a name of a file may have 255
 
 # What a document was read from, so that it is known again: a file's path, size and time, or the
 # hash of a text that is no whole file. None if nothing could be read.
@@ -28,11 +30,15 @@ Identity = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class InputDocument:
-    """A document to summarize. ``relative``: the path of its results, without an ending."""
+    """A document to summarize. ``relative``: the path of its results, without an ending.
+
+    ``path``: of the file it was read from; None for stdin.
+    """
 
     name: str
     relative: PurePath
     document: Document
+    path: Path | None = None
     read_s: float = 0.0
     identity: Identity | None = None
 
@@ -79,17 +85,20 @@ class Reading:
 def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     """Return the sources that ``names`` stand for, each once.
 
-    A missing one becomes a FailedInput in its place. If it is the only one, its error is raised.
+    Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
+    place. If it is the only one, its error is raised.
     """
+    own = written_files()
     found: list[DocumentSource | FailedInput] = []
     seen: set[str] = set()
     for name in names:
         try:
-            new = [source for source in expand(name) if source.key not in seen]
+            new = [source for source in expand(name, own) if source.key not in seen]
         except DocumentError as error:
             if len(names) == 1:
                 raise
-            relative = PurePath(name).relative_to(PurePath(name).anchor)
+            last = PurePath(name).name
+            relative = PurePath("folder" if last in ("", "..") else last)
             found.append(FailedInput(name=name, relative=relative, error=error))
         else:
             found += new
@@ -145,6 +154,17 @@ def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
     return None if lines and len(sources) > 1 else len(sources)
 
 
+def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
+    """Return True if reading the first document leaves time for something else.
+
+    A child process reads it, or it comes through a pipe.
+    """
+    first = sources[0] if sources else None
+    if not isinstance(first, DocumentSource) or first.error is not None:
+        return False
+    return PurePath(first.path).suffix.lower() not in _READ_AT_ONCE
+
+
 def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -> Iterator[Input]:
     started = time.perf_counter()
     identity = _file_identity(source.path)  # before reading: a later change is noticed
@@ -164,11 +184,11 @@ def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -
     read_s = (time.perf_counter() - started) / len(documents)
     for relative, document in _places(source, documents):
         if identity is not None and relative == source.relative:
-            yield _input(document, relative, read_s, identity)
+            yield _input(source, document, relative, read_s, identity)
         elif reading.is_done(relative, known := _text_identity(document)):
             yield SkippedInput(name=document.name, relative=relative)
         else:
-            yield _input(document, relative, read_s, known)
+            yield _input(source, document, relative, read_s, known)
 
 
 def _places(
@@ -185,13 +205,22 @@ def _places(
 
 
 def _input(
-    document: Document | LineError, relative: PurePath, read_s: float, identity: Identity | None
+    source: DocumentSource,
+    document: Document | LineError,
+    relative: PurePath,
+    read_s: float,
+    identity: Identity | None,
 ) -> Input:
     name = document.name
     if isinstance(document, LineError):
         return FailedInput(name=name, relative=relative, error=document)
     return InputDocument(
-        name=name, relative=relative, document=document, read_s=read_s, identity=identity
+        name=name,
+        relative=relative,
+        document=document,
+        path=None if source.path == STDIN else Path(source.path),
+        read_s=read_s,
+        identity=identity,
     )
 
 
@@ -218,5 +247,5 @@ def _relative(source: DocumentSource, document: Document | LineError) -> PurePat
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative
     label = document.name.removeprefix(f"{source.name}#")
-    label = _UNSAFE.sub("_", label)[:_LONGEST_LABEL]
+    label = _UNSAFE.sub("_", label).encode()[:_LONGEST_LABEL].decode(errors="ignore")
     return source.relative.with_name(f"{source.relative.name}#{label}")

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -115,6 +115,16 @@ def _make_room(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def written_files() -> Callable[[Path], bool]:
+    """Return a test for files that specx wrote and nobody changed since."""
+
+    def is_written(path: Path) -> bool:
+        known = _known(path)
+        return bool(known) and _hash(path) in known
+
+    return is_written
+
+
 def _read(record: Path) -> dict[str, list[str]]:
     """Return the hashes of a record by name, the latest first; none if it cannot be read."""
     try:
@@ -137,7 +147,7 @@ def _read_once(record: Path) -> dict[str, list[str]]:
     return _read_version(record, found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _read_version(record: Path, *_: int) -> dict[str, list[str]]:
     return _read(record)
 

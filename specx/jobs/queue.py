@@ -104,7 +104,7 @@ class Queue:
         if alone or self._cannot_load:
             raise error
         self._on_error(error)
-        self._results.failed(item.name, error, index)
+        self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
@@ -125,6 +125,7 @@ class Queue:
         else:
             self._listener.start(item.name, number=index + 1, total=self._total)
             self._listener.write(self._results.begin(item.name) + report.summary)
+        report.source = item.path
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)

@@ -1,7 +1,9 @@
-"""Writing results to stdout, to one file, or to a folder with two files for each document."""
+"""Writing results to stdout, to one file, or to a folder: some for each document, and an index."""
 
+import contextlib
 import itertools
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
@@ -10,11 +12,15 @@ from typing import Literal, TextIO
 
 from specx.errors import SpecxError, UsageError, printable
 from specx.jobs.outputs import Outputs
+from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
 from specx.reports.writers import check_folder, check_report_path, report_text
 
 Format = Literal["text", "json", "jsonl"]
+REPORT_ENDINGS = (".json", ".html")
+INDEX_EVERY_S = 10.0  # at most
+INDEX_PAUSES = 50  # times as long as writing it took
 _FILE_ENDINGS = {".md", ".txt"}
 _OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, never of folders
 
@@ -58,7 +64,8 @@ class Destination:
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
-        for path in (self.out if self.out and self._out_is_file() else None, self.report):
+        index = None if self.folder is None else self.folder / INDEX
+        for path in (self.out if index is None else index, self.report):
             if path is not None:
                 self.outputs.check(path)
 
@@ -84,8 +91,8 @@ class Destination:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder of all results, or None if there is none."""
-        return self.out if self.out is not None and not self._out_is_file() else None
+        """Return the folder that gets the results; None if they go elsewhere."""
+        return None if self.out is None or self._out_is_file() else self.out
 
     @property
     def outputs(self) -> Outputs:
@@ -100,25 +107,33 @@ class Destination:
 
     def paths(self, relative: PurePath) -> list[Path]:
         """Return the files of a document's results."""
-        found = (self.summary_path(relative), self.report_path(relative))
-        return [path for path in found if path is not None]
+        summary = self.summary_path(relative)
+        return ([] if summary is None else [summary]) + self.report_paths(relative)
 
     def summary_path(self, relative: PurePath) -> Path | None:
         """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
-        if self.out is None or self._out_is_file():
+        if self.folder is None:
             return self.out
-        return self.out / relative.with_name(relative.name + ".md")
+        return self.folder / relative.with_name(relative.name + ".md")
 
     def partial_path(self, relative: PurePath) -> Path | None:
         """Return the file of an interrupted summary, ``OUT/x/a.pdf.partial.md``, or None."""
         path = self.summary_path(relative)
         return None if path is None else path.with_name(f"{path.stem}.partial{path.suffix}")
 
-    def report_path(self, relative: PurePath) -> Path | None:
-        """Return the file of a report, ``OUT/x/a.pdf.json``, or None."""
-        if self.out is None or self._out_is_file():
-            return self.report
-        return self.report or self.out / relative.with_name(relative.name + ".json")
+    def report_paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a report: in a folder ``OUT/x/a.pdf.json`` and ``.html``."""
+        paths = [] if self.report is None else [self.report]
+        if self.folder is not None:
+            written = (self.folder / relative.with_name(relative.name + e) for e in REPORT_ENDINGS)
+            paths += [path for path in written if path != self.folder / INDEX]
+        return paths
+
+    def failure_path(self, relative: PurePath) -> Path | None:
+        """Return the file that says why a document failed, ``OUT/x/a.pdf.error.json``, or None."""
+        if self.folder is None:
+            return None
+        return self.folder / relative.with_name(relative.name + ".error.json")
 
 
 class Results:
@@ -133,6 +148,8 @@ class Results:
         self._outputs = destination.outputs
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
+        self._indexed = True  # everything that was done so far
+        self._next_index = 0.0  # seconds of the monotonic clock
         self.written: list[list[Path]] = []  # the files of each document
 
     def check(self, relative: PurePath) -> None:
@@ -169,13 +186,15 @@ class Results:
 
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
-        path, report_path = self._to.summary_path(relative), self._to.report_path(relative)
+        path = self._to.summary_path(relative)
         texts = {path: report.summary + "\n"} if path is not None else {}
-        if report_path is not None:
+        for report_path in self._to.report_paths(relative):
             texts[report_path] = report_text(report, report_path)
         self._outputs.write(texts)
         self._forget_partial(relative)
         self.written.append(self._to.paths(relative))
+        self._forget_failure(relative)
+        self._refresh_index()
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
         elif self._to.format == "jsonl":
@@ -188,7 +207,8 @@ class Results:
     def files(self) -> str:
         """Say where the latest document's results are; nothing if they have no files."""
         paths = self.written[-1] if self.written else []
-        return f"wrote {' and '.join(printable(str(path)) for path in paths)}" if paths else ""
+        *others, last = [printable(str(path)) for path in paths] or [""]
+        return f"wrote {', '.join(others)}{' and ' if others else ''}{last}" if last else ""
 
     def folder(self) -> str:
         """Say how many summaries are in the output folder; nothing if there is none."""
@@ -196,7 +216,8 @@ class Results:
         if not number:
             return ""
         what = "summary with its report is" if number == 1 else "summaries with their reports are"
-        return f"{number:,} {what} in {printable(str(self._to.out))}"
+        index = printable(str(self._to.out / INDEX)) if self._to.out else ""
+        return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
 
     def are_complete(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, as specx wrote them last."""
@@ -214,11 +235,45 @@ class Results:
         if partial is not None:
             self._outputs.remove(partial)
 
-    def failed(self, name: str, error: SpecxError, index: int) -> None:
-        """Print a document's error, if the format has a place for it."""
+    def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
+        """Note a document's error, if the format or the folder has a place for it."""
+        record = {"input": {"name": name}, "error": str(error)}
         if self._to.format == "jsonl":
-            record = {"index": index, "input": {"name": name}, "error": str(error)}
-            self._print(to_json_line(record))
+            self._print(to_json_line({"index": index, **record}))
+        path = self._to.failure_path(relative)
+        if path is not None:
+            with contextlib.suppress(UsageError):  # one failure is enough
+                self._outputs.write_text(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
+                self._refresh_index()
+
+    def finish(self) -> None:
+        """Complete the folder's index, after the last document."""
+        if self._to.folder is not None and not self._indexed:
+            self._write_index(self._to.folder)
+
+    def _forget_failure(self, relative: PurePath) -> None:
+        """Remove the failure of an earlier run."""
+        path = self._to.failure_path(relative)
+        if path is not None and self._outputs.may_replace(path):
+            path.unlink(missing_ok=True)
+
+    def _refresh_index(self) -> None:
+        """Write the index anew now and then, so that it can be watched and survives a crash.
+
+        It reads all reports of the folder, and so it gets a small share of the time.
+        """
+        started = time.monotonic()
+        self._indexed = False
+        if self._to.folder is None or started < self._next_index:
+            return
+        with contextlib.suppress(UsageError):  # told at the end
+            self._write_index(self._to.folder)
+        ended = time.monotonic()
+        self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
+
+    def _write_index(self, folder: Path) -> None:
+        self._outputs.write_text(folder / INDEX, index_page(folder))
+        self._indexed = True
 
     def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
         """Keep the partial summary of a document, and say where it is; nothing if there is none.

@@ -12,7 +12,7 @@ UNREAD_SHARE = 0.05  # of the text; headings are always less
 
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
-    """Warn about text in no prompt: a digest skips headings, labels, repetitions."""
+    """Warn about text in no prompt: a digest reads running text of the body alone."""
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(map(len, missing)) / document.characters
@@ -20,7 +20,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
         return []
     return [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, tables, code, fragments or repetitions, which a digest does not read"
+        "headings, tables, code, notes, fragments, repetitions, letters that the model does not "
+        "know, or parts such as contents and licence, which a digest does not read"
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.layout import ENDS_SENTENCE
-from specx.documents.sentences import split_sentences
+from specx.documents.sentences import sentence_spans, split_sentences
 from specx.errors import ModelError
 from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES
 from specx.prompts.detokenize import decode_whole
@@ -26,10 +26,11 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
-from specx.prompts.quotation import QuoteJudge
+from specx.prompts.quotation import LONGEST, QuoteJudge
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 _QUOTED = ("text", "item")
+_LONGEST_REST = 400  # characters of a sentence that the model broke off
 
 
 class Digest:
@@ -59,8 +60,7 @@ class Digest:
         units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
         units = [
             replace(unit, tokens=unit.tokens + 1)  # and its marker
-            for unit in units
-            if unit.paragraph in read
+            for unit in readable([unit for unit in units if unit.paragraph in read])
         ]
         parts = pack(units, room, most=len(self._markers))
         return [self._prompt(part) for part in parts]
@@ -106,6 +106,16 @@ class Digest:
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
+
+
+def readable(units: list[Unit]) -> list[Unit]:
+    """Return the units without those in letters that the tokenizer has only as bytes.
+
+    Sentences of such letters break off. They stay where they are most of the text.
+    """
+    known = [unit for unit in units if unit.tokens <= len(unit.text)]
+    enough = 2 * sum(len(unit.text) for unit in known) >= sum(len(unit.text) for unit in units)
+    return known if enough else units
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
@@ -191,10 +201,27 @@ class DigestReader:
         if place is None:
             self._dropped += 1
             return
-        quote = _quote(sentence, self._units[place])
+        unit = self._units[place]
+        if len(ids) >= LONGEST:
+            sentence = _to_its_end(sentence, unit.text)
+        quote = _quote(sentence, unit)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
         self._text += f"{gap}{sentence} [{quote.citation}]"
+
+
+def _to_its_end(sentence: str, text: str) -> str:
+    """Return a sentence that the model broke off for its length as it stands in its paragraph.
+
+    A very long rest stays away: there it is rather a list without full stops.
+    """
+    sentence, text = " ".join(sentence.split()), " ".join(text.split())
+    start = text.find(sentence)
+    if start < 0:
+        return sentence
+    broken = start + len(sentence)
+    end = next(end for _, end in sentence_spans(text) if end >= broken)
+    return text[start:end] if end - broken <= _LONGEST_REST else sentence
 
 
 def _quote(sentence: str, unit: Unit) -> Quote:

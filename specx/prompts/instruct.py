@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document
-from specx.errors import ModelError
+from specx.errors import ModelError, harmless
 from specx.prompts.detokenize import Detokenizer
+from specx.prompts.letters import Letters, enclosed
 from specx.prompts.prompt import (
     Output,
     Prompt,
     Unit,
-    encode_text,
     make_units,
     pack,
     token_counter,
@@ -21,7 +21,8 @@ from specx.prompts.prompt import (
 )
 
 _REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
-_UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*)\Z", re.DOTALL)
+# The last is an escape sequence of terminals, such as a window's title.
+_UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*|\x1b[\]PX^_][^\n]*)\Z", re.DOTALL)
 _LEFT_OUT = ("contents", "index")  # parts without sentences
 JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
@@ -35,9 +36,14 @@ class Instruct:
 
     def __init__(self, tokenizer: Any, request: str) -> None:
         self.tokenizer, self._request = tokenizer, request
-        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-        self._special = [token.content for token in added if token.special]
         self._chats = bool(getattr(tokenizer, "chat_template", None))
+        before, place, after = self._render(_PLACE).partition(_PLACE) if self._chats else [""] * 3
+        if self._chats and not place:
+            raise ModelError(
+                "the model's chat template leaves out the user's message; choose another model"
+            )
+        self._before, self._after = before, after
+        self._letters = Letters(tokenizer, before + after)
         # Some templates begin the model's reasoning themselves: the output has only its end.
         self.thinks = self._chats and self._render("").rstrip().endswith("<think>")
 
@@ -77,25 +83,31 @@ class Instruct:
         return Prompt(tuple(self.encode("\n\n".join(unit.text for unit in part))), tuple(part))
 
     def encode(self, text: str) -> list[int]:
-        """Return the whole prompt, in the tokenizer's chat template where it has one."""
-        content = f"{self._request}\n\n{text}"
+        """Return the whole prompt, in the tokenizer's chat template where it has one.
+
+        The document stands between tags. A token in it that ends the user's turn is text: only the
+        template may give commands.
+        """
+        content = f"{self._request}\n\n{enclosed(text)}"
         if not self._chats:
             content = f"{content}\n\nSummary:"
-            return list(
-                self.tokenizer(content, split_special_tokens=True, verbose=False)["input_ids"]
-            )
-        if any(token in content for token in self._special):
-            # A token that ends the user's turn is text here: only the template may give commands.
-            before, place, after = self._render(_PLACE).partition(_PLACE)
-            if place:
-                middle = encode_text(self.tokenizer, [content])[0]
-                return [*self._commands(before), *middle, *self._commands(after)]
-        return self._commands(self._render(content))
+        whole = self._encode(self._render(content) if self._chats else content)
+        before, after = self._frame()
+        same = self._letters.commands(whole) == self._letters.commands([*before, *after])
+        if same and not self._letters.holds_mark(content):
+            return whole
+        return [*before, *self._letters.encode(content), *after]
 
-    def _commands(self, rendered: str) -> list[int]:
-        ids: list[int] = self.tokenizer(rendered, add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """Return what stands before and behind the content of every prompt."""
+        if self._chats:
+            return self._encode(self._before), self._encode(self._after)
+        return self._encode(""), []
+
+    def _encode(self, text: str) -> list[int]:
+        """Return the token ids of a rendered template, or of a prompt without one."""
+        how = {"add_special_tokens": False} if self._chats else {"split_special_tokens": True}
+        ids: list[int] = self.tokenizer(text, verbose=False, **how)["input_ids"]
         return ids
 
     def _render(self, content: str) -> str:
@@ -128,11 +140,11 @@ class InstructReader:
 
     def feed(self, ids: Sequence[int]) -> str:
         self._text.feed(ids)
-        return self._show(_UNFINISHED.sub("", self._answer()))
+        return self._show(harmless(_UNFINISHED.sub("", self._answer())))
 
     def finish(self) -> tuple[str, Output]:
         self._text.finish()
-        text = self._answer().lstrip()
+        text = harmless(self._answer()).lstrip()
         if text.startswith("<think>"):  # cut off in the middle of the reasoning
             text = ""
         shown = self._show(text)

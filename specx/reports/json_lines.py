@@ -6,9 +6,10 @@ from typing import Any
 
 FOLDED_WIDTH = 80  # characters of an object that stays in one line
 
-# Lone surrogates (in names of files that are no UTF-8) cannot be written as UTF-8, and some readers
-# take the other three for the end of a line. JSON can escape them.
-_ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
+# Lone surrogates (in names of files that are no UTF-8) cannot be written as UTF-8. Some readers
+# take U+0085, U+2028 and U+2029 for the end of a line, and the rest controls terminals. JSON can
+# escape them.
+_ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def to_json(report: dict[str, Any]) -> str:

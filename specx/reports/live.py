@@ -4,7 +4,6 @@ Both often share a terminal. So the unfinished line of the summary is drawn toge
 line, and moves to stdout as soon as it ends: nothing is ever overwritten.
 """
 
-import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
@@ -12,14 +11,12 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from specx.errors import harmless
 from specx.records import Event
 from specx.reports.job_progress import JobProgress
 from specx.reports.progress import Progress, StatusLine, closing_line
 from specx.reports.region import Region
 from specx.reports.report import Report
-
-# Model output must not control the terminal: no escape sequences, no carriage returns.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class LiveLine:
@@ -160,7 +157,7 @@ class LiveLine:
 
     def _put(self, text: str) -> None:
         if self._stream is not None:
-            self._stream.write(_CONTROL.sub("", text))
+            self._stream.write(harmless(text))
             self._stream.flush()
 
     def _end_line(self) -> None:
@@ -175,7 +172,7 @@ class LiveLine:
         lines = [self._progress.line(width - 1)]
         if self.job is not None and height > 2:
             lines.append(self.job.line(width - 1))
-        text = Text(_CONTROL.sub("", self._unfinished).expandtabs())
+        text = Text(harmless(self._unfinished).expandtabs())
         rows = list(text.wrap(self._console, width - 1))[-max(height - 1 - len(lines), 1) :]
         return [*(rows if text else []), *(_styled(line) for line in lines)]
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from specx.errors import harmless
+
 _SPECIAL = re.compile(r"([\\`*_<>\[\]|#&])")
 Row = tuple[str, ...]
 
@@ -25,7 +27,7 @@ def bullets(items: Iterable[str]) -> Iterator[str]:
 
 def plain(text: str) -> str:
     """Return text in one line, escaped so that Markdown shows it as it is."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", harmless(" ".join(text.split())))
 
 
 def code_block(text: str) -> str:

@@ -1,6 +1,7 @@
 """The report of one document: input, summary, speed and environment."""
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from specx.records import FinishReason, Speedup, Tally, Timings
@@ -58,13 +59,18 @@ class PartSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class InputFacts:
-    """The size of a document. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts."""
+    """The size of a document. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts.
+
+    ``span``: the first and the last page that was read, or line or paragraph where citations count
+    these; None if unknown.
+    """
 
     name: str
     pages: int
     characters: int
     prompt_tokens: int
     parts: int
+    span: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +90,12 @@ class LosslessCheck:
 class Report:
     """Everything that users and programs can learn about one summary.
 
-    ``settings``: the profile as it was run. ``cited_by``: the unit by which citations name places,
-    None without any. ``dropped``: sentences of a digest that are in no paragraph they could cite.
-    ``reasons``: why each prompt's output ended. ``levels``: the summaries of parts, level by
-    level; none if the document was read in one piece. ``lossless``: None if nobody asked for it.
+    ``source``: the file that was read, for links to it, None for stdin; not in the JSON, which may
+    be sent elsewhere. ``settings``: the profile as it was run. ``cited_by``: the unit by which
+    citations name places, None without any. ``dropped``: sentences of a digest that are in no
+    paragraph they could cite. ``reasons``: why each prompt's output ended. ``levels``: the
+    summaries of parts, level by level; none if the document was read in one piece. ``lossless``:
+    None if nobody asked for it.
     """
 
     input: InputFacts
@@ -98,6 +106,7 @@ class Report:
     timings: Timings
     peak_memory_bytes: int
     environment: dict[str, Any]
+    source: Path | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None

@@ -11,13 +11,15 @@ from pathlib import Path
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json
 from specx.reports.markdown import to_markdown
+from specx.reports.page import to_page
 from specx.reports.report import Report
 
 _unfinished: set[Path] = set()  # temporary files of this process
 
-WRITERS: dict[str, Callable[[Report], str]] = {
-    ".json": lambda report: to_json(report.to_dict()) + "\n",
-    ".md": to_markdown,
+WRITERS: dict[str, Callable[[Report, Path], str]] = {
+    ".json": lambda report, _: to_json(report.to_dict()) + "\n",
+    ".md": lambda report, _: to_markdown(report),
+    ".html": to_page,  # whose links depend on its place
 }
 
 
@@ -40,7 +42,7 @@ def check_folder(path: Path, folder: Path) -> None:
 
 def report_text(report: Report, path: Path) -> str:
     """Return a report in the format of the name's ending. Raises UsageError for an unknown one."""
-    return _writer(path)(report)
+    return _writer(path)(report, path)
 
 
 def write_report(report: Report, path: Path) -> None:
@@ -71,11 +73,12 @@ def write_bytes_atomic(path: Path, content: bytes) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _writer(path: Path) -> Callable[[Report], str]:
+def _writer(path: Path) -> Callable[[Report, Path], str]:
     try:
         return WRITERS[path.suffix.lower()]
     except KeyError:
-        endings = " or ".join(WRITERS)
+        *others, last = WRITERS
+        endings = f"{', '.join(others)} or {last}"
         raise UsageError(
             f"cannot write the report {path}: the name must end in {endings}"
         ) from None

@@ -11,12 +11,14 @@ from tests.engine.pairs import loaded, make_profile, pair_of
 LENGTH = 700  # tokens of the tests' tokenizer
 
 
-def tiny_bench(methods: str = "plain,specextend", *, output: int = 24, **fields: Any) -> Workbench:
+def tiny_bench(
+    methods: str = "plain,specextend", *, output: int = 24, seed: int = 0, **fields: Any
+) -> Workbench:
     """A random target, and a draft that is often right, on one generated report."""
     cache = {"chunk": 16, "top_k": 4, "every": 2, "layer": 1, "window": None}
     profile = with_output(make_profile(cache=cache), output)
     pair = pair_of(loaded(peak=5.0), loaded(noise=0.01, peak=5.0))
-    documents = tuple(generated_documents(1, LENGTH, seed=0))
+    documents = tuple(generated_documents(1, LENGTH, seed=seed))
     asked = tuple(find_methods(methods, profile))
     given = {"lengths": (LENGTH,), "tasks": ("instruct",), "most": 1, **fields}
     return Workbench(pair=pair, profile=profile, documents=documents, methods=asked, **given)

@@ -70,7 +70,8 @@ def test_the_same_seed_gives_the_same_tokens(bench: Bench) -> None:
 
 
 def test_documents_of_the_user_and_both_tasks(bench: Bench) -> None:
-    lines = [{"id": n, "text": f"Report {n}. " + "The harbour was full. " * 200} for n in range(3)]
+    days = "".join(f"On day {day} the harbour held {7 * day} ships. " for day in range(100))
+    lines = [{"id": n, "text": f"Report {n}. {days}"} for n in range(3)]
     Path("all.jsonl").write_text("\n".join(map(json.dumps, lines)))
     ended = bench("all.jsonl", *QUICK, "--methods", "plain", "--task", "both", "--json")
     report = json.loads(ended.out)

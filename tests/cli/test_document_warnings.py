@@ -22,3 +22,10 @@ def test_what_is_known_of_a_document_is_told_before_it_and_once() -> None:
     assert second.startswith("specx: a.txt: most of the text is in Arabic, and the profile mini")
     told.tell("a.txt", ["Page 2 is missing.", "the output was stopped"])
     assert stream.getvalue().splitlines()[2:] == ["specx: a.txt: the output was stopped"]
+
+
+def test_names_and_warnings_cannot_control_a_terminal() -> None:
+    stream = io.StringIO()
+    told = DocumentWarnings(make_console(stream))
+    told.tell("\x1b[31ma.txt", ["page \u202e1 is \x1b]0;title\x07missing"])
+    assert stream.getvalue() == "specx: �a.txt: page �1 is �missing\n"

@@ -128,6 +128,26 @@ def test_a_bad_line_costs_no_other_document(capsys: pytest.CaptureFixture[str]) 
     assert [json.loads(line)["name"] for line in objects] == ["a.jsonl#1", "a.jsonl#b"]
 
 
+CONTROLS = {*"\x1b\x9b\x07\r\u202e"}
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_neither_names_nor_text_control_a_terminal(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    name = "\x1b[31ma\u202etxt.\x9b1m.jsonl"
+    text = "A \x1b[31mred\x1b[0m word.\u202e \x00\x1b]0;title\x07And more."
+    lines = [{"id": f"{n}\x1b[31m\u202e\r\x07", "text": text} for n in range(2)]
+    Path(name).write_text("\n".join(map(json.dumps, [*lines, {"id": "\x1b[31m", "text": ""}])))
+    ended = specx(capsys, name, *options)
+    assert ended.code == 3
+    assert not CONTROLS & {*ended.out, *ended.err}
+    assert "[31m" not in ended.err
+    assert ended.out.count("A red word. And more.") == 2
+    if not options:
+        assert "[31m" not in ended.out
+
+
 @pytest.mark.usefixtures("given")
 def test_a_file_is_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
     assert specx(capsys, "a.pdf", "-o", "new/a.txt").out == ""

@@ -17,6 +17,14 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example" / "report.pdf"
 MOST_SECONDS = 1.0
 
+# Signals that are ignored here, as in the background of a shell, are not there.
+WATCHED = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+
 # The process says when `main` begins. Everything else is as in the console script.
 BEGIN = """
 import os, sys
@@ -32,7 +40,7 @@ class Started:
     def __init__(self, arguments: Sequence[str], work: str = "", **options: object) -> None:
         reader, writer = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", work + BEGIN, str(writer), *arguments],
+            [sys.executable, "-c", WATCHED + work + BEGIN, str(writer), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

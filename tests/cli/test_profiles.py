@@ -72,7 +72,7 @@ def test_ls_cannot_control_the_terminal() -> None:
     text = f"name: own\ntarget: {{model: m}}\ndraft: null\ndescription: {description}\n"
     (user_folder() / "own.yaml").write_text(text)
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in specx("ls").splitlines()}
-    assert rows["own"] == ["user", "m", "-", "�[2Jmine and mine"]
+    assert rows["own"] == ["user", "m", "-", "�mine and mine"]
 
 
 def test_show_prints_the_file() -> None:

@@ -144,10 +144,19 @@ def test_one_file_and_one_report(summarize: Run) -> None:
         "characters": 0,
         "prompt_tokens": 0,
         "parts": 1,
+        "span": [1, 2],
     }
     assert report["timings_s"]["load"] > 0
     assert summarize("a.txt", "--report", "r.md").code == 0
     assert Path("r.md").read_text().startswith("# Summary of a.txt")
+
+
+def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
+    (folder / "pages").mkdir()
+    assert summarize("docs/d.pdf", "--report", "pages/r.html").code == 0
+    text = Path("pages/r.html").read_text()
+    assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
+    assert 'href="../docs/d.pdf"' in text
 
 
 def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: Any) -> None:
@@ -171,9 +180,9 @@ def test_a_folder_is_named_at_the_end(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
     told = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
     assert [line for line in told if line.startswith("specx: ")] == [
-        "specx: wrote OUT/a.txt.md and OUT/a.txt.json",
-        "specx: wrote OUT/b.txt.md and OUT/b.txt.json",
-        "specx: 2 summaries with their reports are in OUT",
+        "specx: wrote OUT/a.txt.md, OUT/a.txt.json and OUT/a.txt.html",
+        "specx: wrote OUT/b.txt.md, OUT/b.txt.json and OUT/b.txt.html",
+        "specx: 2 summaries with their reports are in OUT; OUT/index.html lists them",
     ]
     assert summarize("a.txt", "b.txt", "--out", "OUT", "-q").err == ""
 
@@ -262,8 +271,13 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     assert summarize("docs", "b.txt", "--out", "OUT")[:2] == (0, "")
     made = {str(path.relative_to("OUT")) for path in Path("OUT").rglob("*") if path.is_file()}
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
-    files = {f"{name}{ending}" for name in names for ending in (".md", ".json")}
-    assert made == {*files, ".specx.json", ".specx-journal.jsonl"}
+    endings = (".md", ".json", ".html")
+    assert made == {
+        ".specx.json",
+        ".specx-journal.jsonl",
+        "index.html",
+        *(f"{name}{ending}" for name in names for ending in endings),
+    }
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
 

@@ -32,7 +32,7 @@ def row(*cells: str) -> str:
 FOOTNOTE = '<w:r><w:footnoteReference w:id="2"/></w:r><w:r><w:t>, as told.</w:t></w:r>'
 
 
-def docx(body: str, **more: str | bytes) -> bytes:
+def docx(body: str, note: str = "The text of the note.", **more: str | bytes) -> bytes:
     """Return a DOCX with the styles Title, Heading1, ListBullet and TOC1, and footnote 2."""
     styles = "".join(
         f'<w:style w:type="paragraph" w:styleId="{name}"><w:name w:val="{title}"/>'
@@ -49,12 +49,12 @@ def docx(body: str, **more: str | bytes) -> bytes:
         '<w:lvlText w:val="•"/></w:lvl></w:abstractNum>'
         '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
     )
-    note = f'<w:footnote w:id="2">{paragraph("The text of the note.")}</w:footnote>'
+    footnote = f'<w:footnote w:id="2">{paragraph(note)}</w:footnote>'
     wrapped = {
         "document": f"<w:body>{body}</w:body>",
         "styles": styles,
         "numbering": numbers,
-        "footnotes": note,
+        "footnotes": footnote,
     }
     overrides = "".join(
         f'<Override PartName="/word/{part}.xml" ContentType="{_OFFICE}.'

@@ -146,6 +146,15 @@ def test_the_encoding_of_a_page(save: SaveFile, data: bytes) -> None:
 
 
 @installed
+def test_what_a_page_shows_as_typed_is_code_unless_it_is_prose(save: SaveFile) -> None:
+    page = "<pre>for x in y:\n    print(x.z)</pre><pre>Dear Ann,\n\nit rains. Yours,\nBen</pre>"
+    assert read(save, "a.html", page.encode()) == [
+        ("code", "for x in y: print(x.z)"),
+        ("text", "Dear Ann, it rains. Yours, Ben"),
+    ]
+
+
+@installed
 def test_pictures_are_counted(save: SaveFile) -> None:
     data = offices.docx(paragraph("Text."), **{"word/media/a.png": b"x", "word/media/b.emf": b"x"})
     assert read_document(save("a.docx", data), QUICK).warnings == ("2 pictures were not read.",)

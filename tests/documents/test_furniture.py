@@ -107,6 +107,12 @@ def test_a_form_letter_keeps_its_end() -> None:
     assert left(*pages) == pages
 
 
+def test_a_form_letters_head_goes() -> None:
+    same = [f"Line {letter} of the letter, which is the same." for letter in "abcde"]
+    pages = [[f"Dear {name}, this is about ticket {name}.", *same] for name in ("A", "B", "C")]
+    assert left(*(["The Road Office", *page] for page in pages)) == pages
+
+
 def test_numbered_lines_that_are_all_of_a_page_are_text() -> None:
     pages = [[f"Invoice {n} of the shop"] for n in range(1, 5)]
     assert left(*pages) == pages

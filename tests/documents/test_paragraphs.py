@@ -28,6 +28,19 @@ def test_footnotes_do_not_separate() -> None:
     assert [p.page for p in found] == [1, 1, 2]
 
 
+def test_footnotes_of_a_column_do_not_separate() -> None:
+    found = paragraphs(
+        [
+            Block("It goes on"),
+            Block("1 A note.", kind="footnote"),
+            Block("2 A note.", kind="footnote"),
+            Block("and ends."),
+            Block("Next."),
+        ],
+    )
+    assert [p.text for p in found] == ["It goes on and ends.", "1 A note.", "2 A note.", "Next."]
+
+
 def test_a_paragraph_over_three_pages() -> None:
     found = paragraphs([Block("One,")], [Block("two,")], [Block("three.")])
     assert found == [Paragraph("One, two, three.", 1)]

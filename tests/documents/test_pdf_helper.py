@@ -109,7 +109,7 @@ def test_the_time_limit_ends_both(
         ranges=None,
     )
     with pytest.raises(DocumentError, match="longer than 2 s"):
-        run_child("sleeping_worker", request, {})
+        run_child("sleeping_worker", request, {"allowed": ["processes"]})
     assert not alive_in_group(started[0])
 
 

@@ -1,4 +1,6 @@
+import base64
 import io
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,3 +106,12 @@ def test_a_text_has_parts(save: SaveFile) -> None:
     assert [p.part for p in read_document(path).paragraphs] == ["body"] * 6 + ["copyright"]
     (only,) = read_document(save("b.txt", legal.encode())).paragraphs
     assert only.part == "body"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_encoded_data_in_a_pdf_is_passed_over(save: SaveFile) -> None:
+    data = base64.encodebytes(random.Random(1).randbytes(3000)).decode()
+    prose = "The council met on a Monday and decided to close the bridge for a year."
+    read = read_document(save("a.pdf", pdfs.text_pdf([prose, data])))
+    assert read.text == prose
+    assert "characters that form no words" in read.warnings[0]

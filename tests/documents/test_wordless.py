@@ -3,7 +3,9 @@ import random
 
 import pytest
 
-from specx.documents.wordless import worded_spans
+from specx.documents.document import Document, Paragraph
+from specx.documents.wordless import without_data, worded_spans
+from specx.errors import DocumentError
 
 PROSE = "The committee met in the old town hall and read the report of the harbour master. " * 20
 DATA = base64.encodebytes(random.Random(1).randbytes(3000)).decode()
@@ -49,3 +51,19 @@ def test_data_is_not(text: str) -> None:
 
 def test_text_around_data_stays() -> None:
     assert kept(f"Before it. {'x' * 3000} After it.") == ["Before it.", "After it."]
+
+
+def test_any_document_loses_its_data_and_says_so() -> None:
+    data = Paragraph(" ".join(DATA.split()), 2)
+    document = Document("a.pdf", "pdf", (), (Paragraph(PROSE.strip(), 1), data), ("Told before.",))
+    read = without_data(document)
+    assert read.text == PROSE.strip()
+    assert read.warnings[0] == "Told before."
+    assert read.warnings[1].startswith(f"{len(data.text):,} characters that form no words")
+    assert without_data(read) is read
+
+
+def test_a_document_of_nothing_but_data_is_refused() -> None:
+    document = Document("a.pdf", "pdf", (), (Paragraph(" ".join(DATA.split()), 1),))
+    with pytest.raises(DocumentError, match=r"^a\.pdf holds nothing but [\d,]+ characters that"):
+        without_data(document)

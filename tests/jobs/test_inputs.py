@@ -8,11 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
-from specx.jobs.inputs import FailedInput, Input, Reading, find_sources, known_number, read_in_turn
+from specx.jobs.inputs import (
+    FailedInput,
+    Input,
+    InputDocument,
+    Reading,
+    find_sources,
+    known_number,
+    read_in_turn,
+)
+from specx.jobs.outputs import Outputs
 
 
 @pytest.fixture
@@ -35,6 +46,16 @@ def test_missing_inputs_keep_their_places() -> None:
     assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
 
 
+def test_the_results_of_a_missing_input_stay_in_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    found = find_sources(["../../no1.txt", "/no/2.pdf", ".", ".."])
+    places = [str(failed.relative) for failed in found]
+    assert places == ["no1.txt", "2.pdf", "folder", "folder"]
+
+
 @pytest.mark.usefixtures("folder")
 def test_one_missing_input_is_an_error() -> None:
     with pytest.raises(DocumentError, match="no1 does not exist"):
@@ -50,6 +71,16 @@ def test_the_same_name_in_two_folders_gives_two_results() -> None:
     )
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
+    assert [item.path for item in items if isinstance(item, InputDocument)] == [
+        Path("x/a.txt"),
+        Path("y/a.txt"),
+    ]
+
+
+def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
+    Outputs(folder / "x").write_text(folder / "x/a.txt.md", "A summary.")
+    assert [source.name for source in find_sources(["x"])] == ["x/a.txt", "x/b.txt"]
+    assert [source.name for source in find_sources(["x/a.txt.md"])] == ["x/a.txt.md"]  # named
 
 
 @pytest.mark.usefixtures("folder")
@@ -121,9 +152,47 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
     ]
 
 
+def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
+    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
+    assert isinstance(item, InputDocument)
+    assert item.path is None
+
+
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
     (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"
+
+
+ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(label=ids)
+def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
+    (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
+    (item,) = read_in_turn(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
+    (name,) = item.relative.parts  # no folder, and no way up
+    assert name.startswith("many.jsonl#")
+    assert len(name.encode()) < 200  # of 255, for endings
+    (folder / f"{name}.partial.md").touch()
+
+
+@pytest.mark.parametrize("given", ["..", "../x", "x/../../y", "/proc/self/cwd/x", "./x/a.txt"])
+def test_no_path_leads_out_of_the_output_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (folder / "x" / "out.txt").symlink_to("/etc/hostname")
+    (folder / "x" / "up").symlink_to("../..")
+    (folder / "y" / "b").mkdir()
+    monkeypatch.chdir(folder / "y")
+    for source in find_sources([given, "../x/a.txt", "a.txt", "missing.txt", "../../no.txt"]):
+        if isinstance(source, DocumentSource):
+            assert not source.relative.is_absolute()
+            assert ".." not in source.relative.parts
+            assert "etc" not in source.relative.parts

@@ -8,7 +8,7 @@ import pytest
 
 from specx.errors import UsageError
 from specx.jobs import outputs
-from specx.jobs.outputs import RECORD, Outputs
+from specx.jobs.outputs import RECORD, Outputs, written_files
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -149,3 +149,12 @@ def test_records_with_one_hash_a_file_are_still_read(tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text(json.dumps(record))
     assert Outputs().is_complete(path)
     Outputs().write_text(path, "Two.\n")
+
+
+def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:
+    Outputs(tmp_path).write_text(tmp_path / "x" / "a.md", "A summary.\n")
+    Outputs(tmp_path).write_text(tmp_path / "b.md", "A summary.\n")
+    (tmp_path / "b.md").write_text("A better one.\n")
+    (tmp_path / "c.md").write_text("Notes.\n")
+    found = filter(written_files(), (tmp_path / name for name in ("x/a.md", "b.md", "c.md")))
+    assert list(found) == [tmp_path / "x" / "a.md"]

@@ -110,6 +110,14 @@ class Batch:
         return [json.loads(line) for line in self.stdout.getvalue().splitlines()]
 
 
+def test_a_report_knows_the_file_it_is_about() -> None:
+    batch = Batch("a", "b")
+    first = batch.items[0]
+    assert isinstance(first, InputDocument)
+    batch.items[0] = replace(first, path=Path("x/0.txt"))
+    assert [report.source for report in batch.run()] == [Path("x/0.txt"), None]
+
+
 def test_the_model_is_loaded_once_and_its_time_counted_once() -> None:
     batch = Batch("a", "b", "c")
     assert len(batch.run()) == 3

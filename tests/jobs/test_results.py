@@ -34,6 +34,72 @@ def test_a_folder_gets_summary_and_report_beside_each_other(tmp_path: Path) -> N
     assert printed(destination) == ""
 
 
+@pytest.mark.parametrize("name", ["r.json", "r.html"])
+def test_a_report_asked_for_is_one_more_beside_those_of_the_folder(
+    tmp_path: Path, name: str
+) -> None:
+    destination = to(tmp_path / "out", report=tmp_path / name)
+    Results(destination, headings=False).done(make_report(), A, 0)
+    found = {path.name for path in tmp_path.rglob("[!.]*.*")}
+    assert found == {name, "a.txt.md", "a.txt.json", "a.txt.html", "index.html"}
+
+
+def test_the_index_is_complete_at_the_end_and_rare_before(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    destination = to(out)
+    results = Results(destination, headings=True)
+    results.failed("b.txt", DocumentError("b.txt is empty"), 0, PurePath("b.txt"))
+    for number in range(3):
+        results.done(make_report(), PurePath(f"{number}.txt"), number)
+    index = (out / "index.html").read_text()
+    assert "b.txt is empty" in index
+    assert "0.txt" not in index  # the next one is due seconds later
+    results.finish()
+    assert all(f"{number}.txt.html" in (out / "index.html").read_text() for number in range(3))
+
+
+def test_a_failure_is_forgotten_when_its_document_is_done(tmp_path: Path) -> None:
+    first, second = (Results(to(tmp_path), headings=True) for _ in range(2))
+    for name in ("a.txt", "b.txt"):
+        first.failed(name, DocumentError(f"{name} is empty"), 0, PurePath(name))
+    first.finish()
+    second.done(make_report(), A, 0)
+    second.finish()
+    index = (tmp_path / "index.html").read_text()
+    assert "a.txt is empty" not in index
+    assert "b.txt is empty" in index
+    assert not (tmp_path / "a.txt.error.json").exists()
+
+
+def test_a_failure_that_cannot_be_noted_is_one_failure(tmp_path: Path) -> None:
+    name = "n" * 250
+    Results(to(tmp_path), headings=True).failed(name, DocumentError("bad"), 0, PurePath(name))
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_done_leaves_no_index(tmp_path: Path) -> None:
+    Results(to(tmp_path), headings=True).finish()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_document_called_index_leaves_the_index_alone(tmp_path: Path) -> None:
+    results = Results(to(tmp_path), headings=True)
+    results.done(make_report(), PurePath("index"), 0)
+    results.finish()
+    assert "Summaries in" in (tmp_path / "index.html").read_text()
+    assert (tmp_path / "index.json").is_file()
+
+
+def test_an_index_of_somebody_else_stays(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<!doctype html><title>Mine</title>")
+    assert "index.html exists and specx did not write it" in refusal(to(tmp_path))
+    to(tmp_path, force=True).check(1)
+    (tmp_path / "index.html").unlink()
+    results = Results(to(tmp_path), headings=True)
+    results.done(make_report(), A, 0)
+    to(tmp_path).check(1)
+
+
 @pytest.mark.parametrize("name", ["one.md", "one.TXT"])
 def test_one_file(tmp_path: Path, name: str) -> None:
     destination = to(tmp_path / name)
@@ -130,7 +196,7 @@ def test_an_interrupted_summary_is_completed(written: str) -> None:
 def test_json_lines_have_an_index_and_failures() -> None:
     destination = to(format="jsonl")
     results = Results(destination, headings=True)
-    results.failed("a.txt", DocumentError("a.txt is empty"), 0)
+    results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)
     first, second = map(json.loads, printed(destination).splitlines())
     assert first == {"index": 0, "input": {"name": "a.txt"}, "error": "a.txt is empty"}
@@ -140,7 +206,7 @@ def test_json_lines_have_an_index_and_failures() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_other_forms_have_no_place_for_failures(form: Format) -> None:
     destination = to(format=form)
-    Results(destination, headings=True).failed("a.txt", DocumentError("empty"), 0)
+    Results(destination, headings=True).failed("a.txt", DocumentError("empty"), 0, A)
     assert printed(destination) == ""
 
 
@@ -202,7 +268,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         assert refusal(to(tmp_path / name)).endswith("file is no folder")
     assert "file is no folder" in refusal(to(report=tmp_path / "file/none/r.json"))
     assert "must end in .md or .txt" in refusal(to(tmp_path / "x.json"))
-    assert "must end in .json or .md" in refusal(to(report=tmp_path / "r.html"))
+    assert "must end in .json, .md or .html" in refusal(to(report=tmp_path / "r.pdf"))
     assert "is an input itself" in refusal(to(tmp_path / "file"), inputs=inputs)
     assert "choose two names" in refusal(to(tmp_path / "x.md", report=tmp_path / "x.md"))
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
@@ -231,10 +297,12 @@ def test_it_says_where_results_are(tmp_path: Path) -> None:
     assert (results.files(), results.folder()) == ("", "")
     results.done(make_report(), A, 0)
     folder = f"{tmp_path}/out�"
-    assert results.files() == f"wrote {folder}/a.txt.md and {folder}/a.txt.json"
-    assert results.folder() == f"1 summary with its report is in {folder}"
+    files = (f"{folder}/a.txt{ending}" for ending in (".md", ".json", ".html"))
+    assert results.files() == "wrote {}, {} and {}".format(*files)
+    index = f"{folder}/index.html lists them"
+    assert results.folder() == f"1 summary with its report is in {folder}; {index}"
     results.done(make_report(), XA, 1)
-    assert results.folder() == f"2 summaries with their reports are in {folder}"
+    assert results.folder() == f"2 summaries with their reports are in {folder}; {index}"
     results = Results(to(), headings=False)
     results.done(make_report(), A, 0)
     assert (results.files(), results.folder()) == ("", "")

@@ -39,7 +39,6 @@ def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
         "models/load.py": 1,
         "models/opaque.py": 2,  # an operator of torch's cannot be handed a backend
         "cli/doctor.py": 1,  # it says which one it would be
-        "bench/retrieval_cost.py": 1,  # it times operations without a model
     }
 
 

@@ -6,6 +6,7 @@ from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import ModelError
 from specx.prompts.digest import Digest, passages
 from specx.prompts.prompt import Output, Prompt, Quote
+from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -219,3 +220,27 @@ def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) ->
     assert 0 not in passages([Paragraph(announces, 1), *behind])
     assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
     assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])
+
+
+@pytest.mark.parametrize(("english", "read"), [(4, [0, 1, 2, 3]), (1, [0, 1, 2])])
+def test_paragraphs_in_letters_that_are_only_bytes_are_not_read_among_others(
+    english: int, read: list[int]
+) -> None:
+    texts = [f"Sentence {i} of the paper is as plain as it can be." for i in range(english)]
+    texts += ["Читальный зал открыт теперь и по воскресеньям.", "Городская библиотека закрыта."]
+    paper = Document("a.txt", "text", (), tuple(Paragraph(text, None) for text in texts))
+    prompts = DIGEST.prompts(paper, 10_000)
+    assert [unit.paragraph for prompt in prompts for unit in prompt.units] == read
+
+
+@pytest.mark.parametrize(("more", "whole"), [(20, True), (200, False)])
+def test_a_sentence_that_breaks_off_for_its_length_is_quoted_to_its_end(
+    more: int, whole: bool
+) -> None:
+    text = f"It{' goes on' * 30}{' and on' * more}. Then another sentence follows it."
+    prompts = DIGEST.prompts(Document("a.txt", "text", (), (Paragraph(text, None),)), 10_000)
+    begun = TOKENIZER.decode(encode(text)[:LONGEST])
+    assert "and" not in begun
+    (quote,) = read(f"<p0>{begun}", prompts[0]).quotes
+    assert quote.sentence == (text[: text.index(" Then")] if whole else begun.strip())
+    assert quote.verbatim

@@ -27,6 +27,10 @@ def only(kind: Instruct, *texts: str) -> list[int]:
     return list(prompt.token_ids)
 
 
+def tagged(*texts: str) -> str:
+    return "<document>\n" + "\n\n".join(texts) + "\n</document>"
+
+
 def read(text: str, size: int = 1, template: str | None = None) -> str:
     """What a reader makes of an output that comes in pieces of ``size`` tokens."""
     tokenizer = make_tokenizer(chat_template=True)
@@ -44,7 +48,7 @@ def read(text: str, size: int = 1, template: str | None = None) -> str:
 
 def test_without_a_chat_template() -> None:
     text = PLAIN.decode(only(Instruct(PLAIN, ASK), "One.", "Two."))
-    assert text == "Summarize this.\n\nOne.\n\nTwo.\n\nSummary:"
+    assert text == f"Summarize this.\n\n{tagged('One.', 'Two.')}\n\nSummary:"
 
 
 def test_contents_and_indexes_are_left_out() -> None:
@@ -52,12 +56,13 @@ def test_contents_and_indexes_are_left_out() -> None:
         Paragraph(part, None, part=part) for part in ("title", "contents", "body", "index")
     )
     (prompt,) = Instruct(PLAIN, ASK).prompts(Document("a.txt", "text", (), made), 10_000)
-    assert PLAIN.decode(list(prompt.token_ids)) == f"{ASK}\n\ntitle\n\nbody\n\nSummary:"
+    assert PLAIN.decode(list(prompt.token_ids)) == f"{ASK}\n\n{tagged('title', 'body')}\n\nSummary:"
 
 
 def test_the_chat_template_is_used() -> None:
     text = CHATTING.decode(only(Instruct(CHATTING, ASK), "One.", "Two."))
-    assert text == "<s>user\nSummarize this.\n\nOne.\n\nTwo.</s>\n<s>assistant\n"
+    asked = f"Summarize this.\n\n{tagged('One.', 'Two.')}"
+    assert text == f"<s>user\n{asked}</s>\n<s>assistant\n"
 
 
 def test_reasoning_is_switched_off_where_the_template_can() -> None:
@@ -115,9 +120,12 @@ def test_prompts_that_grow_where_paragraphs_meet_still_fit() -> None:
         ("1 < 2 and a <b", "1 < 2 and a <b"),
         ("A tag <think> that stays open", "A tag <think> that stays open"),
         ("", ""),
+        ("A \x1b[31mred\x1b[0m word\x1b]0;title\x07 and \u202emore", "A red word and more"),
+        ("\x1b]0;never ends", "never ends"),
+        ("\x1b]0;ends\nlate\x07", "ends\nlate"),
     ],
 )
-def test_reasoning_is_left_out(output: str, text: str, size: int) -> None:
+def test_reasoning_and_escape_sequences_are_left_out(output: str, text: str, size: int) -> None:
     assert read(output, size) == text
 
 

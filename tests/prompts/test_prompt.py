@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.prompts.digest import Digest, passages
+from specx.prompts.digest import Digest, passages, readable
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import (
     Prompt,
@@ -124,10 +124,12 @@ def text_of(prompts: Sequence[Prompt]) -> list[str]:
 def test_prompts_hold_the_whole_document(kind: PromptKind, made: Document, room: int) -> None:
     prompts = kind.prompts(made, room)
     assert all(len(prompt.token_ids) <= room for prompt in prompts)
-    places = range(len(made.paragraphs))
+    whole = letters("".join(paragraph.text for paragraph in made.paragraphs))
     if isinstance(kind, Digest):  # what it may quote
-        places = passages(made.paragraphs)
-    whole = letters("".join(made.paragraphs[place].text for place in places))
+        places = set(passages(made.paragraphs))
+        units = make_units(made, token_counter(DIGEST_TOKENIZER), longest=room - 3)
+        quoted = readable([unit for unit in units if unit.paragraph in places])
+        whole = letters("".join(unit.text for unit in quoted))
     assert letters("".join(text_of(prompts))) == whole
     if isinstance(kind, Digest):
         assert all(len(prompt.units) <= MARKERS for prompt in prompts)
@@ -136,7 +138,8 @@ def test_prompts_hold_the_whole_document(kind: PromptKind, made: Document, room:
         )
     else:
         read = "".join(TOKENIZER.decode(p.token_ids, skip_special_tokens=True) for p in prompts)
-        read = letters(read).replace("Sayitshortly.", "").replace("Summary:", "")
+        for ours in ("Sayitshortly.<document>", "</document>Summary:"):
+            read = letters(read).replace(ours, "")
     assert letters(read) == whole
 
 

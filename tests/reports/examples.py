@@ -23,7 +23,9 @@ def make_tally() -> Tally:
 
 def make_report(name: str = "report.pdf") -> Report:
     return Report(
-        input=InputFacts(name=name, pages=12, characters=34567, prompt_tokens=8901, parts=1),
+        input=InputFacts(
+            name=name, pages=12, characters=34567, prompt_tokens=8901, parts=1, span=[1, 12]
+        ),
         profile="mini",
         method="specextend",
         summary="First sentence.\nSecond sentence.",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specx.reports.json_lines import to_json_folded
+from specx.reports.json_lines import to_json, to_json_folded, to_json_line
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -36,3 +36,11 @@ def test_folding_changes_nothing(value: Any) -> None:
 )
 def test_folding(value: Any, text: str) -> None:
     assert to_json_folded(value) == text
+
+
+def test_what_controls_a_terminal_is_escaped_and_kept() -> None:
+    value = {"name": "a\x1b[31m\x7f\x9b\u202e\u2066\u05e9.txt"}
+    for written in (to_json(value), to_json_line(value)):
+        assert "\\u202e\\u2066\u05e9" in written
+        assert not {*"\x1b\x7f\x9b\u202e\u2066"} & {*written}
+        assert json.loads(written) == value

@@ -14,6 +14,7 @@ def test_figures() -> None:
         "characters": 34567,
         "prompt_tokens": 8901,
         "parts": 1,
+        "span": [1, 12],
     }
     assert (result["generated_tokens"], result["steps"]) == (11, 5)
     assert (result["acceptance_length"], result["accepted_per_step"]) == (2.25, 1.25)

@@ -37,10 +37,20 @@ def test_markdown(tmp_path: Path) -> None:
     assert text.startswith("# Summary of caf\\udce9.pdf\n\nFirst sentence.\nSecond sentence.\n\n")
 
 
-@pytest.mark.parametrize("name", ["report.html", "report", "report.md.txt"])
+def test_html(tmp_path: Path) -> None:
+    (tmp_path / HALF).write_bytes(b"")
+    report = make_report(HALF)
+    report.source = tmp_path / HALF
+    write_report(report, tmp_path / "report.HTML")
+    text = (tmp_path / "report.HTML").read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert 'href="caf%E9.pdf#page=2"' in text
+
+
+@pytest.mark.parametrize("name", ["report.htm", "report", "report.md.txt"])
 def test_other_endings(tmp_path: Path, name: str) -> None:
     for attempt in (check_report_path, lambda path: write_report(make_report(), path)):
-        with pytest.raises(UsageError, match=r"must end in \.json or \.md"):
+        with pytest.raises(UsageError, match=r"must end in \.json, \.md or \.html"):
             attempt(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -188,3 +198,12 @@ def test_markdown_leaves_out_what_is_empty() -> None:
     assert "Citations" not in to_markdown(report)
     assert "speedup" not in to_markdown(report)
     assert "Warnings" not in to_markdown(report)
+
+
+def test_a_page_cannot_control_a_terminal() -> None:
+    report = make_report("\x1b[31ma\u202etxt.pdf")
+    report.warnings.append("it is \x1b]0;title\x07 \x9bwrong")
+    text = to_markdown(report)
+    assert text.startswith("# Summary of atxt.pdf\n")
+    assert "- it is wrong" in " ".join(text.split()).replace("  ", " ")
+    assert not {*"\x1b\x9b\x07\u202e"} & {*text}

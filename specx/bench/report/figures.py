@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from specx.bench.report.findings import Figure, Series
 from specx.bench.report.numbers import show, tokens
-from specx.bench.report.palette import LIGHT, Palette, SeriesStyle
+from specx.bench.report.styles import SeriesStyle
+from specx.reports.palette import LIGHT, Palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

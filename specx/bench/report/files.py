@@ -6,8 +6,8 @@ from pathlib import Path
 from specx.bench.report.figures import draw, is_empty, to_png, to_svg
 from specx.bench.report.markdown import to_bench_markdown
 from specx.bench.report.page import to_page
-from specx.bench.report.palette import styles_of
 from specx.bench.report.report import BenchReport, from_dict
+from specx.bench.report.styles import styles_of
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
 from specx.reports.writers import write_bytes_atomic, write_text_atomic

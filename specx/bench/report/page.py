@@ -2,25 +2,19 @@
 
 from base64 import b64encode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from specx.bench.report import figures
 from specx.bench.report.findings import Figure
 from specx.bench.report.numbers import count, numeric_columns, show
-from specx.bench.report.palette import DARK, LIGHT, Palette, styles_of
 from specx.bench.report.report import BenchReport
+from specx.bench.report.styles import styles_of
 from specx.reports.json_lines import to_json_folded
+from specx.reports.palette import Palette
+from specx.reports.templates import templates
 
 
 def to_page(report: BenchReport, raw: str) -> str:
     """Write the page. ``raw``: name of the JSON file beside it, which holds the runs."""
-    environment = Environment(
-        loader=PackageLoader("specx.bench.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("specx.bench.report")
     environment.filters |= {"show": show, "json": to_json_folded, "numeric": numeric_columns}
     styles = styles_of(report.figures)
 
@@ -33,8 +27,6 @@ def to_page(report: BenchReport, raw: str) -> str:
         report=report,
         raw=raw,
         styles=styles,
-        light=LIGHT,
-        dark=DARK,
         count=count,
         image=image,
         describe=figures.describe,

@@ -1,7 +1,7 @@
 """The report of a benchmark: what was measured, on which machine, and the findings. No torch."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specx.bench.report.findings import Figure, Findings
 from specx.errors import UsageError
+from specx.reports.figures import facts
 
 SCHEMA = "specx.bench/1"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")  # in names of files
@@ -70,7 +71,7 @@ class BenchReport:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Names and values of the environment, without nesting."""
-        return list(_flat(self.environment))
+        return list(facts(self.environment))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object. nan and infinity are null in it, as JSON has neither."""
@@ -92,17 +93,6 @@ def from_dict(plain: Mapping[str, Any]) -> BenchReport:
         place = ".".join(map(str, first["loc"]))
         message = f"this report of a benchmark is damaged: {place}: {first['msg']}"
         raise UsageError(message) from None
-
-
-def _flat(values: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        label = f"{group}{name.replace('_', ' ')}"
-        if isinstance(value, dict):
-            yield from _flat(value, f"{label}: ")
-        elif isinstance(value, list | tuple):
-            yield label, ", ".join(map(str, value))
-        else:
-            yield label, "unknown" if value is None else str(value)
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,11 +1,10 @@
-"""Colours that everybody can tell apart, and who has which."""
+"""Colours that everybody can tell apart."""
 
 from itertools import combinations
 
 import pytest
 
-from specx.bench.report.findings import Figure, Series
-from specx.bench.report.palette import DARK, LIGHT, STYLES, Palette, styles_of
+from specx.reports.palette import DARK, LIGHT, Palette
 
 # What eyes see of linear RGB that lack the cones for long, middle or short waves
 # (Machado, Oliveira, Fernandes 2009, severity 1.0).
@@ -68,6 +67,8 @@ def test_series_differ_for_all_eyes(palette: Palette, eye: str) -> None:
 def test_contrast(palette: Palette) -> None:
     """Lines 3 to 1, text 4.5 to 1 (WCAG 2.2)."""
     assert min(contrast(colour, palette.paper) for colour in palette.series) > 3
+    assert contrast(palette.paper, palette.series[0]) > 4.5  # numbers on marks
+    assert contrast(palette.paper, palette.series[1]) > 4.5  # and on those under the pointer
     for text in (palette.ink, palette.muted, palette.link):
         assert contrast(text, palette.paper) > 4.5
         assert contrast(text, palette.surface) > 4.5
@@ -76,25 +77,3 @@ def test_contrast(palette: Palette) -> None:
 def test_both_schemes_name_the_same_colours() -> None:
     assert LIGHT.variables().keys() == DARK.variables().keys()
     assert len(set(LIGHT.variables().values())) == len(LIGHT.variables())
-
-
-def figure(*labels: str) -> Figure:
-    return Figure("f", "", "", "", tuple(Series(label, (1,), (1.0,)) for label in labels))
-
-
-def test_a_label_looks_the_same_in_all_figures_and_like_no_other_in_one() -> None:
-    labels = [f"label {number}" for number in range(20)]
-    figures = [figure(*labels[:15]), figure(*labels[5:], "new")]
-    styles = styles_of(figures)
-    assert styles["label 0"] == STYLES[0]
-    for one in figures:
-        assert len({styles[series.label] for series in one.series}) == len(one.series)
-
-
-def test_labels_that_never_meet_share_colours_only_when_all_are_used() -> None:
-    eight = [f"a{number}" for number in range(8)]
-    styles = styles_of([figure(*eight), figure("b0", "b1")])
-    assert {styles[name].colour for name in eight} == set(range(len(LIGHT.series)))
-    assert (styles["b0"], styles["b1"]) == (styles["a0"], styles["a1"])
-    four = styles_of([figure("a", "b"), figure("c", "d")])
-    assert len({style.colour for style in four.values()}) == 4

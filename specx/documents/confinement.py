@@ -1,0 +1,199 @@
+"""Take from this process what reading a document never needs: network, files to write, programs.
+
+Linux alone lets an ordinary process do that to itself: Landlock for files (from 5.13 on), a filter
+of system calls (seccomp) for the rest. Both are for good, hold for what the process starts, and
+hold for root. Elsewhere the limits of ``child_worker`` are all there is. ``docs/security.md``
+says which system has what.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import sys
+from contextlib import suppress
+from typing import NamedTuple
+
+try:
+    import resource
+except ImportError:  # not a Unix
+    resource = None  # type: ignore[assignment]
+
+# Numbers of system calls on x86-64 and aarch64; None where a machine lacks one.
+_NETWORK = {
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "sendto": (44, 206),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "io_uring_setup": (425, 425),  # does all of these by another way
+}
+_FILES = {  # what Landlock leaves open
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+}
+_SYSTEM = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "open_by_handle_at": (304, 265),
+}
+_PROGRAMS = {"execve": (59, 221), "execveat": (322, 281)}
+_PROCESSES = {"fork": (57, None), "vfork": (58, None)}
+_CLONE, _CLONE3 = (56, 220), 435
+_CLONE_THREAD = 0x10000
+
+
+class _Machine(NamedTuple):
+    column: int  # of the numbers above
+    audit: int  # how the kernel calls it
+    foreign: int  # numbers from here on are another interface to the same calls; 0: there is none
+
+
+_MACHINES = {
+    "x86_64": _Machine(0, 0xC000003E, 0x40000000),
+    "aarch64": _Machine(1, 0xC00000B7, 0),
+}
+
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # on every machine
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # places in what a filter sees
+
+
+def confine(*, programs: bool, processes: bool) -> frozenset[str]:
+    """Confine this process; return what is in force: "files", "calls", both or nothing.
+
+    ``programs``: it may start programs; ``processes``: it may copy itself.
+    """
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        return frozenset()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        return frozenset()
+    in_force = set()
+    if _protect_files(libc, programs=programs):
+        in_force.add("files")
+    denied = _NETWORK | _FILES | _SYSTEM | ({} if programs else _PROGRAMS)
+    if _filter_calls(libc, denied, processes=processes or programs):
+        in_force.add("calls")
+    return frozenset(in_force)
+
+
+def forbid_processes() -> None:
+    """Let this process make no further one, as far as the system can see to that."""
+    if resource is not None:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))  # root is above it
+    if sys.platform == "linux" and platform.machine() in _MACHINES:
+        _filter_calls(ctypes.CDLL(None, use_errno=True), {}, processes=False)
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
+    """Deny every change of a file or folder, and running any unless ``programs``."""
+    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if version < 1:  # an old kernel, or one without Landlock
+        return False
+    # Bit 0: run, 1: write, 2 and 3: read, 4 to 12: remove and make, 14: truncate, 15: ioctl.
+    rights = 0b1_1111_1111_0010 | (0 if programs else 1)
+    rights |= (1 << 14 if version >= 3 else 0) | (1 << 15 if version >= 5 else 0)
+    ruleset = _Ruleset(rights, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    descriptor = libc.syscall(_CREATE_RULESET, ctypes.byref(ruleset), size, 0)
+    if descriptor < 0:
+        return False
+    try:
+        return bool(libc.syscall(_RESTRICT_SELF, descriptor, 0) == 0)
+    finally:
+        os.close(descriptor)
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("if_true", ctypes.c_uint8),
+        ("if_false", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("first", ctypes.POINTER(_Instruction)))
+
+
+Calls = dict[str, tuple[int, int | None]]
+
+
+def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:
+    """Let the kernel refuse calls as it refuses what a user may not do (EPERM)."""
+    machine = _MACHINES[platform.machine()]
+    code = _instructions(machine, denied, processes=processes)
+    program = _Program(len(code), (_Instruction * len(code))(*(_Instruction(*row) for row in code)))
+    return bool(libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(program), 0, 0) == 0)
+
+
+def _instructions(
+    machine: _Machine, denied: Calls, *, processes: bool
+) -> list[tuple[int, int, int, int]]:
+    """Return a filter. A jump counts the instructions that are skipped."""
+    refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
+    code = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, machine.audit),
+        (_RETURN, 0, 0, _KILL),  # calls of another architecture have other numbers
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if machine.foreign:
+        code += [(_AT_LEAST, 0, 1, machine.foreign), refuse]
+    for numbers in (denied | ({} if processes else _PROCESSES)).values():
+        number = numbers[machine.column]
+        if number is not None:
+            code += [(_EQUAL, 0, 1, number), refuse]
+    if not processes:
+        # The flags of clone3 lie where no filter sees them; without it, clone is asked.
+        code += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
+        code += [
+            (_EQUAL, 0, 3, _CLONE[machine.column]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT),
+            (_ANY_BIT, 1, 0, _CLONE_THREAD),
+            refuse,
+        ]
+    return [*code, (_RETURN, 0, 0, _ALLOW)]

@@ -1,0 +1,70 @@
+"""The figures of a report in words, for people."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from specx.reports.progress import counted
+from specx.reports.report import Report
+
+GB = 10**9
+ACCEPTANCE_RATES = (
+    "Unconditional: share of the drafting steps that accepted at least i drafts.",
+    "Conditional: share among the steps that accepted at least i − 1.",
+)
+
+
+def figures(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield names and values: sizes, acceptance, speed, memory."""
+    source, tally, speed = report.input, report.tally, report.to_dict()["tokens_per_second"]
+    pages = f"{counted(source.pages, 'page')}, " if source.pages else ""
+    yield "input", f"{pages}{counted(source.characters, 'character')}"
+    yield "prompt", f"{counted(source.prompt_tokens, 'token')} in {counted(source.parts, 'part')}"
+    yield "profile", report.profile
+    yield "method", report.method
+    yield "tokens written", f"{tally.tokens:,}"
+    yield "steps (target verification passes)", f"{tally.steps:,}"
+    yield "acceptance length τ (tokens per drafting step)", f"{tally.acceptance_length:.2f}"
+    yield "accepted drafts per step (τ without bonus token)", f"{tally.accepted_per_step:.2f}"
+    yield "tokens per second, decoding", f"{speed['decode']:.1f}"
+    yield "tokens per second, end to end", f"{speed['end_to_end']:.1f}"
+    for name, ratio in (report.speedup.ratios() or {}).items():
+        yield f"speedup over plain decoding, {name}", f"{ratio:.2f}"
+    yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
+    if report.lossless is not None:
+        yield "compared with plain decoding", _lossless(report)
+
+
+def _lossless(report: Report) -> str:
+    check = report.lossless
+    if check is None or check.identical:
+        return "identical"
+    gap = "" if check.logit_gap is None else f", logit gap {check.logit_gap:.2g}"
+    return f"differs from token {check.position}{gap}"
+
+
+def acceptance(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Yield each position and its rates by both definitions: "acceptance rate" may mean either."""
+    rates = report.tally.acceptance_by_position()
+    pairs = zip(rates["unconditional"], rates["conditional"], strict=True)
+    for position, (one, other) in enumerate(pairs, 1):
+        yield str(position), f"{one:.1%}", f"{other:.1%}"
+
+
+def latency(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Yield each part of the time, the total last: its name, seconds, share of the total."""
+    total = report.timings.total
+    for part, seconds in vars(report.timings).items():
+        share = f"{seconds / total:.1%}" if total else ""
+        yield part.replace("_", " "), f"{seconds:.3f}", share
+
+
+def facts(values: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values without nesting, such as of an environment."""
+    for name, value in values.items():
+        label = f"{group}{name.replace('_', ' ')}"
+        if isinstance(value, dict):
+            yield from facts(value, f"{label}: ")
+        elif isinstance(value, list | tuple):
+            yield label, ", ".join(map(str, value))
+        else:
+            yield label, "unknown" if value is None else str(value)

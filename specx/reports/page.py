@@ -1,0 +1,114 @@
+"""The report as one HTML page that needs nothing beside it: no network, no fonts, no scripts."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specx.errors import printable
+from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
+from specx.reports.json_lines import to_json_folded
+from specx.reports.links import link
+from specx.reports.palette import LIGHT
+from specx.reports.progress import counted, duration
+from specx.reports.report import Citation, Report
+from specx.reports.strip import strip
+from specx.reports.templates import templates
+
+_BLOCKS = re.compile(r"\n\s*\n|^(#{1,6} .*)$", re.MULTILINE)
+_HEADING = re.compile("#{1,6} +")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Text of a summary, such as a heading, and the numbered sentences that follow it."""
+
+    text: str
+    sentences: list[tuple[int, Citation]]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the time, with its share in percent. ``colour``: its place in the palette's series.
+
+    Two of one colour differ, because one is ``hatched``.
+    """
+
+    part: str
+    seconds: str
+    share: str
+    colour: int
+    hatched: bool
+
+
+def to_page(report: Report, path: Path) -> str:
+    """Write the page. ``path``: where it will lie, for its links to the document."""
+    source = report.source if report.source is not None and report.source.is_file() else None
+    address = link(source, path) if source is not None else ""
+    segments, total = timeline(report)
+    return (
+        templates()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            name=printable(report.input.name),
+            short_name=printable(Path(report.input.name).name),
+            address=address,
+            passages=passages(report.summary, report.citations),
+            strip=strip(report),
+            levels=[level for level in report.levels if len(level) > 1],
+            segments=segments,
+            total=total,
+            figures=list(figures(report)),
+            acceptance=list(acceptance(report)),
+            acceptance_rates=ACCEPTANCE_RATES,
+            environment=list(facts(report.environment)),
+            settings=to_json_folded(report.settings),
+            blocks=blocks,
+            counted=counted,
+            duration=duration,
+        )
+    )
+
+
+def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
+    """Divide a summary into its cited sentences and the text around them.
+
+    Without citations it is all text. A sentence that the summary does not show as it is cited is
+    listed nevertheless.
+    """
+    found = [Passage("", [])]
+    place = 0
+    for number, citation in enumerate(citations, 1):
+        shown = f"{citation.sentence} [{citation.place}]"
+        at = summary.find(shown, place)
+        if at >= 0:
+            text = summary[place:at].strip()
+            if text:
+                found.append(Passage(text, []))
+            place = at + len(shown)
+        found[-1].sentences.append((number, citation))
+    rest = summary[place:].strip()
+    found.append(Passage(rest, []))
+    return [passage for passage in found if passage.text or passage.sentences]
+
+
+def blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield headings and paragraphs of a text with empty lines between; True for a heading.
+
+    Of Markdown only headings are known; the rest stays as the model wrote it.
+    """
+    for block in _BLOCKS.split(text):
+        if block and _HEADING.match(block):
+            yield _HEADING.sub("", block), True
+        elif block and block.strip():
+            yield block.strip("\n"), False
+
+
+def timeline(report: Report) -> tuple[list[Segment], Segment]:
+    """Return the parts of the time in their order, and the total."""
+    segments = [
+        Segment(*row, colour=place % len(LIGHT.series), hatched=place >= len(LIGHT.series))
+        for place, row in enumerate(latency(report))
+    ]
+    return segments[:-1], segments[-1]

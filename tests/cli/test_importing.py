@@ -1,0 +1,69 @@
+"""Slow packages, imported beside other work."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specx.cli import importing
+from specx.cli.importing import Importing
+from specx.documents.discover import discover
+from specx.jobs.inputs import takes_a_while
+
+
+def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def slow(name: str) -> None:
+        time.sleep(0.05)
+        seen.append(name)
+
+    monkeypatch.setattr(importing.importlib, "import_module", slow)
+    work = Importing()
+    work.wait()  # nothing to wait for
+    work.begin()
+    work.begin()
+    assert work.is_under_way
+    work.wait()
+    assert not work.is_under_way
+    assert seen == list(importing._SLOW)
+
+
+def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "_SLOW", ("no_such_package_at_all",))
+    work = Importing()
+    work.begin()
+    work.wait()
+    assert not work.is_under_way
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("a.pdf", True), ("a.docx", True), ("-", True), ("a.txt", False)]
+)
+def test_only_reading_that_leaves_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.pdf").touch()
+    Path("a.docx").touch()
+    Path("a.txt").touch()
+    assert takes_a_while(discover([name])) == expected
+    assert not takes_a_while([])
+
+
+def test_a_process_does_not_wait_for_what_nobody_needs(tmp_path: Path) -> None:
+    """A broken PDF is refused while torch is still being imported."""
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"%PDF-1.4 and no more")
+    code = (
+        "import time\n"
+        "from specx.cli import importing\n"
+        "importing._import = lambda: time.sleep(60)\n"
+        "from specx.cli.main import main\n"
+        f"main(['summarize', {str(broken)!r}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 3
+    assert "broken.pdf" in done.stderr

@@ -1,0 +1,136 @@
+"""Digests of the corpus by the embedded pair: what they quote, and where they say that it stands.
+
+Ten documents, one of each kind, are summarized in the usual tests, all forty in a slow one.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specx.cli.main import run
+from tests.corpus.cases import CASES
+from tests.corpus.expected import Case, Made
+from tests.corpus.independent import letters, page_texts, stands_on
+
+QUOTED = ("text", "item")
+SENTENCES = 8  # of a digest by the profile mini
+SAMPLE = (
+    "manual/chapters.pdf",
+    "report/ferry.docx",
+    "paper/three.pdf",
+    "letter/ferry.pdf",
+    "slides/feet.pdf",
+    "tables/loads.md",
+    "scanned/pictures.pdf",
+    "languages/italian.md",
+    "code/choir.pdf",
+    "short/title.txt",
+)
+
+Report = dict[str, Any]
+Summarize = Callable[[Sequence[Case]], dict[str, Report | None]]
+
+
+@pytest.fixture
+def summarize(tmp_path: Path) -> Summarize:
+    """Summarize documents in one run, and return their reports; None for a refused one."""
+
+    def reports(cases: Sequence[Case]) -> dict[str, Report | None]:
+        for case in cases:
+            path = tmp_path / "in" / case.id
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(case.make().data)
+        out = tmp_path / "out"
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        run(["summarize", str(tmp_path / "in"), "--out", str(out), "--quiet", "--no-fallback"])
+        torch.set_num_threads(threads)
+        written = {case.id: out / "in" / f"{case.id}.json" for case in cases}
+        return {
+            name: json.loads(path.read_text()) if path.exists() else None
+            for name, path in written.items()
+        }
+
+    return reports
+
+
+def test_a_document_of_each_kind(summarize: Summarize) -> None:
+    cases = [case for case in CASES if case.id in SAMPLE]
+    assert len({case.kind for case in cases}) == len(SAMPLE) == 10
+    reports = summarize(cases)
+    assert {case.id: list(faults(case, reports[case.id])) for case in cases} == {
+        case.id: [] for case in cases
+    }
+
+
+@pytest.mark.slow
+def test_all_documents(summarize: Summarize) -> None:
+    reports = summarize(CASES)
+    found = {case.id: list(faults(case, reports[case.id])) for case in CASES}
+    print(f"\n{sum(not each for each in found.values())} of {len(CASES)} digests are right")
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def faults(case: Case, report: Report | None) -> list[str]:
+    """Return what is wrong with a digest, each in a sentence."""
+    if case.refused or report is None:
+        return [] if case.refused and report is None else ["refused, or read though it is a scan"]
+    made, found = case.make(), []
+    citations = report["citations"]
+    if case.kind == "short":
+        same = letters(report["summary"]) == letters(" ".join(b.text for b in made.blocks))
+        return [] if same and not citations else ["not printed as it is"]
+    if not min(SENTENCES, _quotable(made)) - 3 <= len(citations) <= SENTENCES:
+        found.append(f"{len(citations)} sentences")
+    said = [letters(citation["sentence"]) for citation in citations]
+    found += [f"said twice: {one}" for one in {one for one in said if said.count(one) > 1}]
+    places = [_place(citation, made) for citation in citations]
+    known = [place for place in places if place is not None]
+    found += [
+        f"not in the document, or not there: {citation}"
+        for citation, place in zip(citations, places, strict=True)
+        if place is None or not _is_there(citation, made)
+    ]
+    return found + (["out of order"] if known != sorted(known) else [])
+
+
+def _place(citation: dict[str, Any], made: Made) -> int | None:
+    """Return the place of the paragraph that holds the sentence and is where the citation says.
+
+    None also for a sentence that breaks off.
+    """
+    wanted = letters(citation["sentence"])
+    for place, block in enumerate(made.blocks):
+        there = block.kind in QUOTED and block.part == "body" and block.page == citation["page"]
+        whole = wanted[-1:] in (".", "!", "?", ":") or letters(block.text).endswith(wanted)
+        if there and whole and wanted in letters(block.text):
+            return place
+    return None
+
+
+def _quotable(made: Made) -> int:
+    return sum(block.kind in QUOTED and block.part == "body" for block in made.blocks)
+
+
+def _is_there(citation: dict[str, Any], made: Made) -> bool:
+    """Return True if the page, or the lines, of a citation hold its sentence.
+
+    Formats with neither have headings, which the paragraphs of their author tell.
+    """
+    if citation["page"] is not None:
+        return stands_on(citation["sentence"], citation["page"], page_texts(made.data))
+    if citation["lines"]:
+        first, last = citation["lines"]
+        lines = made.data.decode().split("\n")[first - 1 : last]
+        return letters(citation["sentence"]) in letters("".join(lines))
+    heading = ""
+    for block in made.blocks:
+        if block.kind == "heading":
+            heading = block.text
+        elif letters(citation["sentence"]) in letters(block.text):
+            return citation["heading"] in (heading or None, heading)
+    return False

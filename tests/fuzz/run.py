@@ -1,0 +1,240 @@
+"""Give hostile files to a reader and list what should not have happened.
+
+    python -m tests.fuzz.run pdf 20000 [seed]
+
+The readers run in a copy of this process, which reads one file after the other confined and under
+the limits of a real reader. Where it dies or takes too long, a new copy goes on with the next file.
+What looks bad in a PDF is read once more as users do it, each file in a process of its own.
+"""
+
+import io
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from specx.documents import child_worker, pdf, pdf_worker
+from specx.documents.confinement import confine
+from specx.documents.jsonl import parse_jsonl
+from specx.documents.plain import document_from_text
+from specx.documents.read import ReadOptions, _with_parts, read_document
+from specx.documents.text import decode_text
+from specx.errors import SpecxError
+from specx.profile.load import parse_profile
+from tests.fuzz.cases import CASES
+
+LIMIT_S = 20.0
+_PAGE_S = 4.0
+_MEMORY = 1536 * 2**20
+_CODES = {2, 3}  # what an input can end with
+
+
+@dataclass
+class Outcome:
+    """What became of the files, and those that went wrong with the reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    wrong: list[tuple[int, str, bytes, str]] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------- the readers
+
+
+def _request(name: str, data: bytes, limit_s: float) -> pdf.PdfRequest:
+    return pdf.PdfRequest(
+        name=name, path=None, data=data, passwords=(), ranges=None,
+        time_limit_s=limit_s, memory_limit_bytes=_MEMORY,
+    )  # fmt: skip
+
+
+def _answers(request: pdf.PdfRequest) -> bytes:
+    """Return what the child process would have sent."""
+    asked = {"path": None, "passwords": (), "ranges": None, "page_s": _PAGE_S, "processes": 1}
+    sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
+    answers: list[Any] = []
+    try:
+        answers += pdf_worker.serve(asked)
+    except child_worker.RefusedError as refused:
+        answers.append(refused.answer)
+    except MemoryError:
+        answers.append({"error": "memory"})
+    return "\n".join(map(json.dumps, answers)).encode()
+
+
+def _read_pdf(data: bytes) -> None:
+    pdf.read_pdf(_request("a.pdf", data, LIMIT_S))
+
+
+def _read_text(data: bytes) -> None:
+    text, warnings = decode_text(data, "a.txt")
+    _with_parts(document_from_text(text, "a.txt", "text", warnings), ReadOptions())
+
+
+def _read_markdown(data: bytes) -> None:
+    text, warnings = decode_text(data, "a.md")
+    _with_parts(document_from_text(text, "a.md", "markdown", warnings), ReadOptions())
+
+
+def _read_jsonl(data: bytes) -> None:
+    for each in parse_jsonl(data, "a.jsonl"):
+        if not isinstance(each, Exception):
+            _with_parts(each, ReadOptions())
+
+
+def _read_profile(data: bytes) -> None:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return  # told before it is parsed
+    parse_profile(text, "a.yaml")
+
+
+READERS: dict[str, Callable[[bytes], None]] = {
+    "pdf": _read_pdf,
+    "text": _read_text,
+    "markdown": _read_markdown,
+    "jsonl": _read_jsonl,
+    "profile": _read_profile,
+}
+
+
+# ---------------------------------------------------------------- many files in a copy
+
+
+def fuzz(reader: str, count: int, seed: int = 0) -> Outcome:
+    """Give ``count`` files to a reader."""
+    outcome, done = Outcome(), 0
+    while done < count:
+        done = _in_a_copy(reader, count, seed, done, outcome)
+    if reader == "pdf":
+        outcome.wrong = [really for each in outcome.wrong if (really := _read_really(each))]
+    return outcome
+
+
+def _in_a_copy(reader: str, count: int, seed: int, start: int, outcome: Outcome) -> int:
+    """Read from file ``start`` on until all are read or one is too much; return the next one."""
+    receiver, sender = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _serve(reader, count, seed, start, sender)
+    os.close(sender)
+    at = start
+    with os.fdopen(receiver, "rb", 0) as stream:
+        pending = b""
+        while True:
+            ready = select.select([stream], [], [], LIMIT_S)[0]
+            piece = os.read(stream.fileno(), 65536) if ready else b""
+            if not piece:
+                break
+            *lines, pending = (pending + piece).split(b"\n")
+            for line in lines:
+                told = json.loads(line)
+                at = told["at"] + 1
+                outcome.counts[told["end"]] += 1
+                outcome.kinds[told["kind"]] += 1
+                outcome.slowest = max(outcome.slowest, told["s"])
+                if told["wrong"]:
+                    outcome.wrong.append(
+                        (
+                            told["at"],
+                            told["kind"],
+                            _case(reader, count, seed, told["at"])[1],
+                            told["wrong"],
+                        )
+                    )
+    os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    if at < count:
+        kind, data = _case(reader, count, seed, at)
+        outcome.counts["too slow" if not ready else "died"] += 1
+        outcome.kinds[kind] += 1
+        outcome.wrong.append(
+            (at, kind, data, f"longer than {LIMIT_S:g} s" if not ready else f"status {status}")
+        )
+        at += 1
+    return at
+
+
+def _case(reader: str, count: int, seed: int, number: int) -> tuple[str, bytes]:
+    return next(islice(CASES[reader](count, seed), number, None))
+
+
+def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
+    try:
+        pdf._run = _answers
+        logging.disable(logging.CRITICAL)
+        pdf_worker._amend_fonts()
+        pdf_worker._amend_fonts = lambda: None  # once is enough
+        child_worker._limit_process(_MEMORY, 10**6)
+        confine(programs=False, processes=False)
+        for number, (kind, data) in enumerate(CASES[reader](count, seed)):
+            if number >= start:
+                told = {"at": number, "kind": kind, **_tried(READERS[reader], data)}
+                os.write(sender, json.dumps(told).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _tried(read: Callable[[bytes], None], data: bytes) -> dict[str, Any]:
+    started, end, wrong = time.monotonic(), "read", ""
+    try:
+        read(data)
+    except SpecxError as error:
+        end = f"exit {error.exit_code}"
+        if error.exit_code not in _CODES or (
+            not str(error).isprintable() and "profile" not in str(error)
+        ):
+            wrong = f"{end}: {error!r}"
+    except BaseException:
+        end, wrong = "crash", traceback.format_exc()[-3000:]
+    return {"end": end, "wrong": wrong, "s": time.monotonic() - started}
+
+
+def _read_really(found: tuple[int, str, bytes, str]) -> tuple[int, str, bytes, str] | None:
+    """Read a file as users do; return it with what is wrong, or None."""
+    number, kind, data, before = found
+    with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
+        Path(file.name).write_bytes(data)
+        if b"%PDF-" not in data[:1024]:
+            return None  # refused by its header
+        started, told = time.monotonic(), ""
+        try:
+            read_document(file.name, ReadOptions(time_limit_s=LIMIT_S))
+        except SpecxError as error:
+            told = str(error)
+            if error.exit_code in _CODES and "crashed" not in told and "was stopped" not in told:
+                told = ""
+        except BaseException:
+            told = traceback.format_exc()[-3000:]
+        if time.monotonic() - started > LIMIT_S + 5:
+            told = f"{time.monotonic() - started:.0f} s {told}"
+    return (number, kind, data, f"{told}\nbefore: {before}") if told else None
+
+
+def main() -> None:
+    reader, count, *seed = sys.argv[1:]
+    outcome = fuzz(reader, int(count), int(*seed or [0]))
+    print(reader, dict(outcome.counts), dict(outcome.kinds), f"slowest {outcome.slowest:.1f} s")
+    for number, kind, data, why in outcome.wrong:
+        file = Path(tempfile.gettempdir()) / f"fuzz-{reader}-{number}"
+        file.write_bytes(data)
+        print(f"--- {file} ({kind})\n{why}")
+    sys.exit(bool(outcome.wrong))
+
+
+if __name__ == "__main__":
+    main()

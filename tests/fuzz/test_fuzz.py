@@ -1,0 +1,36 @@
+"""No hostile file crashes a reader, hangs it, or ends in a way that is not documented."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies processes")
+
+
+def fuzz(reader: str, count: int, seed: int) -> None:
+    """Run in a process of its own: what pytest has loaded would count towards the memory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.run", reader, str(count), str(seed)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
+@pytest.mark.parametrize(
+    ("reader", "count"),
+    [("pdf", 96), ("text", 400), ("markdown", 300), ("jsonl", 300), ("profile", 300)],
+)
+def test_a_few(reader: str, count: int) -> None:
+    fuzz(reader, count, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["pdf", "text", "markdown", "jsonl", "profile"])
+def test_twenty_thousand(reader: str) -> None:
+    fuzz(reader, 20_000, seed=1)

@@ -1,0 +1,231 @@
+"""The report as a page, as a browser without a network gets it."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from specx.records import Tally, Timings
+from specx.reports.page import blocks, passages, to_page
+from specx.reports.palette import LIGHT
+from specx.reports.report import PartSummary, Report
+from tests.reports.examples import make_report
+from tests.reports.pages import Page
+
+HOSTILE = "</script><script>alert('&')</script>\u202e\".pdf"
+
+
+def digest(name: str = "report.pdf") -> Report:
+    """A digest of two sentences, on pages 2 and 11 of 12."""
+    report = make_report(name)
+    first, second = report.citations
+    second = replace(second, page=11, place="p. 11", lines=None)
+    report.citations, report.cited_by = [first, second], "page"
+    report.summary = "\n\n".join(f"{c.sentence} [{c.place}]" for c in report.citations)
+    return report
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in" / "report.pdf"
+    path.parent.mkdir()
+    path.write_bytes(b"%PDF-")
+    return path
+
+
+@pytest.fixture
+def page(source: Path, tmp_path: Path) -> Page:
+    report = digest()
+    report.source = source
+    return Page(to_page(report, tmp_path / "out" / "r.html"))
+
+
+def without_source(report: Report) -> Page:
+    return Page(to_page(report, Path("r.html")))
+
+
+def marks(page: Page) -> list[dict[str, str | None]]:
+    return [attrs for tag, attrs, _ in page.elements if attrs.get("class") == "mark"]
+
+
+def test_it_needs_nothing_from_anywhere(source: Path, tmp_path: Path) -> None:
+    report = digest()
+    report.source = source
+    html = to_page(report, tmp_path / "r.html")
+    assert not re.search(r"https?:|@import|url\(", html)
+    assert not {"script", "link", "iframe", "img"} & {tag for tag, _, _ in Page(html).elements}
+
+
+def test_citations_open_the_page_of_the_document(page: Page) -> None:
+    links = [link for link in page.values("href") if not link.startswith("#")]
+    assert links == [
+        "../in/report.pdf",
+        "../in/report.pdf#page=2",
+        "../in/report.pdf#page=11",
+    ]
+
+
+def test_a_text_is_linked_without_a_page_and_stdin_not_at_all(tmp_path: Path) -> None:
+    report = make_report("a b.txt")
+    report.source = tmp_path / "a b.txt"
+    report.source.write_text("text")
+    links = Page(to_page(report, tmp_path / "r.html")).values("href")
+    assert links == ["a%20b.txt", "a%20b.txt#page=2", "a%20b.txt"]  # the last has lines, no page
+    report.source = None
+    assert Page(to_page(report, tmp_path / "r.html")).values("href") == []
+
+
+def test_a_document_that_is_gone_is_not_linked(tmp_path: Path) -> None:
+    report = digest()
+    report.source = tmp_path / "gone.pdf"
+    links = Page(to_page(report, tmp_path / "r.html")).values("href")
+    assert all(link.startswith("#") for link in links)
+
+
+def test_the_strip_shows_where_sentences_stand(page: Page) -> None:
+    first, second = marks(page)
+    assert first["style"] == "--start: 8.333%; --width: 8.333%"
+    assert second["style"] == "--start: 83.333%; --width: 8.333%"
+    assert first["aria-label"] == "Page 2, sentence 1"
+    assert (first["href"], second["href"]) == ("#sentence-1", "#sentence-2")
+    assert {"page 1", "page 12"} <= set(page.texts("span"))
+
+
+def test_links_lead_somewhere_and_headings_are_in_order(page: Page) -> None:
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
+    levels = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert page.texts("h2") == [
+        *("Summary", "Where the sentences stand", "Time", "Acceptance by position"),
+        *("Figures", "How it was run"),
+    ]
+
+
+def test_text_is_text() -> None:
+    report = digest(HOSTILE)
+    report.summary = report.summary.replace("First", HOSTILE)
+    report.citations = [
+        replace(c, sentence=c.sentence.replace("First", HOSTILE)) for c in report.citations
+    ]
+    report.warnings, report.settings = [HOSTILE], {"name": HOSTILE}
+    html = to_page(report, Path("r.html"))
+    page = Page(html)
+    assert "<script" not in html
+    assert HOSTILE in page.texts("li")
+    assert page.texts("bdi")[0] == 'script>�".pdf'  # the name's last part, no control characters
+    assert 'Summary of script>�".pdf' in page.texts("title")
+
+
+def test_time_and_acceptance(page: Page) -> None:
+    segments = [a for _, a, _ in page.elements if a.get("class") == "segment"]
+    assert [segment["style"] for segment in segments] == [
+        f"width: {share}" for share in ("25.0%", "50.0%", "10.0%", "15.0%")
+    ]
+    assert {"read", "target prefill", "verification", "total"} <= set(page.texts("th"))
+    assert {"0.500", "2.000"} <= set(page.texts("td", "number"))
+    bars = [a["style"] for _, a, _ in page.elements if a.get("class") in ("bar bar-0", "bar bar-1")]
+    assert bars == [f"--share: {rate}" for rate in ("75.0%", "75.0%", "50.0%", "66.7%")]
+    definitions = " ".join(page.texts("p", "about"))
+    assert "Unconditional: share of the drafting steps" in definitions
+    assert "Conditional: share among the steps" in definitions
+
+
+def test_every_part_of_the_time_has_a_colour_and_none_looks_like_another(page: Page) -> None:
+    swatches = [
+        (a["class"], a["style"])
+        for _, a, _ in page.elements
+        if (a.get("class") or "").startswith("swatch")
+    ][-len(vars(Timings())) + 1 :]
+    assert len(set(swatches)) == len(vars(Timings())) - 1 > len(LIGHT.series)
+
+
+def test_figures_are_those_of_the_markdown_report(page: Page) -> None:
+    facts = dict(zip(page.texts("dt"), page.texts("dd"), strict=True))
+    assert facts["acceptance length τ (tokens per drafting step)"] == "2.25"
+    assert facts["packages: torch"] == "2.13.0"
+    assert page.texts("summary") == ["Environment", "Settings"]
+    assert "page 4 has no text" in page.texts("li")
+
+
+def test_a_document_printed_as_it_is() -> None:
+    report = make_report()
+    report.citations, report.tally, report.timings = [], Tally(), Timings()
+    report.summary = "Meeting notes"
+    page = without_source(report)
+    assert page.texts("p", "text") == ["Meeting notes"]
+    assert page.texts("h2") == ["Summary", "Time", "Figures", "How it was run"]
+    assert not marks(page)
+
+
+def test_no_text_at_all() -> None:
+    report = make_report()
+    report.citations, report.summary = [], ""
+    assert "There is no text." in without_source(report).texts("p", "muted")
+
+
+def part(summary: str, pages: tuple[int, int] | None, lines: tuple[int, int] | None) -> PartSummary:
+    return PartSummary(
+        pages=pages,
+        lines=lines,
+        paragraphs=(1, 9),
+        tokens=230,
+        limit=300,
+        reason="end",
+        summary=summary,
+    )
+
+
+def test_levels_of_parts(source: Path) -> None:
+    parts = [part("Part one.\n\nIts end.", (1, 12), None), part("Part two.", None, (13, 13))]
+    report = replace(digest(), source=source, levels=[parts, [part("The whole.", (1, 30), None)]])
+    page = Page(to_page(report, source.parent / "r.html"))
+    assert page.texts("summary")[0] == "Level 1: 2 parts"
+    assert {"Part one.", "Its end.", "Part two."} <= set(page.texts("p", "text"))
+    assert "The whole." not in page.texts("p", "text")
+    assert {"pages 1–12", "line 13"} <= set(page.texts("bdi"))
+    assert page.values("href").count("report.pdf#page=1") == 1
+
+
+def test_text_between_sentences_stays_in_its_place() -> None:
+    report = digest()
+    first, second = report.citations
+    text = f"## Pages 1–6\n\n{first.sentence} [{first.place}]\n\n## Pages 7–12\n\n"
+    found = passages(f"{text}{second.sentence} [p. 11]\n\nThe end.", report.citations)
+    assert [(p.text, [number for number, _ in p.sentences]) for p in found] == [
+        ("## Pages 1–6", [1]),
+        ("## Pages 7–12", [2]),
+        ("The end.", []),
+    ]
+
+
+def test_a_sentence_that_the_summary_does_not_show_is_listed() -> None:
+    report = digest()
+    found = passages("Other words.", report.citations)
+    assert [number for p in found for number, _ in p.sentences] == [1, 2]
+    assert found[-1].text == "Other words."
+
+
+def test_headings_and_paragraphs() -> None:
+    text = "# One\nTwo\nlines\n\n- a\n- b\n\n\n### Three ###x\n#no heading"
+    assert list(blocks(text)) == [
+        ("One", True),
+        ("Two\nlines", False),
+        ("- a\n- b", False),
+        ("Three ###x", True),
+        ("#no heading", False),
+    ]
+
+
+def test_dark_and_light_and_phones(source: Path) -> None:
+    html = to_page(digest(), source.parent / "r.html")
+    style = html[html.index("*, *::before") : html.index("</style>")]
+    assert not re.search(r"#[0-9a-f]{3,6}\b", style)  # or one scheme would keep the other's colour
+    own = {"--start", "--width", "--length", "--share", "--colour"}
+    used = set(re.findall(r"var\((--[\w-]+)\)", html))
+    assert used <= LIGHT.variables().keys() | own
+    assert 'content="width=device-width, initial-scale=1"' in html
