@@ -11,15 +11,19 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
-from specx.cli.document_warnings import DocumentWarnings
 from specx.cli.options import Wishes, changed_profile
+from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.formats import passed_over
+from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
-from specx.errors import SpecxError, UsageError, printable
-from specx.jobs.inputs import find_sources, known_number, read_inputs, takes_a_while
+from specx.errors import UsageError
+from specx.jobs.deadline import Deadline
+from specx.jobs.inputs import find_sources, read_inputs, takes_a_while
+from specx.jobs.job import Earlier, JobOptions, settings_of
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
+from specx.jobs.shard import parse_shard
 from specx.jobs.short import as_it_is
 from specx.profile import (
     EMBEDDED,
@@ -31,9 +35,8 @@ from specx.profile import (
     load_profile,
 )
 from specx.records import Method
+from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
-from specx.reports.remarks import remarks
-from specx.reports.report import Report
 from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
@@ -49,8 +52,15 @@ _MINI_NOTICE = (
 def summarize(
     context: typer.Context,
     sources: Annotated[
-        list[str], typer.Argument(help="Files or folders (.pdf .txt .md .jsonl); - is stdin.")
-    ],
+        list[str] | None,
+        typer.Argument(help="Files, folders (.pdf .txt .md .jsonl) or patterns; - is stdin."),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Read names from LIST, one a line or NUL-separated; - is stdin."
+        ),
+    ] = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
     ] = "mini",
@@ -71,10 +81,36 @@ def summarize(
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that specx did not write.")
     ] = False,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Leave complete outputs in --out as they are.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on in --out FOLDER where an earlier run has ended."),
+    ] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop at the first document that fails.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, metavar="SECONDS", help="Give a document up that takes longer than this."
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Do the I-th of N shares of the documents (1/N to N/N)."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
     ] = False,
+    field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
+        ),
+    ] = None,
     pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
     password: Annotated[
         str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
@@ -174,8 +210,17 @@ def summarize(
     options.quiet = quiet
     _run(
         SummarizeRequest(
-            sources=sources,
-            reading=ReadOptions(password=password, pages=pages, ocr=ocr, everything=everything),
+            sources=_names(sources or [], from_file),
+            reading=ReadOptions(
+                password=password, pages=pages, ocr=ocr, everything=everything, field=field
+            ),
+            job=JobOptions(
+                skip_existing=skip_existing,
+                resume=resume,
+                fail_fast=fail_fast,
+                timeout=timeout,
+                shard=parse_shard(shard),
+            ),
             destination=Destination(
                 sys.stdout,
                 out=out,
@@ -196,6 +241,15 @@ def summarize(
     )
 
 
+def _names(sources: list[str], from_file: str | None) -> list[str]:
+    """Return all names that the user gives. Raises UsageError if there is none."""
+    if from_file is not None:
+        return [*sources, *read_names(from_file, sources)]
+    if not sources:
+        raise UsageError("no documents are named; see specx summarize --help")
+    return sources
+
+
 def _usual_method(profile: Profile) -> Method:
     """Return the fastest method (``docs/results.md``): a digest copies, so lookup helps."""
     if profile.draft is None:
@@ -212,6 +266,7 @@ class SummarizeRequest:
     sources: list[str]
     reading: ReadOptions
     destination: Destination
+    job: JobOptions
     profile: Profile
     method: Method
     device: str
@@ -220,62 +275,75 @@ class SummarizeRequest:
     quiet: bool
     debug: bool
 
+    @property
+    def settings(self) -> str:
+        """Return what tells runs apart whose outputs differ."""
+        return settings_of(self.profile, self.method, self.reading, check=self.check)
+
 
 def _run(request: SummarizeRequest, options: "RootOptions") -> None:
     """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
     interruption = options.interruption
-    destination, console = request.destination, make_console(quiet=request.quiet)
+    destination, job, console = request.destination, request.job, make_console(quiet=request.quiet)
     errors = make_console() if request.quiet else console  # the live line makes room for these
     if skipped := passed_over(request.sources):
         console.print(f"specx: {skipped}", soft_wrap=True)
     found = find_sources(request.sources)
-    destination.check(len(found), request.sources)
+    destination.check(len(found), [each.name for each in found])
+    job.check(destination)
     # What OpenMP reads when torch is imported.
     choose_threads(request.threads, os.environ, options.others).set(os.environ)
     if takes_a_while(found):
         options.importing.begin()
+    results = Results(destination, headings=len(found) > 1)
+    teller = Teller(console, errors, results, debug=request.debug)
 
-    def on_error(error: SpecxError) -> None:
-        errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
-
-    told = DocumentWarnings(console)
-    results = Results(destination, headings=False)
-
-    def on_done(report: Report) -> None:
-        told.tell(report.input.name, remarks(report, debug=request.debug))
-        if written := results.files():
-            console.print(f"specx: {written}", soft_wrap=True)
-
-    with LiveLine(
+    live_line = LiveLine(
         console,
         stream_to=sys.stdout if destination.streamed else None,
         pass_on=results.write if destination.piped else None,
         steps_aside=not is_file(sys.stdout),
-    ) as live:
+    )
+    with Earlier(job, destination, request.settings) as earlier, live_line as live:
         interruption.tidy += [live.abandon, remove_unfinished]
 
-        def on_source(number: int, name: str) -> None:
-            live.start(name, number=number, total=known_number(found))
+        def on_source(number: int, name: str, total: int | None) -> None:
+            live.start(name, number=number, total=total)
             live.phase("reading")
 
-        inputs, documents = read_inputs(found, request.reading, on_source)
-        destination.check(documents)
-        results.headings = documents > 1
-        total = documents if len(found) == 1 else known_number(found)
-        prepare = partial(_prepare, request, options, console, live)
-        as_they_are = partial(as_it_is, request.profile, request.method)
-        queue = Queue(prepare, results, live, on_done, on_error, as_they_are, total=total)
+        inputs = read_inputs(found, job.reading(request.reading, on_source, earlier.is_done))
+        destination.check(inputs.least)
+        results.headings = several = max(len(found), inputs.least) > 1
+        if several:
+            live.job = teller.job = JobProgress(inputs.total)
+        deadline = job.deadline()
+        queue = Queue(
+            partial(_prepare, request, options, console, live, deadline),
+            results,
+            live,
+            teller.done,
+            teller.failed,
+            partial(as_it_is, request.profile, request.method),
+            on_skipped=teller.skipped,
+            total=inputs.total,
+            journal=earlier.journal,
+            deadline=deadline,
+            fail_fast=job.fail_fast,
+        )
         interruption.sentence = queue.interrupted
         try:
-            queue.run(told.before(inputs, request.profile), alone=documents == 1)
+            queue.run(teller.before(inputs.items, request.profile), alone=not several)
         finally:
             results.finish()
-            if documents > 1 and (place := results.folder()):
-                console.print(f"specx: {place}", soft_wrap=True)
+            teller.end(several=several)
 
 
 def _prepare(
-    request: SummarizeRequest, options: "RootOptions", console: Console, live: LiveLine
+    request: SummarizeRequest,
+    options: "RootOptions",
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
 ) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
     options.importing.wait()
@@ -291,5 +359,11 @@ def _prepare(
     gives_way = device.type == "cpu" and request.threads is None
     neighbours = Neighbours() if gives_way else None
     return Summarizer(
-        profile, request.method, pair, live, check=request.check, neighbours=neighbours
+        profile,
+        request.method,
+        pair,
+        live,
+        check=request.check,
+        neighbours=neighbours,
+        deadline=deadline,
     )

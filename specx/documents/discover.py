@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 
 from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
+from specx.documents.patterns import is_pattern, matches
 from specx.errors import DocumentError
 
 STDIN = "-"
@@ -37,22 +38,21 @@ class DocumentSource:
         """Return the name for messages."""
         return shown_name(self.path)
 
+    @property
+    def key(self) -> str:
+        """Return what tells it from other documents, however they are named."""
+        return self.path if self.path == STDIN else os.path.realpath(self.path)
+
 
 def discover(
     sources: Sequence[str], skip: Callable[[Path], bool] = lambda _: False
 ) -> list[DocumentSource]:
-    """Return the documents that ``sources`` name, each once; folders are searched in sorted order.
-
-    Hidden files and folders and links to folders are skipped, and files of folders for which
-    ``skip`` is true. Raises DocumentError for a missing
-    file, and for a named folder that cannot be opened or is without documents.
-    """
+    """Return the documents that ``sources`` name, each once. Raises as ``expand`` does."""
     found: dict[str, DocumentSource] = {}
     for source in sources:
-        for item in _expand(source, skip):
-            key = item.path if item.path == STDIN else os.path.realpath(item.path)
-            found.setdefault(key, item)
-    return _told_apart(list(found.values()))
+        for item in expand(source, skip):
+            found.setdefault(item.key, item)
+    return told_apart(list(found.values()))
 
 
 def shown_name(source: str) -> str:
@@ -60,12 +60,20 @@ def shown_name(source: str) -> str:
     return "stdin" if source == STDIN else source
 
 
-def _expand(source: str, skip: Callable[[Path], bool]) -> list[DocumentSource]:
+def expand(source: str, skip: Callable[[Path], bool] = lambda _: False) -> list[DocumentSource]:
+    """Return the documents that a name stands for; folders are searched in sorted order.
+
+    Hidden files and folders and links to folders are skipped, and files of folders and patterns for
+    which ``skip`` is true. Raises DocumentError for a missing file, for a named folder that cannot
+    be opened or is without documents, and for a pattern that matches nothing.
+    """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
         return _expand_folder(path, skip)
+    if is_pattern(source) and not _ADDRESS.match(source):
+        return _expand_pattern(source, skip)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
 
@@ -84,6 +92,16 @@ def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentS
             "specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
         )
     return found
+
+
+def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[DocumentSource]:
+    """Return the files that match, each with its place below the folder the pattern begins with."""
+    fixed, found = matches(pattern)
+    prefix = PurePath(fixed.name if fixed.name != ".." else "")
+    files = [path for path in found if not os.path.isdir(path) and not skip(path)]
+    if not files:
+        raise DocumentError(f"{pattern} matches no file; check the pattern")
+    return [DocumentSource(str(path), prefix / path.relative_to(fixed)) for path in files]
 
 
 def _endings() -> frozenset[str]:
@@ -174,11 +192,11 @@ def _close_match(path: Path) -> Path | None:
     return path.parent / close[0] if close else None
 
 
-def _told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
+def told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
     """Give files of the same name as many of the folders above them as tell them apart."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
-    return sources if longer == sources else _told_apart(longer)
+    return sources if longer == sources else told_apart(longer)
 
 
 def _longer(source: DocumentSource) -> DocumentSource:

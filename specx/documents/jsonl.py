@@ -19,16 +19,16 @@ class LineError(DocumentError):
         self.name = name
 
 
-def parse_jsonl(data: bytes, name: str) -> list[Document | LineError]:
+def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
     """Return the documents of ``data``, with an error in the place of each bad line.
 
-    A line is an object with ``text``, perhaps ``id`` and ``summary``. Its document is called
-    ``name#id``, or ``name#line number``; a summary is its reference. Blank lines are skipped.
-    Raises DocumentError when ``data`` is no text at all.
+    A line is an object whose ``field`` is the text, perhaps with ``id`` and ``summary``. Its
+    document is called ``name#id``, or ``name#line number``; a summary is its reference. Blank lines
+    are skipped. Raises DocumentError when ``data`` is no text at all.
     """
     decoded = decode_text(data, name)
     return [
-        _document_or_error(line, number, name, decoded.warnings)
+        _document_or_error(line, number, name, field, decoded.warnings)
         for number, line in enumerate(decoded.text.split("\n"), start=1)
         if line.strip()
     ]
@@ -45,17 +45,17 @@ def require_documents(found: Iterable[Document | LineError]) -> list[Document]:
 
 
 def _document_or_error(
-    line: str, number: int, name: str, warnings: tuple[str, ...]
+    line: str, number: int, name: str, field: str, warnings: tuple[str, ...]
 ) -> Document | LineError:
     called = f"{name}#{number}"
     try:
-        record = _record(line)
+        record = _record(line, field)
     except ValueError as problem:
         return LineError(f"{name} line {number} {problem}", called)
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
-    text = LINE_END.sub("\n", record["text"])
+    text = LINE_END.sub("\n", record[field])
     try:
         document = document_from_text(text, called, "jsonl", warnings)
     except DocumentError as error:
@@ -64,15 +64,16 @@ def _document_or_error(
     return replace(document, reference=summary) if isinstance(summary, str) else document
 
 
-def _record(line: str) -> dict[str, Any]:
+def _record(line: str, field: str) -> dict[str, Any]:
     """Return the object of a line. Raises ValueError, which tells the line's fault."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is not valid JSON ({_reason(error)})") from error
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise ValueError('has no text; each line must be an object such as {"text": "..."}')
-    if not record["text"].strip():
+    if not isinstance(record, dict) or not isinstance(record.get(field), str):
+        example = f'{{{json.dumps(field, ensure_ascii=False)}: "..."}}'
+        raise ValueError(f"has no text; each line must be an object such as {example}")
+    if not record[field].strip():
         raise ValueError("has an empty text")
     return record
 

@@ -37,13 +37,15 @@ class ReadOptions:
     """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file.
 
     ``ocr``: recognize the text of scanned pages. ``everything``: licences, contents, indexes and
-    lists of references are read as body, too.
+    lists of references are read as body, too. ``field``: the key of JSON lines that holds the text;
+    if it is given, stdin is read as JSON lines.
     """
 
     password: str | None = field(default=None, repr=False)
     pages: str | None = None
     ocr: bool = False
     everything: bool = False
+    field: str | None = None
     time_limit_s: float = 120
     memory_limit_bytes: int = 1536 * 2**20
 
@@ -90,8 +92,8 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     data = given.everything()
     if given.ending in FORMAT_ENDINGS and data.strip():
         raise wrongly_named(given.name, given.ending, data)
-    if given.ending == ".jsonl":
-        return parse_jsonl(data, given.name)
+    if given.ending == ".jsonl" or (source == STDIN and options.field is not None):
+        return parse_jsonl(data, given.name, options.field or "text")
     text, warnings = decode_text(data, given.name)
     if looks_like_page(given.head):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)

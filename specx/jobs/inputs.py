@@ -1,21 +1,31 @@
 """The inputs of a job: finding them, and reading each when its turn comes."""
 
+import hashlib
+import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
+from typing import Any
 
-from specx.documents.discover import STDIN, DocumentSource, discover
+from specx.documents.discover import STDIN, DocumentSource, expand, told_apart
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
 from specx.jobs.outputs import written_files
+from specx.jobs.shard import WHOLE, Shard
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
+
+# What a document was read from, so that it is known again: a file's path, size and time, or the
+# hash of a text that is no whole file. None if nothing could be read.
+Identity = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +40,7 @@ class InputDocument:
     document: Document
     path: Path | None = None
     read_s: float = 0.0
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +50,36 @@ class FailedInput:
     name: str
     relative: PurePath
     error: SpecxError
+    identity: Identity | None = None
 
 
-Input = InputDocument | FailedInput
+@dataclass(frozen=True, kw_only=True)
+class SkippedInput:
+    """An input that an earlier run has done."""
+
+    name: str
+    relative: PurePath
+
+
+Input = InputDocument | FailedInput | SkippedInput
+OnSource = Callable[[int, str, int | None], None]
+IsDone = Callable[[PurePath, Identity | None], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The way in which inputs are read.
+
+    ``on_source`` is told number and name of each source before it is read, and how many documents
+    there are (None: unknown). ``shard``: the share of this run. ``is_done`` is asked
+    about each document by the path of its results; one that is done is skipped, and not read if it
+    is a file of its own.
+    """
+
+    options: ReadOptions
+    on_source: OnSource = lambda *_: None
+    shard: Shard = WHOLE
+    is_done: IsDone = lambda *_: False
 
 
 def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
@@ -51,58 +89,63 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     place. If it is the only one, its error is raised.
     """
     own = written_files()
-    missing: list[tuple[int, FailedInput]] = []
-    good: list[str] = []
+    found: list[DocumentSource | FailedInput] = []
+    seen: set[str] = set()
     for name in names:
         try:
-            discover([name], own)
+            new = [source for source in expand(name, own) if source.key not in seen]
         except DocumentError as error:
             if len(names) == 1:
                 raise
             last = PurePath(name).name
             relative = PurePath("folder" if last in ("", "..") else last)
-            failed = FailedInput(name=name, relative=relative, error=error)
-            missing.append((len(discover(good, own)), failed))
+            found.append(FailedInput(name=name, relative=relative, error=error))
         else:
-            good.append(name)
-    found: list[DocumentSource | FailedInput] = list(discover(good, own))
-    for place, failed in reversed(missing):
-        found.insert(place, failed)
-    return found
+            found += new
+            seen |= {source.key for source in new}
+    apart = iter(told_apart([each for each in found if isinstance(each, DocumentSource)]))
+    return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
 
 
-def read_inputs(
-    sources: Sequence[DocumentSource | FailedInput],
-    options: ReadOptions,
-    on_source: Callable[[int, str], None] = lambda *_: None,
-) -> tuple[Iterator[Input], int]:
-    """Return the inputs of all sources, and the least number of them.
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown."""
 
-    A single source is read at once, because a file of JSON lines may hold many documents.
-    ``on_source`` is told number and name of each source before it is read.
+    items: Iterator[Input]
+    least: int
+    total: int | None
+
+
+def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> Inputs:
+    """Return the inputs of all sources that are in the shard.
+
+    A single source is read at once, because a file of JSON lines may hold many documents; these are
+    shared then, otherwise the sources in the order of their names.
     """
-    inputs = read_in_turn(sources, options, on_source)
-    if len(sources) > 1:
-        return inputs, len(sources)
-    read = list(inputs)
-    return iter(read), len(read)
+    if len(sources) == 1:
+        read = reading.shard.share(list(read_in_turn(sources, reading)))
+        return Inputs(items=iter(read), least=len(read), total=len(read))
+    if reading.shard != WHOLE:
+        sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
+    items = read_in_turn(sources, reading)
+    return Inputs(items=items, least=len(sources), total=known_number(sources))
 
 
 def read_in_turn(
-    sources: Sequence[DocumentSource | FailedInput],
-    options: ReadOptions,
-    on_source: Callable[[int, str], None] = lambda *_: None,
+    sources: Sequence[DocumentSource | FailedInput], reading: Reading
 ) -> Iterator[Input]:
     """Yield the inputs of all sources, each source read when its turn comes.
 
     A file of JSON lines gives one input for each line, whether the line is good or bad.
     """
+    total = known_number(sources)
     for number, source in enumerate(sources, start=1):
-        on_source(number, source.name)
+        begin = partial(reading.on_source, number, source.name, total)
         if isinstance(source, FailedInput):
+            begin()
             yield source
         else:
-            yield from _read(source, options)
+            yield from _read(source, reading, begin)
 
 
 def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
@@ -122,35 +165,87 @@ def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
     return PurePath(first.path).suffix.lower() not in _READ_AT_ONCE
 
 
-def _read(source: DocumentSource, options: ReadOptions) -> Iterator[Input]:
+def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -> Iterator[Input]:
     started = time.perf_counter()
+    identity = _file_identity(source.path)  # before reading: a later change is noticed
+    if identity is not None and reading.is_done(source.relative, identity):
+        yield SkippedInput(name=source.name, relative=source.relative)
+        return
+    begin()
     try:
         if source.error:
             raise source.error
-        documents = read_documents(source.path, options)
+        documents = read_documents(source.path, reading.options)
     except SpecxError as error:
-        yield FailedInput(name=source.name, relative=source.relative, error=error)
+        yield FailedInput(
+            name=source.name, relative=source.relative, error=error, identity=identity
+        )
         return
     read_s = (time.perf_counter() - started) / len(documents)
-    path = None if source.path == STDIN else Path(source.path)
+    for relative, document in _places(source, documents):
+        if identity is not None and relative == source.relative:
+            yield _input(source, document, relative, read_s, identity)
+        elif reading.is_done(relative, known := _text_identity(document)):
+            yield SkippedInput(name=document.name, relative=relative)
+        else:
+            yield _input(source, document, relative, read_s, known)
+
+
+def _places(
+    source: DocumentSource, documents: Sequence[Document | LineError]
+) -> Iterator[tuple[PurePath, Document | LineError]]:
+    """Yield the documents of a source, each with a place of its own for its results."""
     taken: set[PurePath] = set()
     for number, document in enumerate(documents, start=1):
         relative = _relative(source, document)
         while relative in taken:  # two lines with one id must not overwrite each other
             relative = relative.with_name(f"{relative.name}-{number}")
         taken.add(relative)
-        if isinstance(document, LineError):
-            yield FailedInput(name=document.name, relative=relative, error=document)
-        else:
-            yield InputDocument(
-                name=document.name, relative=relative, document=document, path=path, read_s=read_s
-            )
+        yield relative, document
+
+
+def _input(
+    source: DocumentSource,
+    document: Document | LineError,
+    relative: PurePath,
+    read_s: float,
+    identity: Identity | None,
+) -> Input:
+    name = document.name
+    if isinstance(document, LineError):
+        return FailedInput(name=name, relative=relative, error=document)
+    return InputDocument(
+        name=name,
+        relative=relative,
+        document=document,
+        path=None if source.path == STDIN else Path(source.path),
+        read_s=read_s,
+        identity=identity,
+    )
+
+
+def _file_identity(path: str) -> Identity | None:
+    """Return path, size and time of a file; None for what can be read only once, or not at all."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - stdin has the name "-"
+    except OSError:
+        return None
+    if path == STDIN or not stat.S_ISREG(found.st_mode):
+        return None
+    return {"path": os.path.realpath(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+
+
+def _text_identity(document: Document | LineError) -> Identity | None:
+    if isinstance(document, LineError):
+        return None
+    text = document.text.encode("utf-8", "surrogatepass")
+    return {"sha256": hashlib.sha256(text).hexdigest()}
 
 
 def _relative(source: DocumentSource, document: Document | LineError) -> PurePath:
     """Return the path of a document's results, such as ``a.jsonl#7`` for a line of JSON lines."""
     if isinstance(document, Document) and document.kind != "jsonl":
         return source.relative
-    label = document.name.removeprefix(f"{source.path}#")
+    label = document.name.removeprefix(f"{source.name}#")
     label = _UNSAFE.sub("_", label).encode()[:_LONGEST_LABEL].decode(errors="ignore")
     return source.relative.with_name(f"{source.relative.name}#{label}")

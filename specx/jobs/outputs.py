@@ -1,7 +1,9 @@
 """Output files. What specx wrote it may replace; any other file only when it is told to.
 
-It knows its own files by a record beside them, ``.specx.json``: names, and a hash of what was
-written. A file that somebody has changed since is no longer specx's.
+It knows its own files by a record beside them, ``.specx.json``: names, and hashes of what was
+written. A file that somebody has changed since is no longer specx's. The record is written before
+the file, with the hashes of both the new and the old content: whenever the process is killed, the
+file that lies there is known.
 """
 
 import contextlib
@@ -10,13 +12,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from specx.errors import UsageError
-from specx.reports.report import Report
-from specx.reports.writers import write_report, write_text_atomic
+from specx.reports.writers import in_bytes, write_bytes_atomic
 
 RECORD = ".specx.json"
 _SCHEMA = "specx.outputs/1"
@@ -58,31 +59,43 @@ class Outputs:
             return False
         return not path.stat().st_size or _hash(path) in _known(path)
 
+    def is_complete(self, path: Path) -> bool:
+        """Return True for a file with the content that specx wrote there last."""
+        latest = {hashes[0] for hashes in _records(path)}
+        return bool(latest) and path.is_file() and _hash(path) in latest
+
     def write_text(self, path: Path, text: str) -> None:
-        """Write a text file. Raises UsageError if that fails or the file is not specx's."""
-        self._make_room(path)
-        write_text_atomic(path, text)
-        self._note(path)
+        """Write one text file, as ``write`` does."""
+        self.write({path: text})
 
-    def write_report(self, report: Report, path: Path) -> None:
-        """Write a report. Raises UsageError as ``write_text`` does."""
-        self._make_room(path)
-        write_report(report, path)
-        self._note(path)
+    def write(self, contents: Mapping[Path, str]) -> None:
+        """Write text files. Raises UsageError if that fails or one of them is not specx's."""
+        for path in contents:
+            self.check(path)
+            _make_room(path)
+        written = {path: in_bytes(text) for path, text in contents.items()}
+        self._note({path: hashlib.sha256(content).hexdigest() for path, content in written.items()})
+        for path, content in written.items():
+            write_bytes_atomic(path, content)
 
-    def _make_room(self, path: Path) -> None:
-        self.check(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    def remove(self, path: Path) -> None:
+        """Remove a file if it is specx's; one that cannot be removed stays."""
+        if path.is_file() and _hash(path) in _known(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
-    def _note(self, path: Path) -> None:
-        record = self._record(path)
-        with _alone_in(record.parent):  # between reading and writing nobody else may write
-            files = {**_read(record), self._name(path): _hash(path)}
-            content = {"schema": _SCHEMA, "files": dict(sorted(files.items()))}
-            write_text_atomic(record, json.dumps(content, indent=1) + "\n")
+    def _note(self, hashes: Mapping[Path, str]) -> None:
+        """Add the hashes of new contents to the records; of the old ones only the present."""
+        for record in {self._record(path): None for path in hashes}:
+            here = {path: new for path, new in hashes.items() if self._record(path) == record}
+            with _alone_in(record.parent):  # between reading and writing nobody else may write
+                files = _read(record)
+                for path, new in here.items():
+                    old = _hash(path)
+                    known = [old] if old in files.get(self._name(path), ()) and old != new else []
+                    files[self._name(path)] = [new, *known]
+                content = {"schema": _SCHEMA, "files": dict(sorted(files.items()))}
+                write_bytes_atomic(record, in_bytes(json.dumps(content, indent=1) + "\n"))
 
     def _record(self, path: Path) -> Path:
         return self._home_of(path) / RECORD
@@ -95,35 +108,60 @@ class Outputs:
         return self._home if self._home is not None and inside else path.parent
 
 
-def written_files() -> Callable[[Path], bool]:
-    """Return a test for files that specx wrote and nobody changed since.
+def _make_room(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
-    It reads each record once, so it is for many files, before more of them are written.
-    """
-    read = cache(_read)
+
+def written_files() -> Callable[[Path], bool]:
+    """Return a test for files that specx wrote and nobody changed since."""
 
     def is_written(path: Path) -> bool:
-        known = _known(path, read)
+        known = _known(path)
         return bool(known) and _hash(path) in known
 
     return is_written
 
 
-def _read(record: Path) -> dict[str, str]:
-    """Return the hashes of a record by name; none if it cannot be read."""
+def _read(record: Path) -> dict[str, list[str]]:
+    """Return the hashes of a record by name, the latest first; none if it cannot be read."""
     try:
         files = json.loads(record.read_bytes())["files"]
-        return {str(name): str(known) for name, known in files.items()}
+        return {
+            str(name): [known] if isinstance(known, str) else [str(each) for each in known]
+            for name, known in files.items()
+            if known
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _known(path: Path, read: Callable[[Path], dict[str, str]] = _read) -> set[str]:
+def _read_once(record: Path) -> dict[str, list[str]]:
+    """Return the same of a record that is asked for many times, and read it when it changed."""
+    try:
+        found = record.stat()
+    except OSError:
+        return {}
+    return _read_version(record, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=64)
+def _read_version(record: Path, *_: int) -> dict[str, list[str]]:
+    return _read(record)
+
+
+def _records(path: Path) -> list[list[str]]:
     """Return the hashes of a file in the records of its folder and of all folders above."""
     path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
-    records = ((folder, read(folder / RECORD)) for folder in path.parents)
-    found = (files.get(path.relative_to(folder).as_posix()) for folder, files in records)
-    return {known for known in found if known}
+    records = ((folder, _read_once(folder / RECORD)) for folder in path.parents)
+    found = (files.get(path.relative_to(folder).as_posix(), []) for folder, files in records)
+    return [hashes for hashes in found if hashes]
+
+
+def _known(path: Path) -> set[str]:
+    return {known for hashes in _records(path) for known in hashes}
 
 
 def _hash(path: Path) -> str:

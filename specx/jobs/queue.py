@@ -14,7 +14,9 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-from specx.jobs.inputs import FailedInput, Input, InputDocument
+from specx.jobs.deadline import Deadline, OverTimeError
+from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
+from specx.jobs.journal import Journal
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
@@ -30,8 +32,9 @@ class Queue:
 
     ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
     costs no loading. ``as_it_is`` returns the report of a document that needs no model.
-    ``on_done`` and ``on_error`` tell the user about each document. ``total``: how many inputs there
-    are, if that is known.
+    ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
+    many inputs there are, if that is known. ``journal``: notes what is done. ``deadline``: the
+    Summarizer's. ``fail_fast``: begin no document after one that failed.
     """
 
     def __init__(
@@ -43,11 +46,16 @@ class Queue:
         on_error: Callable[[SpecxError], None],
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         *,
+        on_skipped: Callable[[SkippedInput], None] = lambda _: None,
         total: int | None = None,
+        journal: Journal | None = None,
+        deadline: Deadline | None = None,
+        fail_fast: bool = False,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
-        self._total = total
+        self._on_skipped, self._total = on_skipped, total
+        self._journal, self._deadline, self._fail_fast = journal, deadline, fail_fast
         self._summarizer: Summarizer | None = None
         self._cannot_load = False  # no model, no batch
         self._item: InputDocument | None = None  # the document that is being summarized
@@ -62,27 +70,51 @@ class Queue:
         when some of several inputs failed.
         """
         reports: list[Report] = []
-        failed = 0
+        failed = skipped = 0
         for index, item in enumerate(inputs):
+            if isinstance(item, SkippedInput):
+                self._on_skipped(item)
+                skipped += 1
+                continue
             try:
                 report = self._one(item, index)
+            except SpecxError as error:
+                self._fail(item, index, self._kept(item, error), alone=alone)
+                failed += 1
+                if self._fail_fast:
+                    break
+            else:
                 reports.append(report)
                 self._on_done(report)
-            except SpecxError as error:
-                self._item = None
-                self._results.broke_off()
-                if alone or self._cannot_load:
-                    raise
-                failed += 1
-                self._on_error(error)
-                self._results.failed(item.name, error, index, item.relative)
         for report in reports:
             _raise_divergence(report)
         if failed:
-            raise BatchError(_failures(failed, done=len(reports)))
+            done = len(reports) + skipped
+            raise BatchError(_stopped(done) if self._fail_fast else _failures(failed, done))
         return reports
 
-    def _one(self, item: Input, index: int) -> Report:
+    def _fail(
+        self, item: FailedInput | InputDocument, index: int, error: SpecxError, *, alone: bool
+    ) -> None:
+        """Note and tell the failure of a document; raise it if it ends the run."""
+        self._item = None
+        self._results.broke_off()
+        if self._journal and not self._cannot_load:
+            self._journal.failed(item.relative, item.identity, str(error))
+        if alone or self._cannot_load:
+            raise error
+        self._on_error(error)
+        self._results.failed(item.name, error, index, item.relative)
+
+    def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
+        """Keep the partial summary of a document that took too long, and say where it is."""
+        if not isinstance(error, OverTimeError) or self._summarizer is None:
+            return error
+        partial, ending = self._summarizer.partial, self._results.ending
+        place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+        return OverTimeError(f"{error}; the partial summary {place}") if place else error
+
+    def _one(self, item: FailedInput | InputDocument, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
         self._results.check(item.relative)
@@ -98,6 +130,8 @@ class Queue:
         self._listener.write(self._results.ending)
         self._listener.done(report)
         self._results.done(report, item.relative, index)
+        if self._journal:
+            self._journal.done(item.relative, item.identity)
         self._writing = ""
         self._done += 1
         return report
@@ -119,6 +153,8 @@ class Queue:
         try:
             self._summarizer.partial = ""
             self._item = item
+            if self._deadline:
+                self._deadline.begin(item.name, before.read)
             return self._summarizer.summarize(item.document, before)
         except (SpecxError, OSError):
             raise
@@ -149,9 +185,14 @@ class Queue:
         return time.perf_counter() - started
 
 
+def _stopped(done: int) -> str:
+    before = f" after {counted(done, 'document')}" if done else ""
+    return f"stopped{before} at the first failure, as --fail-fast asks"
+
+
 def _failures(failed: int, done: int) -> str:
     if not done:
-        return f"all {failed} documents failed"
+        return f"all {failed} documents failed" if failed > 1 else "the only document failed"
     others = "others are" if done > 1 else "other is"
     return f"{failed} of {failed + done} documents failed; the {others} done"
 

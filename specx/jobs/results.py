@@ -15,7 +15,7 @@ from specx.jobs.outputs import Outputs
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
-from specx.reports.writers import check_folder, check_report_path
+from specx.reports.writers import check_folder, check_report_path, report_text
 
 Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")
@@ -187,10 +187,11 @@ class Results:
     def done(self, report: Report, relative: PurePath, index: int) -> None:
         """Write a finished document's summary and report."""
         path = self._to.summary_path(relative)
-        if path is not None:
-            self._outputs.write_text(path, report.summary + "\n")
+        texts = {path: report.summary + "\n"} if path is not None else {}
         for report_path in self._to.report_paths(relative):
-            self._outputs.write_report(report, report_path)
+            texts[report_path] = report_text(report, report_path)
+        self._outputs.write(texts)
+        self._forget_partial(relative)
         self.written.append(self._to.paths(relative))
         self._forget_failure(relative)
         self._refresh_index()
@@ -217,6 +218,22 @@ class Results:
         what = "summary with its report is" if number == 1 else "summaries with their reports are"
         index = printable(str(self._to.out / INDEX)) if self._to.out else ""
         return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
+
+    def are_complete(self, relative: PurePath) -> bool:
+        """Return True if all files of a document are there, as specx wrote them last."""
+        paths = self._to.paths(relative)
+        return bool(paths) and all(self._outputs.is_complete(path) for path in paths)
+
+    def are_there(self, relative: PurePath) -> bool:
+        """Return True if all files of a document are there, whatever is in them."""
+        paths = self._to.paths(relative)
+        return bool(paths) and all(path.is_file() for path in paths)
+
+    def _forget_partial(self, relative: PurePath) -> None:
+        """Remove what an earlier run has left of a summary that is whole now."""
+        partial = self._to.partial_path(relative)
+        if partial is not None:
+            self._outputs.remove(partial)
 
     def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
         """Note a document's error, if the format or the folder has a place for it."""
@@ -258,10 +275,11 @@ class Results:
         self._outputs.write_text(folder / INDEX, index_page(folder))
         self._indexed = True
 
-    def interrupted(self, partial: str, relative: PurePath) -> str:
+    def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
         """Keep the partial summary of a document, and say where it is; nothing if there is none.
 
-        A finished summary and files that are not specx's stay as they are.
+        A finished summary and files that are not specx's stay as they are. ``ending``: what follows
+        the text on stdout.
         """
         text = partial.strip()
         path = self._to.partial_path(relative)
@@ -274,7 +292,7 @@ class Results:
         if self._to.format != "text":
             return ""
         if self._to.piped:
-            self._print(text.removeprefix(self._written))
+            self.write(text.removeprefix(self._written) + ending)
         return "is on stdout"
 
     def _free(self, path: Path) -> Path:

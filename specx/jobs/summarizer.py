@@ -14,6 +14,7 @@ from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
+from specx.jobs.deadline import Deadline
 from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless
@@ -34,7 +35,7 @@ class Summarizer:
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
     the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
-    other processes between steps.
+    other processes between steps. ``deadline``: ends a document that takes too long.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class Summarizer:
         *,
         check: bool = False,
         neighbours: Neighbours | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
-        self._check, self._neighbours = check, neighbours
+        self._check, self._neighbours, self._deadline = check, neighbours, deadline
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
         self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
@@ -62,7 +64,7 @@ class Summarizer:
         """Summarize one document. ``before``: seconds already spent on it (reading, loading).
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
-        OutOfMemoryError when its caches do not fit.
+        OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
         """
         _reset_peak_memory(self.pair.target.device)
         run = DocumentRun(timings=replace(before))
@@ -130,6 +132,7 @@ class Summarizer:
             gap = "\n\n"
         stop = self._kind.stop(prompt)
         events = decode(self.pair, profile, self.method, prompt.token_ids, stop=stop)
+        events = self._deadline.between(events) if self._deadline else events
         for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
             run.on(event)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from specx.errors import harmless
 from specx.records import Event
+from specx.reports.job_progress import JobProgress
 from specx.reports.progress import Progress, StatusLine, closing_line
 from specx.reports.region import Region
 from specx.reports.report import Report
@@ -20,6 +21,8 @@ from specx.reports.report import Report
 
 class LiveLine:
     """Shows how far a document is. One object serves many documents in a row.
+
+    ``job``: the progress of all of them, shown below; None for a single document.
 
     ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere each
     phase has a plain line; if the console is quiet, nothing is shown. ``stream_to``: stdout if it
@@ -49,6 +52,7 @@ class LiveLine:
         self._aside = False
         self._stream = stream_to
         self._draws = console.is_interactive and not console.quiet
+        self.job: JobProgress | None = None
         self._progress = Progress("")
         self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
@@ -163,11 +167,14 @@ class LiveLine:
             self._put(f"{text}\n" if self._draws else "\n")
 
     def _rows(self) -> list[Text]:
-        """Return the unfinished line of the summary, cut to the screen, and the live line."""
+        """Return the unfinished line of the summary, cut to the screen, and the live lines."""
         width, height = self._console.size
+        lines = [self._progress.line(width - 1)]
+        if self.job is not None and height > 2:
+            lines.append(self.job.line(width - 1))
         text = Text(harmless(self._unfinished).expandtabs())
-        rows = list(text.wrap(self._console, width - 1))[-max(height - 2, 1) :] if text else []
-        return [*rows, _styled(self._progress.line(width - 1))]
+        rows = list(text.wrap(self._console, width - 1))[-max(height - 1 - len(lines), 1) :]
+        return [*(rows if text else []), *(_styled(line) for line in lines)]
 
 
 def _styled(line: StatusLine) -> Text:

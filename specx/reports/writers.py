@@ -40,12 +40,14 @@ def check_folder(path: Path, folder: Path) -> None:
         raise UsageError(f"cannot write {path}: the folder {there} is not writable")
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write a report in the format of the name's ending.
+def report_text(report: Report, path: Path) -> str:
+    """Return a report in the format of the name's ending. Raises UsageError for an unknown one."""
+    return _writer(path)(report, path)
 
-    Raises UsageError for an unknown ending, or if the file cannot be written.
-    """
-    write_text_atomic(path, _writer(path)(report, path))
+
+def write_report(report: Report, path: Path) -> None:
+    """Write a report. Raises UsageError as ``report_text``, or if the file cannot be written."""
+    write_text_atomic(path, report_text(report, path))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -54,8 +56,12 @@ def write_text_atomic(path: Path, text: str) -> None:
     An existing file keeps its permissions, and a link stays a link. Raises UsageError if the file
     cannot be written.
     """
-    # Names of files that are no UTF-8 have lone surrogates, which are escaped.
-    write_bytes_atomic(path, text.encode("utf-8", "backslashreplace"))
+    write_bytes_atomic(path, in_bytes(text))
+
+
+def in_bytes(text: str) -> bytes:
+    """Return a text in UTF-8. Lone surrogates, of names of files that are no UTF-8, are escaped."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_bytes_atomic(path: Path, content: bytes) -> None:

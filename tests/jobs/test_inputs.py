@@ -18,6 +18,7 @@ from specx.jobs.inputs import (
     FailedInput,
     Input,
     InputDocument,
+    Reading,
     find_sources,
     known_number,
     read_in_turn,
@@ -63,7 +64,11 @@ def test_one_missing_input_is_an_error() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_same_name_in_two_folders_gives_two_results() -> None:
-    items = list(read_in_turn(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
+    items = list(
+        read_in_turn(
+            find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions())
+        )
+    )
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
     assert [item.path for item in items if isinstance(item, InputDocument)] == [
@@ -80,7 +85,9 @@ def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = read_in_turn(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
+    items: Iterator[Input] = read_in_turn(
+        find_sources(["x/a.txt", "c.txt"]), Reading(options=ReadOptions())
+    )
     assert next(items).name == "x/a.txt"
     Path("c.txt").unlink()
     failed = next(items)
@@ -102,7 +109,7 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = find_sources(["x"])
-    told = {item.name: item for item in read_in_turn(found, ReadOptions())}
+    told = {item.name: item for item in read_in_turn(found, Reading(options=ReadOptions()))}
     assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
     failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
     assert failed == [
@@ -116,13 +123,14 @@ def test_how_many_there_are_and_which_is_read() -> None:
     assert known_number(find_sources(["x", "no", "c.txt"])) == 4
     Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
     assert known_number(find_sources(["x", "m.jsonl"])) is None
-    told: list[tuple[int, str]] = []
+    told: list[tuple[int, str, int | None]] = []
     sources = find_sources(["x", "no", "m.jsonl"])
-    items = read_in_turn(sources, ReadOptions(), lambda *told_of: told.append(told_of))
+    reading = Reading(options=ReadOptions(), on_source=lambda *told_of: told.append(told_of))
+    items = read_in_turn(sources, reading)
     assert next(items).name == "x/a.txt"
-    assert told == [(1, "x/a.txt")]
+    assert told == [(1, "x/a.txt", None)]
     assert len(list(items)) == 4
-    assert told[1:] == [(2, "x/b.txt"), (3, "no"), (4, "m.jsonl")]
+    assert told[1:] == [(2, "x/b.txt", None), (3, "no", None), (4, "m.jsonl", None)]
 
 
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
@@ -134,7 +142,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         {"text": "Five.", "id": "l" * 300},
     ]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(read_in_turn(find_sources(["m.jsonl"]), ReadOptions()))
+    items = list(read_in_turn(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
     assert [str(item.relative) for item in items] == [
         "m.jsonl#.._x_y_",
         "m.jsonl#same",
@@ -146,14 +154,14 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
 
 def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
-    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
     assert isinstance(item, InputDocument)
     assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = read_in_turn(find_sources(["-"]), ReadOptions())
+    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"
@@ -168,7 +176,7 @@ ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
 @given(label=ids)
 def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
     (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
-    (item,) = read_in_turn(find_sources(["many.jsonl"]), ReadOptions())
+    (item,) = read_in_turn(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
     (name,) = item.relative.parts  # no folder, and no way up
     assert name.startswith("many.jsonl#")
     assert len(name.encode()) < 200  # of 255, for endings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
+from specx.jobs import outputs
 from specx.jobs.outputs import RECORD, Outputs, written_files
-from tests.reports.examples import make_report
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_others_files_are_not(tmp_path: Path) -> None:
         "--force"
     )
     with pytest.raises(UsageError):
-        Outputs().write_report(make_report(), path)
+        Outputs().write({path: "Two.\n"})
     assert path.read_text() == "precious\n"
     Outputs(force=True).write_text(path, "One.\n")
     Outputs().write_text(path, "Two.\n")
@@ -60,11 +60,11 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
-    outputs = Outputs(tmp_path)
+    writer = Outputs(tmp_path)
     for name in ("x/deep/a.md", "b\udce9.md"):
-        outputs.write_text(tmp_path / name, "One.\n")
+        writer.write_text(tmp_path / name, "One.\n")
     outside = tmp_path.parent / "outside"
-    outputs.write_report(make_report(), outside / "r.json")
+    writer.write({outside / "r.json": "{}"})
     record = json.loads((tmp_path / RECORD).read_text())
     assert list(record["files"]) == ["b\udce9.md", "x/deep/a.md"]
     assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
@@ -97,6 +97,58 @@ def test_processes_keep_each_others_records(tmp_path: Path) -> None:
         names = [f"{number}.md" for number in range(40)]
         list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
     assert sorted(json.loads((tmp_path / RECORD).read_text())["files"]) == sorted(names)
+
+
+def test_killed_between_record_and_file_the_old_one_stays_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "a.md", tmp_path / "b.md"
+    Outputs().write({path: "One.\n", other: "One.\n"})
+    real = outputs.write_bytes_atomic
+
+    def dies_at_second_file(file: Path, content: bytes) -> None:
+        if file == other:
+            raise KeyboardInterrupt
+        real(file, content)
+
+    monkeypatch.setattr(outputs, "write_bytes_atomic", dies_at_second_file)
+    with pytest.raises(KeyboardInterrupt):
+        Outputs().write({path: "Two.\n", other: "Two.\n"})
+    monkeypatch.undo()
+    assert [Outputs().is_complete(each) for each in (path, other)] == [True, False]
+    Outputs().write({path: "Three.\n", other: "Three.\n"})
+    assert other.read_text() == "Three.\n"
+    assert [Outputs().is_complete(each) for each in (path, other)] == [True, True]
+
+
+def test_what_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    assert not Outputs().is_complete(path)
+    path.write_text("precious\n")
+    assert not Outputs().is_complete(path)
+    Outputs(force=True).write_text(path, "One.\n")
+    assert Outputs().is_complete(path)
+    path.write_text("One, in my words.\n")
+    assert not Outputs().is_complete(path)
+
+
+def test_only_its_own_files_are_removed(tmp_path: Path) -> None:
+    mine, yours = tmp_path / "a.md", tmp_path / "b.md"
+    Outputs().write_text(mine, "One.\n")
+    yours.write_text("precious\n")
+    for path in (mine, yours, tmp_path / "no.md"):
+        Outputs().remove(path)
+    assert [path.exists() for path in (mine, yours)] == [False, True]
+
+
+def test_records_with_one_hash_a_file_are_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    Outputs().write_text(path, "One.\n")
+    record = json.loads((tmp_path / RECORD).read_text())
+    record["files"]["a.md"] = record["files"]["a.md"][0]
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    assert Outputs().is_complete(path)
+    Outputs().write_text(path, "Two.\n")
 
 
 def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""The journal of a job: which documents are done, so that a later run goes on where it ended.
+
+It is a file that only grows, one line for each document that ended, each with a checksum and on the
+disk before the next document begins. A manifest that is renamed into place would have to be written
+anew for every document, and a lock on it would be on a file that is gone. Whatever line is torn
+when a machine goes down has a wrong checksum and is passed over.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+from specx.errors import UsageError
+from specx.jobs.inputs import Identity
+from specx.jobs.shard import WHOLE, Shard
+
+_STEM, _ENDING = ".specx-journal", ".jsonl"
+_LOCKED = {errno.EWOULDBLOCK, errno.EACCES}
+
+
+class Journal:
+    """The journal of one shard, in the output folder ``folder``.
+
+    ``settings`` tells runs apart whose outputs differ. ``alone``: no other run may use the journal
+    as long as this one lives; runs that only add to it share it.
+
+    Raises UsageError if another run uses it, or if it cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path, settings: str, shard: Shard = WHOLE, *, alone: bool = False
+    ) -> None:
+        self._path = folder / f"{_STEM}{shard.label}{_ENDING}"
+        self._settings = settings
+        self._file = self._locked(alone=alone)
+        self._entries = _latest(folder)
+
+    def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
+        """Return True for a document that is done with these settings, and unchanged since."""
+        entry = self._entries.get(relative.as_posix(), {})
+        return (
+            identity is not None
+            and entry.get("state") == "done"
+            and entry.get("input") == identity
+            and entry.get("settings") == self._settings
+        )
+
+    def done(self, relative: PurePath, identity: Identity | None) -> None:
+        """Note that the results of a document are written."""
+        self._add(relative, {"state": "done", "input": identity})
+
+    def failed(self, relative: PurePath, identity: Identity | None, error: str) -> None:
+        """Note why a document failed."""
+        self._add(relative, {"state": "failed", "input": identity, "error": error})
+
+    def close(self) -> None:
+        """Let others have the journal. The end of the process does the same, however it comes."""
+        os.close(self._file)
+
+    def _add(self, relative: PurePath, facts: dict[str, Any]) -> None:
+        entry = {
+            "output": relative.as_posix(),
+            **facts,
+            "settings": self._settings,
+            "time": time.time(),
+        }
+        try:
+            self._put(_line(entry))
+            os.fsync(self._file)
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def _put(self, line: bytes) -> None:
+        """Append a line. A full disk may take a part of it, which would spoil the next one."""
+        if os.write(self._file, line) < len(line):
+            os.write(self._file, b"\n")
+
+    def _locked(self, *, alone: bool) -> int:
+        """Open the file for appending, and end the line that a killed run has left."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+        try:
+            _lock(file, alone=alone)
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":
+                os.write(file, b"\n")
+        except BlockingIOError:
+            os.close(file)
+            raise UsageError(
+                f"another run of specx is working with {self._path}; wait for its end, or choose "
+                "another folder or shard"
+            ) from None
+        except OSError as error:
+            os.close(file)
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+        return file
+
+
+def _lock(file: int, *, alone: bool) -> None:
+    """Lock a file, where its file system can do that. Raises BlockingIOError if another has it."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _LOCKED:
+            raise BlockingIOError from error
+
+
+def _latest(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the latest entry for each output, from the journals of all shards."""
+    entries: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob(f"{_STEM}*{_ENDING}")):
+        of_shard = {entry["output"]: entry for entry in _entries(path)}
+        for output, entry in of_shard.items():
+            if output not in entries or entries[output]["time"] <= entry["time"]:
+                entries[output] = entry
+    return entries
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a journal, without lines that are torn or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:  # another user's, say
+        return
+    for line in content.split(b"\n"):
+        checksum, _, text = line.partition(b" ")
+        if checksum == _checksum(text):
+            yield json.loads(text)
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    text = json.dumps(entry).encode()  # ASCII: names that are no UTF-8 are escaped
+    return b"%b %b\n" % (_checksum(text), text)
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)

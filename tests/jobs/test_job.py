@@ -1,0 +1,76 @@
+"""The options of a whole job, and what makes two runs the same job."""
+
+import io
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import pytest
+
+from specx.documents.read import ReadOptions
+from specx.jobs.job import Earlier, JobOptions, settings_of
+from specx.jobs.results import Destination, Results
+from specx.jobs.shard import Shard
+from specx.profile import load_profile
+from tests.reports.examples import make_report
+
+MINI = load_profile("mini")
+A = PurePath("a.txt")
+INPUT = {"path": "/a.txt", "size": 3, "mtime_ns": 7}
+
+
+@pytest.mark.parametrize(("timeout", "limit"), [(None, 120), (5.0, 5), (500.0, 120)])
+def test_reading_takes_no_longer_than_a_document_may(timeout: float | None, limit: float) -> None:
+    job = JobOptions(timeout=timeout, shard=Shard(1, 2))
+    reading = job.reading(ReadOptions(pages="1-3"), lambda *_: None, lambda *_: False)
+    assert (reading.options.time_limit_s, reading.options.pages) == (limit, "1-3")
+    assert reading.shard == Shard(1, 2)
+    assert (job.deadline() is None) is (timeout is None)
+
+
+def settings(**options: Any) -> str:
+    return settings_of(MINI, "plain", ReadOptions(**options), check=False)
+
+
+def test_settings_are_those_that_change_results() -> None:
+    same = settings()
+    assert settings(password="secret", time_limit_s=5) == same
+    others = [
+        settings(pages="1-3"),
+        settings(field="body"),
+        settings(everything=True),
+        settings(ocr=True),
+        settings_of(MINI, "lookup", ReadOptions(), check=False),
+        settings_of(MINI, "plain", ReadOptions(), check=True),
+        settings_of(
+            MINI.changed(generation={"max_new_tokens": 9}), "plain", ReadOptions(), check=False
+        ),
+    ]
+    assert len({same, *others}) == 8
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+def test_what_is_done_already(tmp_path: Path, resume: bool, skip: bool) -> None:
+    destination = Destination(io.StringIO(), out=tmp_path)
+    with Earlier(JobOptions(), destination, "s") as first:
+        assert first.journal is not None
+        Results(destination, headings=False).done(make_report(), A, 0)
+        first.journal.done(A, INPUT)
+    options = JobOptions(resume=resume, skip_existing=skip)
+    with Earlier(options, destination, "s") as later:
+        assert later.is_done(A, INPUT) is (resume or skip)
+        assert later.is_done(A, {**INPUT, "size": 4}) is skip
+        (tmp_path / "a.txt.md").write_text("In my words.\n")
+        assert later.is_done(A, INPUT) is resume
+        (tmp_path / "a.txt.json").unlink()
+        assert not later.is_done(A, INPUT)
+
+
+def test_without_a_folder_there_is_no_journal(tmp_path: Path) -> None:
+    destination = Destination(io.StringIO(), out=tmp_path / "sum.md")
+    for each in (destination, replace(destination, out=None)):
+        with Earlier(JobOptions(), each, "s") as earlier:
+            assert earlier.journal is None
+            assert not earlier.is_done(A, INPUT)
+    assert list(tmp_path.iterdir()) == []
