@@ -130,7 +130,7 @@ def test_headings_tell_several_summaries_apart() -> None:
     destination = to()
     results = Results(destination, headings=True)
     results.done(make_report("a.txt"), A, 0)
-    results.done(make_report("b\udce9\x1b.txt"), A, 1)
+    results.done(make_report("b\udce9\x07.txt"), A, 1)
     body = "First sentence.\nSecond sentence.\n"
     assert printed(destination) == f"# a.txt\n\n{body}\n# b��.txt\n\n{body}\n"
 
@@ -293,7 +293,7 @@ def test_files_of_others_are_refused_early(tmp_path: Path) -> None:
 
 
 def test_it_says_where_results_are(tmp_path: Path) -> None:
-    results = Results(to(tmp_path / "out\x1b"), headings=True)
+    results = Results(to(tmp_path / "out\x07"), headings=True)
     assert (results.files(), results.folder()) == ("", "")
     results.done(make_report(), A, 0)
     folder = f"{tmp_path}/out�"
