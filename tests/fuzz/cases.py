@@ -69,6 +69,9 @@ def pdf_cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
             )
 
 
+_READABLE = ("a million pages", "a deep tree", "fonts without maps", "operators")
+
+
 @cache
 def _pdf_seeds() -> Sequence[bytes]:
     plain = pdfs.text_pdf([_LINES, "Another page."], header="The Report", footer="{n}")
@@ -79,11 +82,8 @@ def _pdf_seeds() -> Sequence[bytes]:
         pdfs.ligature_pdf("ﬁne ﬂow"),
         pdfs.scanned_pdf("st"),
         pdfs.encrypted_pdf(pdfs.text_pdf(["Secret."]), ""),
-        pdfs.pages_pdf(
-            [b"BT /F1 11 Tf 72 700 Td (Plain operators, (nested) and \\101 octal.) Tj ET"]
-        ),
-        pdfs.looping_pdf(),
-        *(make(random.Random(1)) for make in list(grammar.KINDS.values())[5:]),
+        pdfs.pages_pdf([pdfs.GOOD_PAGE] * 2),
+        *(grammar.KINDS[kind](random.Random(8)) for kind in _READABLE),
     )
 
 

@@ -179,7 +179,8 @@ def _font(chance: random.Random) -> bytes:
         chance.choice((b"", b"/ToUnicode 7 0 R")),
     )
     objects = page(
-        stream(TEXT + b" BT /F1 1e9 Tf <0041ffff41> Tj [(a) -1e308 (b) 99 <4>] TJ ET"), font
+        stream(TEXT + b" BT /F1 1000000000 Tf <0041ffff41> Tj [(a) -99999999999 (b) 99 <4>] TJ ET"),
+        font,
     )
     objects[7] = stream(chance.choice(maps), packed=chance.random() < 0.3)
     objects[8] = b"<</Type/Font/Subtype/CIDFontType2/CIDSystemInfo 8 0 R/DW %d/W %s>>" % (
@@ -227,8 +228,8 @@ def _encrypted(chance: random.Random) -> bytes:
 
 _OPERATORS = (
     b"BT", b"ET", b"q", b"Q", b"(a b) Tj", b"[(a)-500(b)]TJ", b"(x)'", b"1 2 (y) \"", b"/F1 0 Tf", b"/F1 -5 Tf",
-    b"/None 9 Tf", b"1 0 0 1 5 5 cm", b"0 0 0 0 0 0 cm", b"1e300 0 0 1e300 0 0 Tm", b"1 1 Td", b"T*", b"99999 TL",
-    b"-1 Tz", b"0 Tz", b"5 Tc", b"1e308 Tw", b"(nan) Td", b"Tj", b"TJ", b"Tf", b"Tm", b"cm", b"/X Do", b"Do",
+    b"/None 9 Tf", b"1 0 0 1 5 5 cm", b"0 0 0 0 0 0 cm", b"9999999999 0 0 9999999999 0 0 Tm", b"1 1 Td", b"T*", b"99999 TL",
+    b"-1 Tz", b"0 Tz", b"5 Tc", b"9999999999 Tw", b"(nan) Td", b"Tj", b"TJ", b"Tf", b"Tm", b"cm", b"/X Do", b"Do",
     b"BI /W 1 /H 1 ID \x00 EI", b"BI ID", b"<41", b"(open", b"]]", b">>", b"/GS gs", b"3 Tr", b"1000000 Ts", b"/P<</MCID 0>>BDC",
     b"EMC", b"null Tj", b"true Td", b"1 0 R Tj", b"-.5.5 1 Td", b"+-1 2 Td", b"nan inf Td",
 )  # fmt: skip
