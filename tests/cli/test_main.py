@@ -170,7 +170,7 @@ def test_an_error_cannot_control_the_terminal(
     failing: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failing(DocumentError("a\x1b[2Jb.txt is empty\r")) == 3
-    assert capsys.readouterr().err == "specx: a�[2Jb.txt is empty�\n"
+    assert capsys.readouterr().err == "specx: a�b.txt is empty�\n"
 
 
 def test_a_broken_pipe_of_our_own_is_an_error(failing: Callable[..., int]) -> None:

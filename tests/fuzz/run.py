@@ -29,7 +29,7 @@ from specx.documents import child_worker, pdf, pdf_worker
 from specx.documents.confinement import confine
 from specx.documents.jsonl import parse_jsonl
 from specx.documents.plain import document_from_text
-from specx.documents.read import ReadOptions, _with_parts, read_document
+from specx.documents.read import ReadOptions, _finished, read_document
 from specx.documents.text import decode_text
 from specx.errors import SpecxError
 from specx.profile.load import parse_profile
@@ -81,18 +81,18 @@ def _read_pdf(data: bytes) -> None:
 
 def _read_text(data: bytes) -> None:
     text, warnings = decode_text(data, "a.txt")
-    _with_parts(document_from_text(text, "a.txt", "text", warnings), ReadOptions())
+    _finished(document_from_text(text, "a.txt", "text", warnings), ReadOptions())
 
 
 def _read_markdown(data: bytes) -> None:
     text, warnings = decode_text(data, "a.md")
-    _with_parts(document_from_text(text, "a.md", "markdown", warnings), ReadOptions())
+    _finished(document_from_text(text, "a.md", "markdown", warnings), ReadOptions())
 
 
 def _read_jsonl(data: bytes) -> None:
     for each in parse_jsonl(data, "a.jsonl"):
         if not isinstance(each, Exception):
-            _with_parts(each, ReadOptions())
+            _finished(each, ReadOptions())
 
 
 def _read_profile(data: bytes) -> None:

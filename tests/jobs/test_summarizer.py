@@ -24,7 +24,7 @@ from .pairs import TEXT, saying, write_profile
 
 KEYS = {
     "schema": None,
-    "input": {"name", "pages", "characters", "prompt_tokens", "parts"},
+    "input": {"name", "pages", "characters", "prompt_tokens", "parts", "span"},
     "profile": None,
     "method": None,
     "summary": None,
