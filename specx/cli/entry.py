@@ -9,4 +9,7 @@ def main() -> None:
     interruption.install()
     from specx.cli.main import main as run_and_exit
 
-    run_and_exit(interruption=interruption)
+    try:
+        run_and_exit(interruption=interruption)
+    finally:
+        interruption.ignore()  # the interpreter would let them kill what has ended well

@@ -72,6 +72,11 @@ class Interruption:
             _stand_still()
         self._ended = True
 
+    def ignore(self) -> None:
+        """Let no signal change what has been said and done. For the end of the process."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
     def last_words(self) -> str:
         """Do what is left to do; return the sentence for stderr."""
         for action in self.tidy:
