@@ -12,6 +12,7 @@ from rich.console import Console
 
 from specx.cli.console import is_file, make_console
 from specx.cli.options import Wishes, changed_profile
+from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.formats import passed_over
@@ -111,13 +112,9 @@ def summarize(
             metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
         ),
     ] = None,
-    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
-    password: Annotated[
-        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
-    ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
-    ] = False,
+    pages: Pages = None,
+    password: Password = None,
+    ocr: Ocr = False,
     everything: Annotated[
         bool,
         typer.Option(
