@@ -45,6 +45,11 @@ class Timings:
         for part, seconds in vars(other).items():
             setattr(self, part, getattr(self, part) + seconds)
 
+    def end(self, total: float) -> None:
+        """Set ``total``, and ``host`` to what no other part claims of it."""
+        parts = sum(s for part, s in vars(self).items() if part not in ("host", "total"))
+        self.total, self.host = total, max(0.0, total - parts)
+
 
 @dataclass(frozen=True)
 class PrefillProgress:
