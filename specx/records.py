@@ -125,8 +125,8 @@ class Finished:
 
     ``reason``: ``end`` (of the text), ``length`` (the token limit), ``window`` (no room is left,
     even if the token limit was reached at the same token) or ``strayed`` (a digest no longer quotes
-    its document). ``decoding``: seconds from the first
-    token to the last, the draft's prefill included, on a GPU by its own clock.
+    its document). ``decoding``: seconds from the first token to the last, the draft's prefill
+    included, on a GPU by its own clock.
     """
 
     reason: FinishReason
