@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
-from specx.jobs import outputs
-from specx.jobs.outputs import RECORD, Outputs, written_files
+from specx.jobs import outputs, record
+from specx.jobs.outputs import Outputs, written_files
+from specx.jobs.record import OLD_RECORD, RECORD, Record
+from specx.jobs.sealed import unsealed
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -65,9 +67,8 @@ def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
         writer.write_text(tmp_path / name, "One.\n")
     outside = tmp_path.parent / "outside"
     writer.write({outside / "r.json": "{}"})
-    record = json.loads((tmp_path / RECORD).read_text())
-    assert list(record["files"]) == ["b\udce9.md", "x/deep/a.md"]
-    assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
+    assert sorted(Record(tmp_path).files()) == ["b\udce9.md", "x/deep/a.md"]
+    assert list(Record(outside).files()) == ["r.json"]
 
 
 def test_a_file_is_known_however_it_is_named(
@@ -81,9 +82,10 @@ def test_a_file_is_known_however_it_is_named(
     assert Path("OUT/x/a.md").read_text() == "Three.\n"
 
 
+@pytest.mark.parametrize("record", [RECORD, OLD_RECORD])
 @pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a.md": null}}', "\xff"])
-def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
-    (tmp_path / RECORD).write_text(content)
+def test_a_damaged_record_is_made_again(tmp_path: Path, content: str, record: str) -> None:
+    (tmp_path / record).write_text(content)
     path = tmp_path / "a.md"
     path.write_text("precious\n")
     with pytest.raises(UsageError):
@@ -96,7 +98,7 @@ def test_processes_keep_each_others_records(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         names = [f"{number}.md" for number in range(40)]
         list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
-    assert sorted(json.loads((tmp_path / RECORD).read_text())["files"]) == sorted(names)
+    assert sorted(Record(tmp_path).files()) == sorted(names)
 
 
 def test_killed_between_record_and_file_the_old_one_stays_known(
@@ -141,14 +143,46 @@ def test_only_its_own_files_are_removed(tmp_path: Path) -> None:
     assert [path.exists() for path in (mine, yours)] == [False, True]
 
 
-def test_records_with_one_hash_a_file_are_still_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", [True, False])
+def test_records_of_earlier_versions_are_still_read(tmp_path: Path, several: bool) -> None:
     path = tmp_path / "a.md"
     Outputs().write_text(path, "One.\n")
-    record = json.loads((tmp_path / RECORD).read_text())
-    record["files"]["a.md"] = record["files"]["a.md"][0]
-    (tmp_path / RECORD).write_text(json.dumps(record))
+    hashes = Record(tmp_path).files()["a.md"]
+    (tmp_path / RECORD).unlink()
+    assert not Outputs().is_complete(path)
+    old = {"schema": "specx.outputs/1", "files": {"a.md": hashes if several else hashes[0]}}
+    (tmp_path / OLD_RECORD).write_text(json.dumps(old))
     assert Outputs().is_complete(path)
     Outputs().write_text(path, "Two.\n")
+    assert Outputs().is_complete(path)
+
+
+def test_a_record_is_read_on_from_where_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    monkeypatch.setattr(record, "unsealed", lambda lines: read.append(lines) or unsealed(lines))
+    for number in range(20):
+        Outputs(tmp_path).write_text(tmp_path / f"{number}.md", "One.\n")
+    assert Outputs().is_complete(tmp_path / "3.md")
+    assert b"".join(read) == (tmp_path / RECORD).read_bytes()  # each line once
+
+
+def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md"):
+        Outputs().write_text(tmp_path / name, "One.\n")
+    content = (tmp_path / RECORD).read_bytes()
+    (tmp_path / RECORD).write_bytes(content[:-5])
+    Outputs().write_text(tmp_path / "c.md", "One.\n")
+    assert sorted(Record(tmp_path).files()) == ["a.md", "c.md"]
+    assert [Outputs().is_complete(tmp_path / f"{name}.md") for name in "abc"] == [True, False, True]
+
+
+def test_a_record_of_few_files_stays_short(tmp_path: Path) -> None:
+    for number in range(1000):
+        Record(tmp_path).add(lambda _, number=number: {f"{number % 3}.md": [str(number)]})  # type: ignore[misc]
+    assert Record(tmp_path).files() == {"0.md": ["999"], "1.md": ["997"], "2.md": ["998"]}
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") < 120
 
 
 def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:

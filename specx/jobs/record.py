@@ -1,0 +1,151 @@
+"""The record of a folder: the files that specx wrote there, and the hashes of what it wrote.
+
+It grows by a line for each file that is written, and is read on from where it was read last. What
+is no longer true of it is dropped when most of its lines are that.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from specx.errors import UsageError
+from specx.jobs.sealed import end_torn_line, sealed, unsealed
+from specx.reports.writers import write_bytes_atomic
+
+RECORD = ".specx-outputs.jsonl"
+OLD_RECORD = ".specx.json"  # of versions that wrote all of it anew for each document
+_SPARE_LINES = 100  # that tell nothing new, besides as many as there are files
+_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
+
+Hashes = list[str]  # of one file, the latest first
+
+
+@dataclass
+class _Known:
+    """What was read of a record. ``of``: the two files, so that others are noticed."""
+
+    of: object = None
+    files: dict[str, Hashes] = field(default_factory=dict)
+    read_to: int = 0  # bytes
+    lines: int = 0
+
+
+class Record:
+    """The record in ``folder``; whatever of it cannot be read is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / RECORD
+        self._known = _Known()
+
+    def files(self) -> dict[str, Hashes]:
+        """Return the hashes of each file by its name, and read what was added before."""
+        try:
+            found = self._path.stat()
+            inode, size = found.st_ino, found.st_size
+        except OSError:
+            inode = size = 0
+        old = _version(self._folder / OLD_RECORD)
+        known = self._known
+        if known.of != (inode, old) or size < known.read_to:
+            # A new one: last words may be written while another thread stands still in here.
+            files = _read_old(self._folder / OLD_RECORD) if old else {}
+            self._known = known = _Known((inode, old), files)
+        if size > known.read_to:
+            self._read_on(known)
+        return known.files
+
+    def add(self, describe: Callable[[dict[str, Hashes]], Mapping[str, Hashes]]) -> None:
+        """Add what ``describe`` says of some files, given what is known of all.
+
+        On the disk when this returns. Raises UsageError if the record cannot be written.
+        """
+        with self._alone():
+            files = self.files()
+            new = describe(files)
+            if self._known.lines > 2 * len(files) + _SPARE_LINES:
+                write_bytes_atomic(self._path, _lines({**files, **new}))
+            else:
+                self._append(_lines(new))
+
+    def _append(self, lines: bytes) -> None:
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                end_torn_line(file)
+                if os.write(file, lines) < len(lines):
+                    raise OSError("the disk is full")
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"cannot write {self._path}: {reason}") from error
+
+    def _read_on(self, known: _Known) -> None:
+        """Read the lines behind those that are known; one that is not ended is left for later."""
+        start = known.read_to
+        try:
+            with self._path.open("rb") as file:
+                file.seek(start)
+                content = file.read()
+        except OSError:  # another user's, say
+            return
+        whole = content[: content.rfind(b"\n") + 1]
+        known.files.update({entry["name"]: entry["hashes"] for entry in unsealed(whole)})
+        known.read_to = start + len(whole)
+        known.lines += whole.count(b"\n")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let other processes wait that write here, where the file system can do that."""
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            for _ in range(_ATTEMPTS):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE)
+                except OSError:  # a file system without locks
+                    break
+            yield
+        finally:
+            os.close(descriptor)
+
+
+@lru_cache(maxsize=64)
+def record_of(folder: Path) -> Record:
+    """Return the record of a folder, with what was read of it before."""
+    return Record(folder)
+
+
+def _lines(files: Mapping[str, Hashes]) -> bytes:
+    entries = ({"name": name, "hashes": hashes} for name, hashes in files.items())
+    return b"".join(map(sealed, entries))
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read_old(path: Path) -> dict[str, Hashes]:
+    """Return the hashes of a record of an earlier version."""
+    try:
+        files = json.loads(path.read_bytes())["files"]
+        return {
+            str(name): [known] if isinstance(known, str) else [str(each) for each in known]
+            for name, known in files.items()
+            if known
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
