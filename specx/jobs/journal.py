@@ -15,7 +15,7 @@ from typing import Any
 
 from specx.errors import UsageError
 from specx.jobs.inputs import Identity
-from specx.jobs.sealed import end_torn_line, sealed, unsealed
+from specx.jobs.sealed import append, sealed, unsealed
 from specx.jobs.shard import WHOLE, Shard
 
 _STEM, _ENDING = ".specx-journal", ".jsonl"
@@ -69,18 +69,12 @@ class Journal:
             "time": time.time(),
         }
         try:
-            self._put(sealed(entry))
-            os.fsync(self._file)
+            append(self._file, sealed(entry))
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
-    def _put(self, line: bytes) -> None:
-        """Append a line. A full disk may take a part of it, which would spoil the next one."""
-        if os.write(self._file, line) < len(line):
-            os.write(self._file, b"\n")
-
     def _locked(self, *, alone: bool) -> int:
-        """Open the file for appending, and end the line that a killed run has left."""
+        """Open the file for appending, with its lock."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -88,16 +82,12 @@ class Journal:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
         try:
             _lock(file, alone=alone)
-            end_torn_line(file)
         except BlockingIOError:
             os.close(file)
             raise UsageError(
                 f"another run of specx is working with {self._path}; wait for its end, or choose "
                 "another folder or shard"
             ) from None
-        except OSError as error:
-            os.close(file)
-            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
         return file
 
 

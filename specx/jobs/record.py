@@ -6,7 +6,6 @@ is no longer true of it is dropped when most of its lines are that.
 
 import contextlib
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from specx.errors import UsageError
-from specx.jobs.sealed import end_torn_line, sealed, unsealed
+from specx.jobs.sealed import append, sealed, unsealed
 from specx.reports.writers import write_bytes_atomic
 
 RECORD = ".specx-outputs.jsonl"
-OLD_RECORD = ".specx.json"  # of versions that wrote all of it anew for each document
 _SPARE_LINES = 100  # that tell nothing new, besides as many as there are files
 _ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
 
@@ -28,9 +26,9 @@ Hashes = list[str]  # of one file, the latest first
 
 @dataclass
 class _Known:
-    """What was read of a record. ``of``: the two files, so that others are noticed."""
+    """The part of a record that was read. ``inode``: its file's, so that another is noticed."""
 
-    of: object = None
+    inode: int = 0
     files: dict[str, Hashes] = field(default_factory=dict)
     read_to: int = 0  # bytes
     lines: int = 0
@@ -50,12 +48,10 @@ class Record:
             inode, size = found.st_ino, found.st_size
         except OSError:
             inode = size = 0
-        old = _version(self._folder / OLD_RECORD)
         known = self._known
-        if known.of != (inode, old) or size < known.read_to:
+        if known.inode != inode or size < known.read_to:
             # A new one: last words may be written while another thread stands still in here.
-            files = _read_old(self._folder / OLD_RECORD) if old else {}
-            self._known = known = _Known((inode, old), files)
+            self._known = known = _Known(inode)
         if size > known.read_to:
             self._read_on(known)
         return known.files
@@ -65,27 +61,29 @@ class Record:
 
         On the disk when this returns. Raises UsageError if the record cannot be written.
         """
-        with self._alone():
-            files = self.files()
-            new = describe(files)
-            if self._known.lines > 2 * len(files) + _SPARE_LINES:
-                write_bytes_atomic(self._path, _lines({**files, **new}))
-            else:
-                self._append(_lines(new))
+        with self._alone() as alone:
+            self._append(_lines(describe(self.files())))
+            if alone and self._known.lines > 2 * len(self._known.files) + _SPARE_LINES:
+                self._shorten()
 
     def _append(self, lines: bytes) -> None:
         try:
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                end_torn_line(file)
-                if os.write(file, lines) < len(lines):
-                    raise OSError("the disk is full")
-                os.fsync(file)
+                append(file, lines)
             finally:
                 os.close(file)
         except OSError as error:
-            reason = error.strerror or error
-            raise UsageError(f"cannot write {self._path}: {reason}") from error
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def _shorten(self) -> None:
+        """Write the record anew, without lines that are no longer true. It is read for that.
+
+        An inode may be used again, so what is known of one need not be the whole of its file.
+        """
+        with contextlib.suppress(OSError, UsageError):  # a long record is as good
+            files = _files(self._path.read_bytes())
+            write_bytes_atomic(self._path, _lines(files))
 
     def _read_on(self, known: _Known) -> None:
         """Read the lines behind those that are known; one that is not ended is left for later."""
@@ -97,26 +95,35 @@ class Record:
         except OSError:  # another user's, say
             return
         whole = content[: content.rfind(b"\n") + 1]
-        known.files.update({entry["name"]: entry["hashes"] for entry in unsealed(whole)})
+        known.files.update(_files(whole))
         known.read_to = start + len(whole)
         known.lines += whole.count(b"\n")
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let other processes wait that write here, where the file system can do that."""
-        descriptor = os.open(self._folder, os.O_RDONLY)
+    def _alone(self) -> Iterator[bool]:
+        """Let other processes wait that write here. Yield False where that cannot be."""
         try:
-            for _ in range(_ATTEMPTS):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(_PAUSE)
-                except OSError:  # a file system without locks
-                    break
-            yield
+            descriptor = os.open(self._folder, os.O_RDONLY)
+        except OSError:  # a folder that may be written, but not read
+            yield False
+            return
+        try:
+            yield _locked(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+        except OSError:  # a file system without locks
+            break
+        else:
+            return True
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -130,22 +137,5 @@ def _lines(files: Mapping[str, Hashes]) -> bytes:
     return b"".join(map(sealed, entries))
 
 
-def _version(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _read_old(path: Path) -> dict[str, Hashes]:
-    """Return the hashes of a record of an earlier version."""
-    try:
-        files = json.loads(path.read_bytes())["files"]
-        return {
-            str(name): [known] if isinstance(known, str) else [str(each) for each in known]
-            for name, known in files.items()
-            if known
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def _files(lines: bytes) -> dict[str, Hashes]:
+    return {entry["name"]: entry["hashes"] for entry in unsealed(lines)}

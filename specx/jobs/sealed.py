@@ -4,6 +4,7 @@ To add an entry costs the same however many there are. Whatever line is torn whe
 machine goes down has a wrong checksum and is passed over.
 """
 
+import errno
 import json
 import os
 import zlib
@@ -25,11 +26,17 @@ def unsealed(content: bytes) -> Iterator[dict[str, Any]]:
             yield json.loads(text)
 
 
-def end_torn_line(file: int) -> None:
-    """End the line that a killed process has left. ``file``: open for reading and appending."""
+def append(file: int, lines: bytes) -> None:
+    """Append lines, behind one that a killed process has torn. They are on the disk afterwards.
+
+    ``file``: open for reading and appending. Raises OSError.
+    """
     size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        os.write(file, b"\n")
+    torn = size and os.pread(file, 1, size - 1) != b"\n"
+    lines = b"\n" * bool(torn) + lines
+    if os.write(file, lines) < len(lines):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file)
 
 
 def _checksum(text: bytes) -> bytes:

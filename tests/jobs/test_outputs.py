@@ -1,6 +1,5 @@
 """Files that specx may replace, and those that it may not."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from specx.errors import UsageError
 from specx.jobs import outputs, record
 from specx.jobs.outputs import Outputs, written_files
-from specx.jobs.record import OLD_RECORD, RECORD, Record
+from specx.jobs.record import RECORD, Record
 from specx.jobs.sealed import unsealed
 
 
@@ -82,10 +81,9 @@ def test_a_file_is_known_however_it_is_named(
     assert Path("OUT/x/a.md").read_text() == "Three.\n"
 
 
-@pytest.mark.parametrize("record", [RECORD, OLD_RECORD])
 @pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a.md": null}}', "\xff"])
-def test_a_damaged_record_is_made_again(tmp_path: Path, content: str, record: str) -> None:
-    (tmp_path / record).write_text(content)
+def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
+    (tmp_path / RECORD).write_text(content)
     path = tmp_path / "a.md"
     path.write_text("precious\n")
     with pytest.raises(UsageError):
@@ -143,20 +141,6 @@ def test_only_its_own_files_are_removed(tmp_path: Path) -> None:
     assert [path.exists() for path in (mine, yours)] == [False, True]
 
 
-@pytest.mark.parametrize("several", [True, False])
-def test_records_of_earlier_versions_are_still_read(tmp_path: Path, several: bool) -> None:
-    path = tmp_path / "a.md"
-    Outputs().write_text(path, "One.\n")
-    hashes = Record(tmp_path).files()["a.md"]
-    (tmp_path / RECORD).unlink()
-    assert not Outputs().is_complete(path)
-    old = {"schema": "specx.outputs/1", "files": {"a.md": hashes if several else hashes[0]}}
-    (tmp_path / OLD_RECORD).write_text(json.dumps(old))
-    assert Outputs().is_complete(path)
-    Outputs().write_text(path, "Two.\n")
-    assert Outputs().is_complete(path)
-
-
 def test_a_record_is_read_on_from_where_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,11 +162,27 @@ def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
     assert [Outputs().is_complete(tmp_path / f"{name}.md") for name in "abc"] == [True, False, True]
 
 
-def test_a_record_of_few_files_stays_short(tmp_path: Path) -> None:
-    for number in range(1000):
+def test_a_record_of_few_files_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_SPARE_LINES", 10)
+    for number in range(100):
         Record(tmp_path).add(lambda _, number=number: {f"{number % 3}.md": [str(number)]})  # type: ignore[misc]
-    assert Record(tmp_path).files() == {"0.md": ["999"], "1.md": ["997"], "2.md": ["998"]}
-    assert (tmp_path / RECORD).read_bytes().count(b"\n") < 120
+    assert Record(tmp_path).files() == {"0.md": ["99"], "1.md": ["97"], "2.md": ["98"]}
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") < 20
+
+
+def test_a_record_is_not_shortened_while_another_process_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_SPARE_LINES", 0)
+    monkeypatch.setattr(record, "_PAUSE", 0)
+    with Record(tmp_path)._alone() as alone:
+        assert alone
+        for number in range(9):
+            Record(tmp_path).add(lambda _, number=number: {"a.md": [str(number)]})  # type: ignore[misc]
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 9
+    Record(tmp_path).add(lambda _: {"a.md": ["9"]})
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 1
+    assert Record(tmp_path).files() == {"a.md": ["9"]}
 
 
 def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:
