@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
 from specx.cli.options import Wishes, changed_profile
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
@@ -347,6 +348,13 @@ def _prepare(
 ) -> "Summarizer":
     """Load the models. torch, which takes seconds to import, comes with them."""
     options.importing.wait()
+    with without_collecting():
+        return _load(request, console, live, deadline)
+
+
+def _load(
+    request: SummarizeRequest, console: Console, live: LiveLine, deadline: Deadline | None
+) -> "Summarizer":
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer
