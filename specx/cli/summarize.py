@@ -357,11 +357,16 @@ def _prepare(
     """
     options.importing.wait()
     with without_collecting():
-        return _load(request, console, live, deadline)
+        return _load(request, console, live, deadline, gives_way=gives_way)
 
 
 def _load(
-    request: SummarizeRequest, console: Console, live: LiveLine, deadline: Deadline | None
+    request: SummarizeRequest,
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
+    *,
+    gives_way: bool,
 ) -> "Summarizer":
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
