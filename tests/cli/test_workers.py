@@ -35,9 +35,9 @@ def slow(tmp_path: Path) -> str:
     return write_profile(
         tmp_path,
         "slow",
-        target={"window": 4000},
+        target={"window": 1500},
         draft=None,
-        generation={"max_new_tokens": 3500, "temperature": 1.0, "seed": 1},
+        generation={"max_new_tokens": 700, "temperature": 1.0, "seed": 1},
     )
 
 
@@ -87,22 +87,23 @@ def in_the_middle(started: Started, out: str, documents: int) -> list[int]:
     deadline = time.monotonic() + 120
     journal = Path(out) / ".specx-journal.jsonl"
     while time.monotonic() < deadline:
-        if journal.exists() and journal.read_text().count('"done"') >= documents:
-            return workers(started.process.pid)
+        ended = journal.read_text().count('"done"') if journal.exists() else -1
+        if ended >= documents and len(found := workers(started.process.pid)) == 2:
+            return found
         time.sleep(0.02)
     raise AssertionError("no document was done")
 
 
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(capsys: pytest.CaptureFixture[str], slow: str) -> None:
+    Path("docs/c.txt").unlink()
     specx(capsys, "docs", "-p", slow, "--out", "WHOLE")
     for attempt in range(3):
         out = f"OUT{attempt}"
         started = Started(["summarize", "docs", "-p", slow, "--out", out, "--workers", "2"])
         os.kill(in_the_middle(started, out, attempt)[0], signal.SIGKILL)
         _, err = started.process.communicate(timeout=200)
-        assert started.process.returncode == 7
-        assert "1 of 5 documents failed" in err
+        assert started.process.returncode == 0, err
         assert results(out) == results("WHOLE")
         assert done(out) == [f"docs/{name}.txt" for name in "abde"]
 
@@ -110,10 +111,11 @@ def test_a_killed_worker_loses_nothing(capsys: pytest.CaptureFixture[str], slow:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_worker_outlives_the_run(slow: str, number: signal.Signals) -> None:
+    for name in range(30):
+        Path(f"docs/{name}.txt").write_text(long(f"{name}"))
     started = Started(["summarize", "docs", "-p", slow, "--out", "OUT", "--workers", "2"])
-    found = in_the_middle(started, "OUT", 1)
-    assert len(found) == 2
-    time.sleep(1.0)  # until both have written something of the next
+    found = in_the_middle(started, "OUT", 2)
+    time.sleep(0.5)  # until both have written something of the next
     code, _, err, seconds = started.end_by(number)
     deadline = time.monotonic() + 5
     while (left := [each for each in found if alive(each)]) and time.monotonic() < deadline:
@@ -124,8 +126,9 @@ def test_no_worker_outlives_the_run(slow: str, number: signal.Signals) -> None:
     assert code == 128 + number
     assert seconds < 2.0
     said = err.splitlines()[-1]
-    assert re.match(r"specx: interrupted after \d documents?; the partial summary of docs/", said)
+    assert re.match(r"specx: interrupted after \d+ documents; the partial summary of docs/", said)
     for path in Path("OUT").rglob("*.partial.md"):
         assert path.read_text().strip()
         assert str(path) in said
-    assert json.loads(Path("OUT/docs/a.txt.json").read_text())["summary"]
+    whole = Path("OUT/docs").glob("*[!r].json")
+    assert all(json.loads(path.read_text()) for path in whole)
