@@ -165,11 +165,29 @@ class TargetSettings(Section):
         return _known_embedded(model, "target")
 
 
+class HeadSettings(Section):
+    """Answers to what the files of a head leave open (``docs/heads.md``)."""
+
+    layers: list[Annotated[int, Field(ge=0)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="layers of the target whose input the head reads, counted from 0; null: as the "
+        "head's files say",
+    )
+    norm_output: Literal["fed-back", "lm-head"] | None = Field(
+        default=None,
+        description="what `norm_output` in the head's config means; fed-back: that the normed "
+        "output is fed back (speculators); lm-head: that a norm precedes the lm head (SpecForge); "
+        "null: as its project means it",
+    )
+
+
 class DraftSettings(Section):
     """The small model that proposes tokens. It must share the target's vocabulary."""
 
     kind: Literal["model"] = Field(
-        default="model", description="an independent small language model"
+        default="model",
+        description="a small language model, or an EAGLE or EAGLE-3 head: its files say which",
     )
     model: str = Field(
         min_length=1, description="hub id, local folder, or `embedded:draft` (shipped with specx)"
@@ -183,6 +201,10 @@ class DraftSettings(Section):
     trained_context: int = Field(
         ge=1,
         description="tokens of context the draft was trained on, beyond which it guesses badly",
+    )
+    head: HeadSettings = Field(
+        default_factory=HeadSettings,
+        description="what the files of a head leave open; not used by a model",
     )
 
     @field_validator("model")
