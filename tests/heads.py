@@ -289,3 +289,37 @@ def _yarn(inverse: Tensor, base: float, scaling: dict[str, Any]) -> Tensor:
     low, high = max(int(dimension(32) // 1), 0), min(int(-(-dimension(1) // 1)), DIM - 1)
     ramp = ((torch.arange(half, dtype=torch.float64) - low) / max(high - low, 1e-3)).clamp(0, 1)
     return inverse / scaling["factor"] * ramp + inverse * (1 - ramp)
+
+
+def apt_head(target: LoadedModel, layout: str) -> HeadFile:
+    """A head that is nearly always right about a target of one layer that sees little of its text.
+
+    Such a target says what follows a token by the token alone. An EAGLE head reads the token in
+    ``fc``; an EAGLE-3 head attends to its own row, whose value is the token's embedding.
+    """
+    layer, config = target.model.model.layers[0], target.model.config
+    file = make_head_file(layout, vocabulary=VOCAB, bias=False)
+    name = "layers.0." if layout == "eagle" else "midlayer."
+    wide = {"num_key_value_heads": HEADS, "intermediate_size": config.intermediate_size}
+    file.config |= wide | {"rms_norm_eps": config.rms_norm_eps, "rope_theta": 1e9}
+    eye, none, sharp = torch.eye(HIDDEN), torch.zeros(HIDDEN, HIDDEN), 4.0
+    scale = float(target.model.model.embed_tokens.weight.square().mean().sqrt())
+    given = {f"mlp.{part}_proj.weight": getattr(layer.mlp, f"{part}_proj").weight.clone()
+             for part in ("gate", "up", "down")}  # fmt: skip
+    given["post_attention_layernorm.weight"] = layer.post_attention_layernorm.weight.clone()
+    if layout == "eagle":
+        given |= {f"self_attn.{part}_proj.weight": none.clone() for part in "qkvo"}
+        file.tensors["fc.weight"] = torch.cat([eye, none], 1)
+    else:
+        query = torch.cat([sharp * eye, none], 1)
+        given |= {f"self_attn.{part}_proj.weight": query.clone() for part in "qk"}
+        given["self_attn.v_proj.weight"] = torch.cat([eye, none], 1)
+        given["self_attn.o_proj.weight"] = scale * eye
+        given |= {
+            f"{part}.weight": torch.ones(HIDDEN) for part in ("input_layernorm", "hidden_norm")
+        }
+        file.tensors["fc.weight"] = torch.zeros(HIDDEN, 3 * HIDDEN)
+        file.tensors["norm.weight"] = target.model.model.norm.weight.clone()
+        file.tensors["lm_head.weight"] = target.model.lm_head.weight.clone()
+    file.tensors |= {f"{name}{part}": tensor for part, tensor in given.items()}
+    return file

@@ -13,7 +13,7 @@ from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.policies import Streaming
 from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.trees import Level
+from specx.kernels.trees import MAX_ROWS, Level
 from specx.models.call import AttentionCall
 from specx.models.features import Features, FeatureSource
 from specx.models.head_files import LoadedHead
@@ -44,7 +44,8 @@ def within_window(plan: DraftPlan, window: int | None) -> DraftPlan:
 class HeadGrower(TreeGrower):
     """Grows trees with a head: a node's state is the output of the node above it.
 
-    ``states`` [P, H]: what follows the nodes that were read last; after the root, [1, H].
+    ``states`` [MAX_ROWS, H], changed in place: what follows the nodes that were read last, first of
+    all the root.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class HeadGrower(TreeGrower):
     ) -> None:
         super().__init__(model, allowed, tree, reserved)
         size, device = model.hidden_size, model.device
-        self.states = torch.zeros(1, size, dtype=model.dtype, device=device)
+        self.states = torch.zeros(MAX_ROWS, size, dtype=model.dtype, device=device)
 
     def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
         level = super().continue_from(logits, weights)
@@ -62,7 +63,8 @@ class HeadGrower(TreeGrower):
         self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
     ) -> Tensor:
         rows = level.tokens, self.states.index_select(0, level.parents), positions
-        self.states, logits = head_forward(self.model, rows, cache, call)
+        states, logits = head_forward(self.model, rows, cache, call)
+        self.states[: len(states)] = states
         return logits
 
 
@@ -124,6 +126,6 @@ class HeadDrafter(ModelDrafter):
         states = self.model.model.project(self._read_features.read(store.length, len(tokens)))
         rows = tokens, states, mapping.slots
         states, logits = head_forward(self.model, rows, working, call, logits_of)
-        last = logits_of if isinstance(logits_of, Tensor) else slice(-1, None)
-        self.grower.states = states[last]
+        if isinstance(logits_of, Tensor):
+            self.grower.states[:1] = states.index_select(0, logits_of)
         return logits

@@ -141,7 +141,7 @@ class UnrolledCall:
 
 
 @dataclass
-class Reading:
+class TeacherReading:
     """The target's reading of one document: features [1, L, F], logits [rows, V] from ``first``.
 
     ``first`` is the row before the one whose successor the head has to guess first.
@@ -154,7 +154,7 @@ class Reading:
 
 
 @torch.no_grad()
-def read(target: LlamaForCausalLM, batch: Batch) -> Iterator[Reading]:
+def read(target: LlamaForCausalLM, batch: Batch) -> Iterator[TeacherReading]:
     """Let the target read each document of a batch, without its padding."""
     for tokens, parts in zip(batch.tokens, batch.parts, strict=True):
         written = (parts != DOCUMENT) & (parts != NOTHING)
@@ -163,10 +163,10 @@ def read(target: LlamaForCausalLM, batch: Batch) -> Iterator[Reading]:
         output = target.model(ids, use_cache=False, output_hidden_states=True)
         features = torch.cat([output.hidden_states[layer] for layer in LAYERS], -1)
         logits = target.lm_head(output.last_hidden_state[0, first:])
-        yield Reading(ids, features, logits, first)
+        yield TeacherReading(ids, features, logits, first)
 
 
-def unroll(head: Head, reading: Reading) -> Iterator[tuple[Tensor, Tensor]]:
+def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor]]:
     """Draft ``STEPS`` tokens behind every token of the digest.
 
     Yields for each step the head's logits [R, V] and the target's at the same places.
