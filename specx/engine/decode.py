@@ -150,8 +150,9 @@ class _Decoding:
         assert drafter is not None
         for item in self._timed(state.target.prefill(ids), "target_prefill"):
             if isinstance(item, PrefillProgress):
-                with state.stopwatch.part("draft_prefill"):
-                    drafter.follow(ids, item.done, state.target)
+                if drafter.features is not None:
+                    with state.stopwatch.part("draft_prefill"):
+                        drafter.follow(ids, item.done, state.target)
                 self.pending.add(item)
                 yield from self.pending.happened()
             else:

@@ -67,7 +67,7 @@ class Drafter(Protocol):
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
         """Take note that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
 
-        Its features are there until the next one.
+        Its features are there until the next one. Asked of a drafter that reads some.
         """
         return  # a drafter that reads the prompt by itself
 
