@@ -155,11 +155,10 @@ def _features(
 ) -> tuple[int, ...]:
     """Return the layers of the target whose input is read."""
     count = shapes.get("fc.weight", (0, 0))[-1] // target.hidden_size
-    stated, advice = _stated_layers(raw, project, label), "; set draft.head.layers"
+    advice = "; set draft.head.layers"
     if choices.layers is not None:
-        layers, key = choices.layers, "draft.head.layers"
-        advice = ""
-    elif stated is not None:
+        layers, key, advice = choices.layers, "draft.head.layers", ""
+    elif (stated := _stated_layers(raw, project, label)) is not None:
         layers, key = stated, IDS
     else:
         layers, key = (2, target.num_layers // 2, target.num_layers - 3), "The default"

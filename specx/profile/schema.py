@@ -168,9 +168,8 @@ class TargetSettings(Section):
 class HeadSettings(Section):
     """Answers to what the files of a head leave open (``docs/heads.md``)."""
 
-    layers: list[Annotated[int, Field(ge=0)]] | None = Field(
+    layers: list[int] | None = Field(
         default=None,
-        min_length=1,
         description="layers of the target whose input the head reads, counted from 0; null: as the "
         "head's files say",
     )
@@ -180,6 +179,15 @@ class HeadSettings(Section):
         "output is fed back (speculators); lm-head: that a norm precedes the lm head (SpecForge); "
         "null: as its project means it",
     )
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers_are_counted(cls, layers: object) -> object:
+        if layers is None:
+            return layers
+        if isinstance(layers, list) and layers and all(type(i) is int and i >= 0 for i in layers):
+            return layers
+        raise ValueError(f"is {shown(layers)}; it must be a list of layers, counted from 0")
 
 
 class DraftSettings(Section):

@@ -77,12 +77,14 @@ def make_head(target: LlamaForCausalLM) -> Head:
     )
     head = Head(spec, target.get_input_embeddings(), target.get_output_embeddings())
     hidden, dim = config.hidden_size, config.head_dim
-    pointer: Any = target.model.layers[POINTER]
+    layers: Any = target.model.layers
+    pointer = layers[POINTER]
     first: Any = head.layers[0]
     lm_head: Any = head.lm_head
+    norm: Any = head.norm
     with torch.no_grad():
         lm_head.weight.copy_(target.lm_head.weight)
-        head.norm.weight.fill_(0.3)
+        norm.weight.fill_(0.3)
         place = LAYERS.index(POINTER) * hidden
         head.fc.weight[:, place : place + hidden] += torch.eye(hidden, device=head.fc.weight.device)
         head.fc.weight.mul_(0.1)  # the state is normed for attention; what is found outweighs it
