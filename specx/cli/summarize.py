@@ -11,9 +11,11 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
 from specx.cli.options import Wishes, changed_profile
+from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
-from specx.cores import choose_threads
+from specx.cores import choose_threads, usable_cores
 from specx.documents.formats import passed_over
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
@@ -111,13 +113,9 @@ def summarize(
             metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
         ),
     ] = None,
-    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
-    password: Annotated[
-        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
-    ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
-    ] = False,
+    pages: Pages = None,
+    password: Password = None,
+    ocr: Ocr = False,
     everything: Annotated[
         bool,
         typer.Option(
@@ -292,7 +290,8 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
     destination.check(len(found), [each.name for each in found])
     job.check(destination)
     # What OpenMP reads when torch is imported.
-    choose_threads(request.threads, os.environ, options.others).set(os.environ)
+    threads = choose_threads(request.threads, os.environ, options.others)
+    threads.set(os.environ)
     if takes_a_while(found):
         options.importing.begin()
     results = Results(destination, headings=len(found) > 1)
@@ -311,14 +310,19 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
             live.start(name, number=number, total=total)
             live.phase("reading")
 
-        inputs = read_inputs(found, job.reading(request.reading, on_source, earlier.is_done))
+        # One document is read beside the models, where there is a second core for it.
+        ahead = min(1, usable_cores() - 1)
+        reading = job.reading(request.reading, on_source, earlier.is_done, ahead=ahead)
+        inputs = read_inputs(found, reading)
         destination.check(inputs.least)
         results.headings = several = max(len(found), inputs.least) > 1
         if several:
             live.job = teller.job = JobProgress(inputs.total)
         deadline = job.deadline()
         queue = Queue(
-            partial(_prepare, request, options, console, live, deadline),
+            partial(
+                _prepare, request, options, console, live, deadline, gives_way=not threads.fixed
+            ),
             results,
             live,
             teller.done,
@@ -344,9 +348,26 @@ def _prepare(
     console: Console,
     live: LiveLine,
     deadline: Deadline | None,
+    *,
+    gives_way: bool,
 ) -> "Summarizer":
-    """Load the models. torch, which takes seconds to import, comes with them."""
+    """Load the models. torch, which takes seconds to import, comes with them.
+
+    ``gives_way``: on a CPU, to other processes.
+    """
     options.importing.wait()
+    with without_collecting():
+        return _load(request, console, live, deadline, gives_way=gives_way)
+
+
+def _load(
+    request: SummarizeRequest,
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
+    *,
+    gives_way: bool,
+) -> "Summarizer":
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer
@@ -356,8 +377,7 @@ def _prepare(
     device = choose_device(request.device)
     profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, request.method, device)
-    gives_way = device.type == "cpu" and request.threads is None
-    neighbours = Neighbours() if gives_way else None
+    neighbours = Neighbours() if gives_way and device.type == "cpu" else None
     return Summarizer(
         profile,
         request.method,
