@@ -59,8 +59,8 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
     spec = ModelSpec(settings.model, settings.revision, dtype)
     if (files := open_head(spec, device)) is not None:
-        layers = None if settings.head.layers is None else tuple(settings.head.layers)
-        choices = HeadChoices(layers, settings.head.norm_output)
+        layers = None if settings.layers is None else tuple(settings.layers)
+        choices = HeadChoices(layers, settings.norm_output)
         head = load_head(files, spec, target, choices)
         _check_reach(profile, method, head)
         facts = head_facts(target, head)

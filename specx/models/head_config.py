@@ -139,7 +139,7 @@ def _norm_output(
     if "norm_output" in raw and meaning is None:
         raise ModelError(
             f"{label} has norm_output in its config.json but does not say which project's; set "
-            "draft.head.norm_output to fed-back (speculators) or lm-head (SpecForge)."
+            "draft.norm_output to fed-back (speculators) or lm-head (SpecForge)."
         )
     meaning = meaning or "lm-head"
     return meaning, _flag(raw, "norm_output", default=meaning == "lm-head", label=label)
@@ -155,9 +155,9 @@ def _features(
 ) -> tuple[int, ...]:
     """Return the layers of the target whose input is read."""
     count = shapes.get("fc.weight", (0, 0))[-1] // target.hidden_size
-    advice = "; set draft.head.layers"
+    advice = "; set draft.layers"
     if choices.layers is not None:
-        layers, key, advice = choices.layers, "draft.head.layers", ""
+        layers, key, advice = choices.layers, "draft.layers", ""
     elif (stated := _stated_layers(raw, project, label)) is not None:
         layers, key = stated, IDS
     else:
@@ -186,7 +186,7 @@ def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[i
     expected = inner is None if project == "speculators" else outer is None
     if not expected:
         raise ModelError(
-            f"{label} has {IDS} where it may mean layers' inputs or outputs; set draft.head.layers "
+            f"{label} has {IDS} where it may mean layers' inputs or outputs; set draft.layers "
             "to the layers whose input is read."
         )
     for ids in (outer, inner):

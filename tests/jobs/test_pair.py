@@ -114,7 +114,7 @@ def test_a_head_is_known_by_its_files(tmp_path: Path) -> None:
     assert pair.draft_allowed is not None
     assert len(pair.draft_allowed) == SMALL
     assert load(tmp_path, "plain", **settings).draft is None
-    layers = {**settings["draft"], "head": {"layers": [1, 2, 3]}}
+    layers = {**settings["draft"], "layers": [1, 2, 3]}
     pair = load(tmp_path, target=settings["target"], draft=layers)
     assert isinstance(pair.draft, LoadedHead)
     assert pair.draft.spec.features == (1, 2, 3)

@@ -115,7 +115,7 @@ WRONG = {
         of("midlayer.mlp.up_proj.weight", lambda t: t.to(torch.int8)),
         "layers.0.mlp.up_proj.weight of torch.int8",
     ),
-    "norm_output of nobody": ("safeailab", says(norm_output=True), "draft.head.norm_output"),
+    "norm_output of nobody": ("safeailab", says(norm_output=True), "draft.norm_output"),
     "norm_output that is no flag": ("specforge", says(norm_output="yes"), "norm_output"),
     "both norms of features": (
         "speculators",
