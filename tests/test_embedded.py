@@ -16,7 +16,7 @@ MOST_BYTES = 40_000_000  # of all weights that ship
 def test_the_weights_are_small_enough_to_ship() -> None:
     (folder,) = map(Path, specx.models.embedded.__path__)
     weights = list(folder.rglob("*.safetensors"))
-    assert {path.parent.name for path in weights} == {"target", "draft", "draft-large"}
+    assert {path.parent.name for path in weights} == {"target", "draft", "draft-large", "head"}
     assert sum(path.stat().st_size for path in weights) <= MOST_BYTES
 
 
@@ -59,3 +59,12 @@ def test_drafts_are_accepted(digest: tuple[Any, dict[str, Any]]) -> None:
     _, report = digest
     assert report["acceptance_length"] > 2
     assert report["steps"] < report["generated_tokens"] / 2
+
+
+def test_a_head_writes_the_same_digest(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ["--no-fallback", "--quiet", "--report", str(report), "--profile", "mini-eagle3"]
+    assert run(["summarize", str(EXAMPLE), *options]) == 0
+    found = json.loads(report.read_text())
+    assert found["summary"].strip() == EXAMPLE.with_name("digest.md").read_text().strip()
+    assert found["acceptance_length"] > 3

@@ -22,7 +22,7 @@ Layer = Literal["last", "auto"] | int
 Device = Literal["cpu", "cuda"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
-EMBEDDED_DRAFTS = ("draft", "draft-large")  # the second is an experiment's, twice as large
+EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
 FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 

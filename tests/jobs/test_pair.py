@@ -142,6 +142,12 @@ def test_a_heads_own_window_limits_the_working_cache(tmp_path: Path) -> None:
     load(tmp_path, **settings, draft_cache={"top_k": 5})
 
 
+def test_the_shipped_head_fits() -> None:
+    pair = load_pair(load_profile("mini-eagle3"), "specextend", CPU)
+    assert isinstance(pair.draft, LoadedHead)
+    assert pair.draft.spec.features == (2, 5, 6)
+
+
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto") == choose_device("cpu") == CPU

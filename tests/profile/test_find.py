@@ -21,6 +21,7 @@ SHIPPED = [
     "llama-3.1-8b-eagle3",
     "longchat-7b-68m",
     "mini",
+    "mini-eagle3",
     "qwen2.5-3b",
     "qwen3-14b",
     "qwen3-14b-eagle3",
