@@ -118,9 +118,18 @@ class BenchMethod(Protocol):
         """Write the output of ``case``."""
 
 
-def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
-    """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
-    watch, tally = Stopwatch(setting.pair.target.device), Tally()
+def run_drafter(
+    name: str,
+    make: Callable[[int], Drafter],
+    setting: Setting,
+    case: Case,
+    watch: Stopwatch | None = None,
+) -> Run:
+    """Decode with a drafter of our engine. Times are of a machine that does nothing else.
+
+    ``watch``: one of the caller's.
+    """
+    watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
