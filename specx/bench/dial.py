@@ -80,7 +80,7 @@ def fixed_tree(expected: Sequence[float], tree: TreeSettings) -> frozenset[Chose
     Ties go to the shallower node, as in ``Ops.best_tree``.
     """
     found: set[Chosen] = set()
-    waiting = [(-expected[0], 1, (0,))]
+    waiting: list[tuple[float, int, Chosen]] = [(-expected[0], 1, (0,))]
     while waiting and len(found) < tree.nodes:
         weight, _, node = heapq.heappop(waiting)
         if weight == 0:
@@ -104,7 +104,7 @@ def _next_nodes(
 
 @dataclass(frozen=True)
 class Record:
-    """What the base draft would have proposed along outputs that are known.
+    """The base draft's first choices along outputs that are known, right or wrong.
 
     ``right``: for each output and each place in it but the first, whether its first choice was
     the token; ``uniforms``: the numbers drawn there, several rows for each output.

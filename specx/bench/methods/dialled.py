@@ -179,8 +179,8 @@ def added_cost(
         {
             rows: max(
                 0.0,
-                _seconds(runner, _Level(drafter, rows, dialled=True))
-                - _seconds(runner, _Level(drafter, rows, dialled=False)),
+                _seconds(runner, _TimedLevel(drafter, rows, dialled=True))
+                - _seconds(runner, _TimedLevel(drafter, rows, dialled=False)),
             )
             for rows in dict.fromkeys((*widths, REFERENCE.nodes))
         }
@@ -188,7 +188,7 @@ def added_cost(
 
 
 @dataclass(frozen=True, eq=False)
-class _Level:
+class _TimedLevel:
     drafter: DialledDrafter
     rows: int
     dialled: bool
@@ -197,7 +197,7 @@ class _Level:
         (self.drafter.dialled_level if self.dialled else self.drafter.draft_level)(self.rows)
 
 
-def _seconds(runner: Runner, level: _Level) -> float:
+def _seconds(runner: Runner, level: _TimedLevel) -> float:
     """Return the shortest of the times that a level takes, once it is recorded."""
     stopwatch, settled = Stopwatch(level.drafter.model.device), 0
     while settled < TIMED:
