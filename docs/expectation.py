@@ -34,8 +34,8 @@ PUBLISHED = (  # acceptance length, what has it, on what, source
     ),
     (
         "5.39",
-        "the same in a tree of 8 levels",
-        "MT-bench",
+        "the same, 8 steps in SGLang",
+        "MT-bench (80 questions)",
         "https://github.com/sgl-project/sglang/pull/4247",
     ),
 )

@@ -28,10 +28,9 @@ Chosen = tuple[int, ...]  # the ranks, from 0, that lead from the root to a node
 class Dial:
     """A draft whose first choice is right with ``sure`` of the base draft's ``agreement``.
 
-    If the choices before it are wrong, choice r is right with ``sure`` / r. That lies between two
-    published heads, each with a chain and with a tree: acceptance lengths 3.53 and 5.39 (EAGLE-3,
-    Llama 3.1 8B), 1.69 and 2.14 (EAGLE, Qwen2 7B); here 3.53 as a chain of 7 is 4.99 in the
-    reference tree. ``agreement``: how often the base draft's first choice is the target's.
+    If the choices before it are wrong, choice r is right with ``sure`` / r, which lies between what
+    two public heads reach as a chain and as a tree
+    (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first choice is the target's.
     """
 
     sure: float
