@@ -12,7 +12,7 @@ from specx.bench.dial import REFERENCE, Dial, Record, uniforms
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine, with_measured_layer
 from specx.bench.methods.table import METHODS
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import Run, Setting, refuse_head, run_drafter
 from specx.bench.workbench import Workbench
 from specx.engine.cost import Curve
 from specx.engine.decode import AHEAD
@@ -84,8 +84,12 @@ class Dialled:
 
 
 def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
-    """Make the dialled form of the draft of a pair. A draft of another kind has its place here."""
+    """Make the dialled form of the draft of a pair. A head will have its place here.
+
+    Raises UsageError for a head.
+    """
     pair = setting.pair
+    refuse_head(pair, "a dialled draft")
     assert pair.draft is not None, "Engine.check refuses profiles without a draft"
     assert pair.draft_allowed is not None
     plan = draft_plan("specextend", setting.profile, pair.target)
