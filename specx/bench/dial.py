@@ -30,7 +30,8 @@ class Dial:
 
     If the choices before it are wrong, choice r is right with ``sure`` / r, which lies between what
     two public heads reach as a chain and as a tree
-    (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first choice is the target's.
+    (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
+    choice is the target's.
     """
 
     sure: float
