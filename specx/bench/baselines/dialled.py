@@ -133,10 +133,9 @@ class DialledDrafter(ModelDrafter):
         super().__init__(model, allowed, plan, max_tokens)
         self._drawn = dialling.draw(len(self.cache.positions))
 
-    def _lay_out(self, plan: DraftPlan) -> None:
-        super()._lay_out(plan)
-        self._plain, self.dialling.tree = self.grower, plan.tree
-        self.grower: TreeGrower = DialledGrower(self.model, self.allowed, plan.tree, self.dialling)
+    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
+        self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree
+        return DialledGrower(self.model, self.allowed, plan.tree, self.dialling)
 
     def grow_levels(self) -> list[Level]:
         logits, grower = self.read_pending(), self.grower
