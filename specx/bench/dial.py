@@ -103,7 +103,7 @@ def _next_nodes(
 
 
 @dataclass(frozen=True)
-class Record:
+class AgreementRecord:
     """The base draft's first choices along outputs that are known, right or wrong.
 
     ``right``: for each output and each place in it but the first, whether its first choice was

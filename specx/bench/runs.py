@@ -132,10 +132,7 @@ def run_drafter(
     case: Case,
     watch: Stopwatch | None = None,
 ) -> Run:
-    """Decode with a drafter of our engine. Times are of a machine that does nothing else.
-
-    ``watch``: one of the caller's.
-    """
+    """Decode with a drafter of our engine, on a machine idle but for it; ``watch``: the caller's."""
     watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
@@ -168,11 +165,6 @@ def run_drafter(
             prefill = {part: total[part] for part in PREFILLS}
     # The draft reads the prompt after the first token, which is no decoding; a head before it.
     late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
-    parts = {
-        part: 1e3 * statistics.median(samples)
-        for part, samples in watch.samples.items()
-        if part not in PREFILLS
-    }
     return Run.of(
         name,
         case,
@@ -184,6 +176,15 @@ def run_drafter(
         accepted_per_step=tally.accepted_per_step,
         acceptance_by_position=tally.acceptance_by_position(),
         steps=tally.steps,
-        parts_ms=parts,
+        parts_ms=_medians(watch),
         total_s=total,
     )
+
+
+def _medians(watch: Stopwatch) -> dict[str, float]:
+    """Return the median ms of each part of a step."""
+    return {
+        part: 1e3 * statistics.median(samples)
+        for part, samples in watch.samples.items()
+        if part not in PREFILLS
+    }

@@ -7,7 +7,7 @@ from math import prod
 import pytest
 import torch
 
-from specx.bench.dial import RANKS, REFERENCE, SETTINGS, Dial, Record, fixed_tree, uniforms
+from specx.bench.dial import RANKS, REFERENCE, SETTINGS, AgreementRecord, Dial, fixed_tree, uniforms
 from specx.bench.methods.dialled import record_of
 from specx.errors import UsageError
 from specx.kernels.torch.trees import best_children, best_tree
@@ -15,7 +15,7 @@ from specx.kernels.trees import Level
 from specx.profile import TreeSettings
 
 
-def always_right(places: int, outputs: int = 1) -> Record:
+def always_right(places: int, outputs: int = 1) -> AgreementRecord:
     return record_of([(True,) * places] * outputs)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from specx.bench.baselines.dialled import DialledDrafter, Dialling, NetStopwatch
 from specx.bench.cases import Case, generated_documents, make_cases
-from specx.bench.dial import REFERENCE, Dial, Record, uniforms
+from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine, with_measured_layer
 from specx.bench.methods.table import METHODS
@@ -105,7 +105,7 @@ class Calibration:
 
     method: Engine
     outputs: tuple[Run, ...]
-    record: Record
+    record: AgreementRecord
     own: Curve | None
 
     def dials(self, settings: Sequence[float]) -> dict[float, Dial]:
@@ -151,13 +151,13 @@ def calibrate(
     return Calibration(method, tuple(outputs), record_of(right), own)
 
 
-def record_of(right: Sequence[tuple[bool, ...]]) -> Record:
+def record_of(right: Sequence[tuple[bool, ...]]) -> AgreementRecord:
     """Return a record with numbers drawn for each output."""
     numbers = tuple(
         tuple(tuple(uniforms(SEED, f"{i} {row}", range(len(output)))) for row in range(DRAWS))
         for i, output in enumerate(right)
     )
-    return Record(tuple(right), numbers)
+    return AgreementRecord(tuple(right), numbers)
 
 
 @torch.inference_mode()

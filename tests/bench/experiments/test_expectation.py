@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specx.bench.dial import Dial, Record
+from specx.bench.dial import AgreementRecord, Dial
 from specx.bench.experiments import expectation
 from specx.bench.experiments.expectation import EXPERIMENT
 from specx.bench.methods import METHODS
@@ -104,7 +104,7 @@ def test_a_name_holds_on_other_documents() -> None:
 
 def test_a_record_of_known_outputs() -> None:
     record = record_of([(True,) * 30, (False,) * 10])
-    assert isinstance(record, Record)
+    assert isinstance(record, AgreementRecord)
     assert record.agreement == 0.75
     assert [len(rows) for rows in record.uniforms] == [8, 8]
     assert record.acceptance_length(Dial(1.0, 0.75)) > 1
