@@ -28,6 +28,12 @@ class DraftCache:
         self.grid = Grid(chunk=1)
         self.positions = torch.arange(capacity, device=shape.device)
 
+    def clear(self) -> None:
+        """Forget the text."""
+        self.store.clear()
+        self.working.clear()
+        self.grid = Grid(chunk=1)
+
     def commit(self, count: Tensor, written: int) -> None:
         """Make the first ``count`` (int64 []) of ``written`` new rows of the working cache text.
 
