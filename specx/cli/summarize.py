@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
 from specx.cli.options import Wishes, changed_profile
 from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
-from specx.cores import choose_threads
+from specx.cores import choose_threads, usable_cores
 from specx.documents.formats import passed_over
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
@@ -309,7 +310,10 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
             live.start(name, number=number, total=total)
             live.phase("reading")
 
-        inputs = read_inputs(found, job.reading(request.reading, on_source, earlier.is_done))
+        # One document is read beside the models, where there is a second core for it.
+        ahead = min(1, usable_cores() - 1)
+        reading = job.reading(request.reading, on_source, earlier.is_done, ahead=ahead)
+        inputs = read_inputs(found, reading)
         destination.check(inputs.least)
         results.headings = several = max(len(found), inputs.least) > 1
         if several:
@@ -352,6 +356,18 @@ def _prepare(
     ``gives_way``: on a CPU, to other processes.
     """
     options.importing.wait()
+    with without_collecting():
+        return _load(request, console, live, deadline, gives_way=gives_way)
+
+
+def _load(
+    request: SummarizeRequest,
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
+    *,
+    gives_way: bool,
+) -> "Summarizer":
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer
