@@ -227,9 +227,16 @@ class _Decoding:
             if isinstance(verdict, TreePlan):
                 state.reshape(verdict)
             elif isinstance(verdict, FellBack):
-                self.workspace = None
-                state.fall_back()
+                self._fall_back()
                 yield verdict
+
+    def _fall_back(self) -> None:
+        """Decode plainly to the end; what drafting needed stays for the next document only."""
+        if self.place:
+            self.state.draft_with(self.state.plain)
+        else:
+            self.workspace = None
+            self.state.fall_back()
 
     def _ids(self, text: list[int]) -> Tensor:
         return torch.tensor(text, dtype=torch.int64, device=self.state.end.root.device)

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -109,10 +109,17 @@ def test_a_document_that_does_not_end_leaves_nothing(how, method):
     assert figures(run_on(shelf, SECOND, method, profile)) == alone
 
 
-def test_a_document_that_fell_back_leaves_nothing():
-    profile, shelf = profile_of(below=1e9, max_new_tokens=60), Shelf()
-    assert run_on(shelf, FIRST, "specextend", profile).fell_back
-    assert shelf.capacity == 0
+def test_a_document_that_fell_back_leaves_as_much_as_others():
+    profile, shelf = profile_of(below=1e9, max_new_tokens=150), Shelf()
+    endless = replace(PAIR, target=replace(PAIR.target, eos_token_ids=frozenset()))
+    alone, before, again = (
+        collect(decode(endless, profile, "specextend", prompt, shelf=place))
+        for prompt, place in ((SECOND, None), (FIRST, shelf), (SECOND, shelf))
+    )
+    assert alone.fell_back
+    assert before.fell_back
+    assert figures(again) == figures(alone)
+    assert again.fell_back == alone.fell_back
 
 
 def test_trees_that_are_chosen_anew_begin_anew():
