@@ -33,6 +33,8 @@ class DraftCache:
         self.store.clear()
         self.working.clear()
         self.grid = Grid(chunk=1)
+        # Rows of the output were appended with the positions that they had in the working cache.
+        torch.arange(len(self.positions), out=self.positions)
 
     def commit(self, count: Tensor, written: int) -> None:
         """Make the first ``count`` (int64 []) of ``written`` new rows of the working cache text.

@@ -1,7 +1,6 @@
 """Calls that are begun in the background before their results are asked for."""
 
 import queue
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -9,10 +8,6 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-# Seconds for which a thread may hold the interpreter while another wants it. Python's 5 ms are as
-# long as a step on a GPU, which idles while the host cannot launch the next one.
-HELD = 0.0005
 
 
 class Turn(Generic[T]):
@@ -85,7 +80,6 @@ class Ahead(Generic[T]):
             self._todo.put(turn)
             if self._started < self._threads:
                 self._started += 1
-                sys.setswitchinterval(HELD)
                 threading.Thread(target=self._work, name="ahead", daemon=True).start()
 
     def _work(self) -> None:
