@@ -97,6 +97,8 @@ def decode_with(
             torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
         drafter = make_drafter(capacity - MAX_ROWS)
         target = make_target(pair.target, capacity, drafter.retrieval_layer)
+        if drafter.features is not None:
+            target.keep_features(drafter.features)
         workspace = _make_workspace(pair, profile, target, drafter, capacity)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
@@ -162,9 +164,13 @@ class _Decoding:
 
     def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
         """Read the prompt and choose the first token; return its copy on the host."""
-        state, logits = self.state, None
+        assert self.workspace is not None
+        state, drafter, logits = self.state, self.workspace.drafter, None
         for item in self._timed(state.target.prefill(ids), "target_prefill"):
             if isinstance(item, PrefillProgress):
+                if drafter.features is not None:
+                    with state.stopwatch.part("draft_prefill"):
+                        drafter.follow(ids, item.done, state.target)
                 self.pending.add(item)
                 yield from self.pending.happened()
             else:

@@ -20,6 +20,7 @@ from specx.jobs import job, summarizer
 from specx.jobs.deadline import Deadline
 from specx.jobs.journal import Journal
 from specx.records import Event
+from specx.reports import writers
 from tests.cli.processes import exit_code, fork_specx
 from tests.cli.test_summarize import Ended
 from tests.jobs.pairs import TEXT, saying, write_profile
@@ -365,7 +366,9 @@ class Points:
 
 
 @posix
-def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(specx: Run) -> None:
+def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
+    specx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("docs/x/c.txt").unlink()
     specx("docs", "--out", "WHOLE")
     expected = results("WHOLE")
@@ -373,6 +376,7 @@ def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(specx: Run) -> None
         points = Points(patch, dies_at=0)
         specx("docs", "--out", "COUNT", "--resume")
     assert points.passed > 30
+    monkeypatch.setattr(writers, "_ABANDONED_S", 0)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         for point in range(1, points.passed + 1):
             out = f"OUT{point}"
@@ -384,6 +388,7 @@ def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(specx: Run) -> None
             assert specx(*arguments[1:]).code == 0
             assert results(out) == expected
             assert done(out) == ["docs/a.txt", "docs/b.txt"]
+            assert not list(Path(out).rglob(".specx-*.tmp"))
 
 
 @posix
