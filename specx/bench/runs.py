@@ -132,7 +132,7 @@ def run_drafter(
     case: Case,
     watch: Stopwatch | None = None,
 ) -> Run:
-    """Decode with a drafter of our engine, on a machine idle but for it; ``watch``: the caller's."""
+    """Decode with a drafter of our engine, on an idle machine; ``watch``: the caller's."""
     watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}

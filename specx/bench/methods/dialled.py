@@ -15,10 +15,10 @@ from specx.bench.methods.table import METHODS
 from specx.bench.runs import Run, Setting, refuse_head, run_drafter
 from specx.bench.workbench import Workbench
 from specx.engine.cost import Curve
-from specx.engine.decode import AHEAD
 from specx.engine.methods import draft_plan
 from specx.engine.runner import Runner, runner_for
 from specx.engine.stopwatch import Stopwatch
+from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path
 from specx.profile import Profile, TreeSettings
