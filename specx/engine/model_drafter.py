@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
@@ -106,24 +107,26 @@ class ModelDrafter(Drafter):
         self.grower.continue_from(logits, level.weights)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        plan, chunk = self.draft_plan, PREFILL_CHUNK[self.model.device.type]
-        store = self.cache.store
-        for start in range(0, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = self.model.prefill_call(
-                ops=self.model.ops,
-                mapping=store.mapping(len(tokens)),
-                past=start,
-                window=plan.cache.window,
-            )
-            forward(self.model, tokens, positions, store, call, logits_of=1)
-            store.commit(len(tokens))
-            yield PrefillProgress("draft", start + len(tokens), len(prompt))
+        plan, read, begin = self.draft_plan, partial(self._read_prompt, prompt), 0
+        for end, _ in in_chunks(read, begin, len(prompt), self.model.device):
+            self.cache.store.commit(end - begin)
+            begin = end
+            yield PrefillProgress("draft", end, len(prompt))
         if self.policy is not None:
             self.cache.grid = plan.grid(len(prompt), plan.cache.chunk)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
+
+    def _read_prompt(self, prompt: Tensor, start: int, end: int) -> Tensor:
+        store = self.cache.store
+        call = self.model.prefill_call(
+            ops=self.model.ops,
+            mapping=store.mapping(end - start),
+            past=start,
+            window=self.draft_plan.cache.window,
+        )
+        positions = torch.arange(start, end, device=prompt.device)
+        return forward(self.model, prompt[start:end], positions, store, call, logits_of=1)
 
     def grow(self, root: Tensor) -> TokenTree:
         return self.model.ops.best_tree(root, self.grow_levels())
