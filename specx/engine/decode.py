@@ -122,7 +122,8 @@ class _Decoding:
         self.state, self.controller, self.budget = state, controller, controller.budget
         self.waiting: Drafter | None = drafter  # not kept once it drafts: a fallback frees it
         self.steps = Pipeline(state)
-        self.pending = PendingEvents(state.end.root.device, is_over=self._is_over)
+        budget = controller.budget  # not this object: a cycle would keep the caches
+        self.pending = PendingEvents(state.end.root.device, is_over=lambda: budget.is_spent)
         self.written: list[int] = []  # tokens of the output, until the drafter reads them
 
     @torch.inference_mode()
@@ -216,9 +217,6 @@ class _Decoding:
                 state.draft_with(NoDrafter())
                 state.target.stop_retrieval()
                 yield verdict
-
-    def _is_over(self) -> bool:
-        return self.budget.is_spent
 
     def _ids(self, text: list[int]) -> Tensor:
         return torch.tensor(text, dtype=torch.int64, device=self.state.end.root.device)
