@@ -26,12 +26,14 @@ class Threads:
     """The number of threads of an operation, how they wait, and the reasons.
 
     ``number``: None where torch decides (one for each physical core). ``spin``: waiting threads
-    keep their core for a while.
+    keep their core for a while. ``fixed``: the user has said how many, so it stays that many even
+    where others need the cores.
     """
 
     number: int | None
     spin: bool
     reason: str
+    fixed: bool = False
 
     def set(self, environment: MutableMapping[str, str]) -> None:
         """Set what OpenMP reads when torch is imported; how threads wait only if nobody has."""
@@ -47,6 +49,7 @@ def choose_threads(asked: int | None, environment: Mapping[str, str], others: "O
     ``others``: watched since the start of the process, before it has had children.
     """
     cores, machine = usable_cores(), os.cpu_count() or 1
+    fixed = bool(asked or environment.get("OMP_NUM_THREADS"))
     if asked:
         number, reason = asked, f"{asked} asked for"
     elif environment.get("OMP_NUM_THREADS"):
@@ -57,15 +60,15 @@ def choose_threads(asked: int | None, environment: Mapping[str, str], others: "O
         number, reason = None, "one for each core"
     waits = next((name for name in _WAITING if environment.get(name)), None)
     if waits:
-        return Threads(number, True, f"{reason}; {waits} says how they wait")
+        return Threads(number, True, f"{reason}; {waits} says how they wait", fixed)
     if (number or 0) > cores:
-        return Threads(number, False, f"{reason}, more than the cores; they sleep while they wait")
+        why = f"{reason}, more than the cores; they sleep while they wait"
+        return Threads(number, False, why, fixed)
     busy = others.busy() or 0.0
     if busy + (number or cores) > cores + BUSY:
-        return Threads(
-            number, False, f"{reason}; other processes are busy, so they sleep while they wait"
-        )
-    return Threads(number, True, f"{reason}; they spin while they wait")
+        why = f"{reason}; other processes are busy, so they sleep while they wait"
+        return Threads(number, False, why, fixed)
+    return Threads(number, True, f"{reason}; they spin while they wait", fixed)
 
 
 def usable_cores(root: Path = ROOT) -> int:

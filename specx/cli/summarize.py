@@ -12,6 +12,7 @@ from rich.console import Console
 
 from specx.cli.console import is_file, make_console
 from specx.cli.options import Wishes, changed_profile
+from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.formats import passed_over
@@ -111,13 +112,9 @@ def summarize(
             metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
         ),
     ] = None,
-    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
-    password: Annotated[
-        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
-    ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
-    ] = False,
+    pages: Pages = None,
+    password: Password = None,
+    ocr: Ocr = False,
     everything: Annotated[
         bool,
         typer.Option(
@@ -292,7 +289,8 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
     destination.check(len(found), [each.name for each in found])
     job.check(destination)
     # What OpenMP reads when torch is imported.
-    choose_threads(request.threads, os.environ, options.others).set(os.environ)
+    threads = choose_threads(request.threads, os.environ, options.others)
+    threads.set(os.environ)
     if takes_a_while(found):
         options.importing.begin()
     results = Results(destination, headings=len(found) > 1)
@@ -318,7 +316,9 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
             live.job = teller.job = JobProgress(inputs.total)
         deadline = job.deadline()
         queue = Queue(
-            partial(_prepare, request, options, console, live, deadline),
+            partial(
+                _prepare, request, options, console, live, deadline, gives_way=not threads.fixed
+            ),
             results,
             live,
             teller.done,
@@ -344,8 +344,13 @@ def _prepare(
     console: Console,
     live: LiveLine,
     deadline: Deadline | None,
+    *,
+    gives_way: bool,
 ) -> "Summarizer":
-    """Load the models. torch, which takes seconds to import, comes with them."""
+    """Load the models. torch, which takes seconds to import, comes with them.
+
+    ``gives_way``: on a CPU, to other processes.
+    """
     options.importing.wait()
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
@@ -356,8 +361,7 @@ def _prepare(
     device = choose_device(request.device)
     profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, request.method, device)
-    gives_way = device.type == "cpu" and request.threads is None
-    neighbours = Neighbours() if gives_way else None
+    neighbours = Neighbours() if gives_way and device.type == "cpu" else None
     return Summarizer(
         profile,
         request.method,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from specx.documents.discover import STDIN, DocumentSource, expand, told_apart
+from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -20,7 +20,6 @@ from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
-_READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
 
 # What a document was read from, so that it is known again: a file's path, size and time, or the
@@ -162,7 +161,7 @@ def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
     first = sources[0] if sources else None
     if not isinstance(first, DocumentSource) or first.error is not None:
         return False
-    return PurePath(first.path).suffix.lower() not in _READ_AT_ONCE
+    return PurePath(first.path).suffix.lower() not in TEXT_ENDINGS
 
 
 def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -> Iterator[Input]:

@@ -40,8 +40,7 @@ class Digest:
     """
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
-        self._tokenizer, self._sentences = tokenizer, sentences
-        self.tokenizer = tokenizer
+        self.tokenizer, self._sentences = tokenizer, sentences
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -57,7 +56,7 @@ class Digest:
         if room < 2:  # a marker and a token
             raise too_little_room(room)
         read = set(passages(document.paragraphs))
-        units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
+        units = make_units(document, token_counter(self.tokenizer), longest=room - 1)
         units = [
             replace(unit, tokens=unit.tokens + 1)  # and its marker
             for unit in readable([unit for unit in units if unit.paragraph in read])
@@ -86,7 +85,7 @@ class Digest:
         return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
-        return DigestReader(self._tokenizer, self._markers, prompt.units, self.stop(prompt))
+        return DigestReader(self.tokenizer, self._markers, prompt.units, self.stop(prompt))
 
     def stop(self, prompt: Prompt) -> QuoteJudge:
         markers = frozenset(self._markers)
@@ -102,7 +101,7 @@ class Digest:
         return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
 
     def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
-        rows = encode_text(self._tokenizer, [unit.text for unit in part])
+        rows = encode_text(self.tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))

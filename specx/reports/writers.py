@@ -45,11 +45,6 @@ def report_text(report: Report, path: Path) -> str:
     return _writer(path)(report, path)
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write a report. Raises UsageError as ``report_text``, or if the file cannot be written."""
-    write_text_atomic(path, report_text(report, path))
-
-
 def write_text_atomic(path: Path, text: str) -> None:
     """Write a UTF-8 file. Readers find all of it or nothing, even after a crash.
 

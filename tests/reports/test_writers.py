@@ -11,12 +11,16 @@ from specx.errors import UsageError
 from specx.records import Speedup
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.markdown import to_markdown
-from specx.reports.report import LosslessCheck, PartSummary
-from specx.reports.writers import check_report_path, write_report, write_text_atomic
+from specx.reports.report import LosslessCheck, PartSummary, Report
+from specx.reports.writers import check_report_path, report_text, write_text_atomic
 from tests.reports.examples import make_report
 
 HALF = "caf\udce9.pdf"  # how Python holds the name of a file that is no UTF-8
 as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def write(report: Report, path: Path) -> None:
+    write_text_atomic(path, report_text(report, path))
 
 
 # ---------------------------------------------------------------- files
@@ -26,13 +30,13 @@ as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywher
 def test_json(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     check_report_path(path)
-    write_report(make_report(), path)
+    write(make_report(), path)
     assert json.loads(path.read_text(encoding="utf-8")) == make_report().to_dict()
     assert path.read_bytes().endswith(b"}\n")
 
 
 def test_markdown(tmp_path: Path) -> None:
-    write_report(make_report(HALF), tmp_path / "report.md")
+    write(make_report(HALF), tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.startswith("# Summary of caf\\udce9.pdf\n\nFirst sentence.\nSecond sentence.\n\n")
 
@@ -41,7 +45,7 @@ def test_html(tmp_path: Path) -> None:
     (tmp_path / HALF).write_bytes(b"")
     report = make_report(HALF)
     report.source = tmp_path / HALF
-    write_report(report, tmp_path / "report.HTML")
+    write(report, tmp_path / "report.HTML")
     text = (tmp_path / "report.HTML").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert 'href="caf%E9.pdf#page=2"' in text
@@ -49,7 +53,7 @@ def test_html(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["report.htm", "report", "report.md.txt"])
 def test_other_endings(tmp_path: Path, name: str) -> None:
-    for attempt in (check_report_path, lambda path: write_report(make_report(), path)):
+    for attempt in (check_report_path, lambda path: write(make_report(), path)):
         with pytest.raises(UsageError, match=r"must end in \.json, \.md or \.html"):
             attempt(tmp_path / name)
     assert not list(tmp_path.iterdir())
@@ -75,7 +79,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "report.md"
     with pytest.raises(UsageError) as caught:
-        write_report(make_report(), path)
+        write(make_report(), path)
     assert str(caught.value) == f"cannot write {path}: No such file or directory"
     assert caught.value.exit_code == 2
 
