@@ -111,3 +111,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     if any(sign in str(error) for sign in _OUT_OF_MEMORY):
         return True
     return isinstance(error, ImportError) and is_out_of_memory(error.__cause__ or Exception())
+
+
+def unexpected(name: str, error: Exception) -> SpecxError:
+    """Return the error that tells why a document failed without a sentence of its own."""
+    if is_out_of_memory(error):
+        return OutOfMemoryError(
+            f"{name} needs more memory than there is; choose a smaller profile or pages "
+            "with --pages"
+        )
+    return SpecxError(
+        f"{name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "
+        "document alone shows where it happened"
+    )

@@ -15,7 +15,7 @@ from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import DocumentError, SpecxError
+from specx.errors import DocumentError, SpecxError, unexpected
 from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
 
@@ -175,10 +175,9 @@ def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -
         if source.error:
             raise source.error
         documents = read_documents(source.path, reading.options)
-    except SpecxError as error:
-        yield FailedInput(
-            name=source.name, relative=source.relative, error=error, identity=identity
-        )
+    except Exception as error:  # one file never stops a job, whatever is in it
+        told = error if isinstance(error, SpecxError) else unexpected(source.name, error)
+        yield FailedInput(name=source.name, relative=source.relative, error=told, identity=identity)
         return
     read_s = (time.perf_counter() - started) / len(documents)
     for relative, document in _places(source, documents):

@@ -1,6 +1,7 @@
 """Summarizing many documents in a row. One that fails is reported, and the others are done."""
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,9 @@ from specx.documents.document import Document
 from specx.errors import (
     BatchError,
     DivergenceError,
-    OutOfMemoryError,
     SpecxError,
-    in_one_line,
-    is_out_of_memory,
     printable,
+    unexpected,
 )
 from specx.jobs.deadline import Deadline, OverTimeError
 from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
@@ -159,7 +158,8 @@ class Queue:
         except (SpecxError, OSError):
             raise
         except Exception as error:  # an unexpected failure costs no other document
-            raise _error_of(item.name, error) from error
+            traceback.clear_frames(error.__traceback__)  # whoever keeps it keeps no caches
+            raise unexpected(item.name, error) from error
 
     def interrupted(self) -> str:
         """Keep the current document's partial summary; say in a sentence what there is.
@@ -195,18 +195,6 @@ def _failures(failed: int, done: int) -> str:
         return f"all {failed} documents failed" if failed > 1 else "the only document failed"
     others = "others are" if done > 1 else "other is"
     return f"{failed} of {failed + done} documents failed; the {others} done"
-
-
-def _error_of(name: str, error: Exception) -> SpecxError:
-    if is_out_of_memory(error):
-        return OutOfMemoryError(
-            f"{name} needs more memory than there is; choose a smaller profile or pages "
-            "with --pages"
-        )
-    return SpecxError(
-        f"{name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "
-        "document alone shows where it happened"
-    )
 
 
 def _raise_divergence(report: Report) -> None:
