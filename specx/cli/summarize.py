@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,11 @@ from specx.cli.console import is_file, make_console
 from specx.cli.options import Wishes, changed_profile
 from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
-from specx.cores import choose_threads
+from specx.cores import choose_threads, usable_cores
 from specx.documents.formats import passed_over
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
-from specx.errors import UsageError
+from specx.errors import SpecxError, UsageError
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import find_sources, read_inputs, takes_a_while
 from specx.jobs.job import Earlier, JobOptions, settings_of
@@ -309,7 +310,10 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
             live.start(name, number=number, total=total)
             live.phase("reading")
 
-        inputs = read_inputs(found, job.reading(request.reading, on_source, earlier.is_done))
+        # One document is read beside the models, where there is a second core for it.
+        ahead = min(1, usable_cores() - 1)
+        reading = job.reading(request.reading, on_source, earlier.is_done, ahead=ahead)
+        inputs = read_inputs(found, reading)
         destination.check(inputs.least)
         results.headings = several = max(len(found), inputs.least) > 1
         if several:
@@ -333,8 +337,13 @@ def _run(request: SummarizeRequest, options: "RootOptions") -> None:
         interruption.sentence = queue.interrupted
         try:
             queue.run(teller.before(inputs.items, request.profile), alone=not several)
-        finally:
+        except BaseException:
+            with suppress(SpecxError):  # the first error is the one to tell
+                results.finish()
+            raise
+        else:
             results.finish()
+        finally:
             teller.end(several=several)
 
 

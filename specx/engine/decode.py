@@ -122,7 +122,8 @@ class _Decoding:
         self.state, self.controller, self.budget = state, controller, controller.budget
         self.waiting: Drafter | None = drafter  # not kept once it drafts: a fallback frees it
         self.steps = Pipeline(state)
-        budget = controller.budget  # not this object: a cycle would keep the caches
+        budget = controller.budget
+        # Not a method of this object: in a cycle the caches would outlive the document.
         self.pending = PendingEvents(state.end.root.device, is_over=lambda: budget.is_spent)
         self.written: list[int] = []  # tokens of the output, until the drafter reads them
 
@@ -155,14 +156,9 @@ class _Decoding:
         root = state.end.root
         root.copy_(state.sampler.choose(logits, 0, torch.zeros_like(root)))
         first = HostCopy(root)
-        self.pending.add(partial(self._first_step, first))
+        self.pending.add(partial(_first_step, first, self.written, self.budget))
         yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()
         return first
-
-    def _first_step(self, first: HostCopy) -> Step:
-        tokens = tuple(first.read())
-        self.written += tokens
-        return self.budget.spend(Step(tokens, drafted=0, accepted=0, seconds=0.0, passes=0))
 
     def _time_plain_steps(self) -> Iterator[Event]:
         """Measure the cost of a plain token on tokens that are needed anyway."""
@@ -229,3 +225,9 @@ class _Decoding:
             if item is None:
                 return
             yield item
+
+
+def _first_step(first: HostCopy, written: list[int], budget: Budget) -> Step:
+    tokens = tuple(first.read())
+    written += tokens
+    return budget.spend(Step(tokens, drafted=0, accepted=0, seconds=0.0, passes=0))

@@ -41,11 +41,22 @@ class JobOptions:
         if self.skip_existing and destination.out is None:
             raise UsageError("--skip-existing needs --out: there is nothing to skip on stdout")
 
-    def reading(self, options: ReadOptions, on_source: OnSource, is_done: IsDone) -> Reading:
-        """Return how inputs are read, with no more time for each than a document has."""
+    def reading(
+        self, options: ReadOptions, on_source: OnSource, is_done: IsDone, *, ahead: int = 0
+    ) -> Reading:
+        """Return how inputs are read, with no more time for each than a document has.
+
+        ``ahead``: how many sources are read in the background.
+        """
         if self.timeout is not None:
             options = replace(options, time_limit_s=min(options.time_limit_s, self.timeout))
-        return Reading(options=options, on_source=on_source, is_done=is_done, shard=self.shard)
+        return Reading(
+            options=options,
+            on_source=on_source,
+            is_done=is_done,
+            shard=self.shard,
+            ahead=ahead,
+        )
 
     def deadline(self) -> Deadline | None:
         """Return the time limit of documents, if there is one."""

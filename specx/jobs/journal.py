@@ -24,6 +24,10 @@ _STEM, _ENDING = ".specx-journal", ".jsonl"
 _LOCKED = {errno.EWOULDBLOCK, errno.EACCES}
 
 
+class JournalError(UsageError):
+    """A journal that can no longer be written. No document is done that is not noted."""
+
+
 class Journal:
     """The journal of one shard, in the output folder ``folder``.
 
@@ -39,7 +43,7 @@ class Journal:
         self._path = folder / f"{_STEM}{shard.label}{_ENDING}"
         self._settings = settings
         self._file = self._locked(alone=alone)
-        self._entries = _latest(folder)
+        self._entries, self._run = _latest(folder)
 
     def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
         """Return True for a document that is done with these settings, and unchanged since."""
@@ -68,18 +72,36 @@ class Journal:
             "output": relative.as_posix(),
             **facts,
             "settings": self._settings,
-            "time": time.time(),
+            "run": self._run,
+            "time": time.time(),  # for people alone: clocks jump
         }
+        self.check()
         try:
             self._put(_line(entry))
             os.fsync(self._file)
         except OSError as error:
-            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+            raise JournalError(
+                f"cannot write {self._path}: {error.strerror}; the run ends here, and --resume "
+                "goes on with it"
+            ) from error
+
+    def check(self) -> None:
+        """Raise JournalError if the file is no longer in its folder, which then is another one."""
+        try:
+            there = os.path.samestat(self._path.stat(), os.fstat(self._file))
+        except OSError:
+            there = False
+        if not there:
+            raise JournalError(
+                f"{self._path} is gone or was replaced while specx worked; the run ends here, so "
+                "that nothing is done that is not noted"
+            )
 
     def _put(self, line: bytes) -> None:
         """Append a line. A full disk may take a part of it, which would spoil the next one."""
         if os.write(self._file, line) < len(line):
             os.write(self._file, b"\n")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _locked(self, *, alone: bool) -> int:
         """Open the file for appending, and end the line that a killed run has left."""
@@ -114,15 +136,23 @@ def _lock(file: int, *, alone: bool) -> None:
             raise BlockingIOError from error
 
 
-def _latest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the latest entry for each output, from the journals of all shards."""
+def _latest(folder: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the latest entry for each output, from the journals of all shards, and a number.
+
+    It is that of the next run: each counts on from all that it finds, so that the order is known
+    without clocks. Runs at the same time have one number, and do other documents.
+    """
     entries: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob(f"{_STEM}*{_ENDING}")):
         of_shard = {entry["output"]: entry for entry in _entries(path)}
         for output, entry in of_shard.items():
-            if output not in entries or entries[output]["time"] <= entry["time"]:
+            if output not in entries or _order(entries[output]) <= _order(entry):
                 entries[output] = entry
-    return entries
+    return entries, 1 + max((entry.get("run", 0) for entry in entries.values()), default=0)
+
+
+def _order(entry: dict[str, Any]) -> tuple[int, float]:
+    return entry.get("run", 0), entry["time"]
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -53,16 +53,16 @@ class Outputs:
 
     def may_replace(self, path: Path) -> bool:
         """Return True for a file that is not there, that is empty, or that specx wrote."""
-        if self._force or not path.exists():
+        if self._force or not os.path.exists(path):  # unlike Path.exists(), it cannot fail
             return True
-        if not path.is_file():
+        if not os.path.isfile(path):
             return False
         return not path.stat().st_size or _hash(path) in _known(path)
 
     def is_complete(self, path: Path) -> bool:
         """Return True for a file with the content that specx wrote there last."""
         latest = {hashes[0] for hashes in _records(path)}
-        return bool(latest) and path.is_file() and _hash(path) in latest
+        return bool(latest) and os.path.isfile(path) and _hash(path) in latest
 
     def write_text(self, path: Path, text: str) -> None:
         """Write one text file, as ``write`` does."""
@@ -80,7 +80,7 @@ class Outputs:
 
     def remove(self, path: Path) -> None:
         """Remove a file if it is specx's; one that cannot be removed stays."""
-        if path.is_file() and _hash(path) in _known(path):
+        if os.path.isfile(path) and _hash(path) in _known(path):
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -174,7 +174,10 @@ def _hash(path: Path) -> str:
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Let other processes wait that write into ``folder``, where its file system can do that."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:  # it has gone in the meantime
+        raise UsageError(f"cannot write into {folder}: {error.strerror}") from error
     try:
         for _ in range(_ATTEMPTS):
             try:

@@ -15,7 +15,7 @@ from specx.errors import (
 )
 from specx.jobs.deadline import Deadline, OverTimeError
 from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
-from specx.jobs.journal import Journal
+from specx.jobs.journal import Journal, JournalError
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
@@ -66,7 +66,7 @@ class Queue:
 
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
-        when some of several inputs failed.
+        when some of several inputs failed; JournalError at once.
         """
         reports: list[Report] = []
         failed = skipped = 0
@@ -77,6 +77,8 @@ class Queue:
                 continue
             try:
                 report = self._one(item, index)
+            except JournalError:
+                raise
             except SpecxError as error:
                 self._fail(item, index, self._kept(item, error), alone=alone)
                 failed += 1
@@ -98,11 +100,18 @@ class Queue:
         """Note and tell the failure of a document; raise it if it ends the run."""
         self._item = None
         self._results.broke_off()
-        if self._journal and not self._cannot_load:
-            self._journal.failed(item.relative, item.identity, str(error))
-        if alone or self._cannot_load:
+        if self._cannot_load:
             raise error
-        self._on_error(error)
+        if not alone:
+            self._on_error(error)  # first, because the journal may fail, too
+        try:
+            if self._journal:
+                self._journal.failed(item.relative, item.identity, str(error))
+        except JournalError:
+            if not alone:
+                raise
+        if alone:
+            raise error
         self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
@@ -110,13 +119,18 @@ class Queue:
         if not isinstance(error, OverTimeError) or self._summarizer is None:
             return error
         partial, ending = self._summarizer.partial, self._results.ending
-        place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+        try:
+            place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+        except SpecxError as why:
+            return OverTimeError(f"{error}; the partial summary is lost: {why}")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
     def _one(self, item: FailedInput | InputDocument, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
         self._results.check(item.relative)
+        if self._journal:
+            self._journal.check()
         before = Timings(read=item.read_s)
         report = self._as_it_is(item.document, before)
         if report is None:
@@ -155,9 +169,11 @@ class Queue:
             if self._deadline:
                 self._deadline.begin(item.name, before.read)
             return self._summarizer.summarize(item.document, before)
-        except (SpecxError, OSError):
+        except SpecxError:
             raise
         except Exception as error:  # an unexpected failure costs no other document
+            if isinstance(error, OSError) and error.filename is None:  # stdout
+                raise
             traceback.clear_frames(error.__traceback__)  # whoever keeps it keeps no caches
             raise unexpected(item.name, error) from error
 

@@ -24,7 +24,7 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, find_sources, read_in_turn
+from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
 from specx.jobs.pair import load_pair
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
@@ -345,7 +345,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 
 def lines_of(text: str) -> list[Input]:
     Path("m.jsonl").write_text(text)
-    return list(read_in_turn(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
 
 
 def test_a_bad_line_is_an_input_in_its_place(
