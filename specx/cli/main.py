@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeGuard
+from typing import Annotated, Any, NoReturn, TextIO, TypeGuard
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -264,6 +264,10 @@ def _open_missing_output() -> None:
 class _Stderr(io.FileIO):
     """A stderr that may go away, as a terminal does. What cannot be told then is dropped."""
 
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # whose end would close the descriptor
+
     def write(self, text: Any) -> int | None:
         try:
             return super().write(text)
@@ -276,10 +280,8 @@ def _let_stderr_go() -> None:
     """Let no loss of stderr end the work: results go elsewhere."""
     old = sys.stderr
     if isinstance(old, io.TextIOWrapper):
-        raw = _Stderr(old.fileno(), "w", closefd=False)
-        sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=True
-        )
+        new = io.BufferedWriter(_Stderr(old))
+        sys.stderr = io.TextIOWrapper(new, old.encoding, old.errors, line_buffering=True)
 
 
 def _drop_unwritable_output() -> None:

