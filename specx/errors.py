@@ -113,7 +113,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, ImportError) and is_out_of_memory(error.__cause__ or Exception())
 
 
-def unexpected(name: str, error: Exception) -> SpecxError:
+def error_of(name: str, error: Exception) -> SpecxError:
     """Return the error that tells why a document failed without a sentence of its own."""
     if is_out_of_memory(error):
         return OutOfMemoryError(

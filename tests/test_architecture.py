@@ -39,6 +39,7 @@ LATE_IMPORTS = {
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/html.py": {"selectolax.lexbor"},
+    "documents/markdown.py": {"markdown_it"},
     "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     # A process of its own, which first has to say where its packages are.
     "documents/pdf_worker.py": {
@@ -55,6 +56,7 @@ LATE_IMPORTS = {
 OPTIONAL_OR_SLOW = {
     "flash_attn",
     "jinja2",
+    "markdown_it",
     "matplotlib",
     "pypdf",
     "pypdfium2",

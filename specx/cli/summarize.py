@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
 from specx.cli.options import Wishes, changed_profile
 from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.teller import Teller
@@ -361,6 +362,18 @@ def _prepare(
     ``gives_way``: on a CPU, to other processes.
     """
     options.importing.wait()
+    with without_collecting():
+        return _load(request, console, live, deadline, gives_way=gives_way)
+
+
+def _load(
+    request: SummarizeRequest,
+    console: Console,
+    live: LiveLine,
+    deadline: Deadline | None,
+    *,
+    gives_way: bool,
+) -> "Summarizer":
     from specx.jobs.neighbours import Neighbours
     from specx.jobs.pair import choose_device, load_pair
     from specx.jobs.summarizer import Summarizer

@@ -16,7 +16,7 @@ from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import DocumentError, SpecxError, unexpected
+from specx.errors import DocumentError, SpecxError, error_of
 from specx.jobs.ahead import Ahead
 from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
@@ -220,7 +220,7 @@ def _read(source: DocumentSource, reading: Reading, identity: Identity | None) -
             raise source.error
         documents = read_documents(source.path, reading.options)
     except Exception as error:  # one file never stops a job, whatever is in it
-        told = error if isinstance(error, SpecxError) else unexpected(source.name, error)
+        told = error if isinstance(error, SpecxError) else error_of(source.name, error)
         failed = FailedInput(
             name=source.name, relative=source.relative, error=told, identity=identity
         )

@@ -90,7 +90,7 @@ class Batch:
         ]
         self.fake = Fake()
         self.prepared = 0
-        self.done: list[str] = []
+        self.reports: list[Report] = []
         self.errors: list[SpecxError] = []
         self.stdout = io.StringIO()
 
@@ -108,11 +108,16 @@ class Batch:
             prepare,
             results,
             Silent(),
-            on_done=lambda report: self.done.append(report.input.name),
+            on_done=self.reports.append,
             on_error=self.errors.append,
             **options,
         )
-        return queue.run(iter(self.items), alone=alone)
+        queue.run(iter(self.items), alone=alone)
+        return self.reports
+
+    @property
+    def done(self) -> list[str]:
+        return [report.input.name for report in self.reports]
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stdout.getvalue().splitlines()]
@@ -319,7 +324,7 @@ def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> Non
         lambda: batch.fake,  # type: ignore[arg-type,return-value]
         results,
         Silent(),
-        on_done=lambda report: batch.done.append(report.input.name),
+        on_done=batch.reports.append,
         on_error=batch.errors.append,
     )
     with pytest.raises(BatchError, match="1 of 2 documents failed"):
