@@ -269,7 +269,7 @@ class _Stderr(io.FileIO):
         super().__init__(stream.fileno(), "w", closefd=False)
         self._stream = stream  # whose end would close the descriptor
 
-    def write(self, text: Any) -> int | None:
+    def write(self, text: Any, /) -> int:
         try:
             return super().write(text)
         except OSError:

@@ -77,6 +77,8 @@ class Outputs:
         self._note({path: hashlib.sha256(content).hexdigest() for path, content in written.items()})
         for path, content in written.items():
             write_bytes_atomic(path, content)
+        for folder in {self._record(path).parent for path in written} | {p.parent for p in written}:
+            _flush(folder)
 
     def remove(self, path: Path) -> None:
         """Remove a file if it is specx's; one that cannot be removed stays."""
@@ -113,6 +115,16 @@ def _make_room(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _flush(folder: Path) -> None:
+    """Have the names of new files on the disk, too, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def written_files() -> Callable[[Path], bool]:
