@@ -21,7 +21,7 @@ from specx.reports.writers import in_bytes, write_bytes_atomic
 
 RECORD = ".specx.json"
 _SCHEMA = "specx.outputs/1"
-_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
+_ATTEMPTS, _PAUSE = 1000, 0.01  # seconds; a process that hangs with the lock stops no other
 
 
 class Outputs:
