@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Self
 
 from specx.documents.read import ReadOptions
@@ -15,6 +16,7 @@ from specx.jobs.results import Destination, Results
 from specx.jobs.shard import WHOLE, Shard
 from specx.profile import Profile
 from specx.records import Method
+from specx.reports.writers import remove_abandoned
 
 _READING = ("pages", "ocr", "everything", "field")  # the options that change what is read
 
@@ -69,6 +71,8 @@ class Earlier:
     def __init__(self, options: JobOptions, destination: Destination, settings: str) -> None:
         self._options, self._results = options, Results(destination, headings=False)
         folder = destination.folder
+        if folder:
+            remove_abandoned(Path(os.path.realpath(folder)))
         self.journal = (
             Journal(folder, settings, options.shard, alone=options.resume) if folder else None
         )

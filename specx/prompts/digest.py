@@ -169,7 +169,7 @@ class DigestReader:
         self._units, self._judge = units, judge
         self._sentence: list[int] = []  # the open one's token ids
         self._quotes: list[Quote] = []
-        self._dropped = 0
+        self._dropped = self._completed = 0
         self._text = ""
 
     def feed(self, ids: Sequence[int]) -> str:
@@ -187,7 +187,7 @@ class DigestReader:
     def finish(self) -> tuple[str, Output]:
         before = len(self._text)
         self._close()
-        output = Output(self._text, tuple(self._quotes), self._dropped)
+        output = Output(self._text, tuple(self._quotes), self._dropped, self._completed)
         return self._text[before:], output
 
     def _close(self) -> None:
@@ -201,26 +201,27 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        if len(ids) >= LONGEST:
-            sentence = _to_its_end(sentence, unit.text)
+        rest = _rest(sentence, unit.text) if len(ids) >= LONGEST else ""
+        sentence += rest
+        self._completed += bool(rest)
         quote = _quote(sentence, unit)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
         self._text += f"{gap}{sentence} [{quote.citation}]"
 
 
-def _to_its_end(sentence: str, text: str) -> str:
-    """Return a sentence that the model broke off for its length as it stands in its paragraph.
+def _rest(sentence: str, text: str) -> str:
+    """Return the rest of a sentence that the model broke off for its length, from its paragraph.
 
-    A very long rest stays away: there it is rather a list without full stops.
+    Return nothing of a very long rest: there it is rather a list without full stops.
     """
     sentence, text = " ".join(sentence.split()), " ".join(text.split())
     start = text.find(sentence)
     if start < 0:
-        return sentence
+        return ""
     broken = start + len(sentence)
     end = next(end for _, end in sentence_spans(text) if end >= broken)
-    return text[start:end] if end - broken <= _LONGEST_REST else sentence
+    return text[broken:end] if end - broken <= _LONGEST_REST else ""
 
 
 def _quote(sentence: str, unit: Unit) -> Quote:

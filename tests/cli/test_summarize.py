@@ -294,7 +294,7 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
     assert made == {
-        ".specx.json",
+        ".specx-outputs.jsonl",
         ".specx-journal.jsonl",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),

@@ -289,7 +289,10 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
         f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
     )
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"0.txt.partial.md", ".specx.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "0.txt.partial.md",
+        ".specx-outputs.jsonl",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """Reports as files."""
 
+import errno
+import fcntl
 import json
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -12,7 +15,12 @@ from specx.records import Speedup
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.markdown import to_markdown
 from specx.reports.report import LosslessCheck, PartSummary, Report
-from specx.reports.writers import check_report_path, report_text, write_text_atomic
+from specx.reports.writers import (
+    check_report_path,
+    remove_abandoned,
+    report_text,
+    write_text_atomic,
+)
 from tests.reports.examples import make_report
 
 HALF = "caf\udce9.pdf"  # how Python holds the name of a file that is no UTF-8
@@ -99,6 +107,45 @@ def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert list(tmp_path.iterdir()) == [path]
     write_text_atomic(path, "after\n")
     assert path.read_bytes() == b"after\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_what_killed_processes_have_left_goes_and_what_others_write_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    living = os.fork()
+    if not living:  # it writes until it is killed
+        try:
+            monkeypatch.setattr(os, "fsync", lambda _: (os.write(writer, b"!"), signal.pause()))
+            write_text_atomic(tmp_path / "a.md", "text")
+        finally:
+            os._exit(1)
+    try:
+        os.read(reader, 1)
+        (written,) = tmp_path.iterdir()
+        left, yours, fresh = (tmp_path / n for n in (".specx-1.tmp", "1.tmp", ".specx-2.tmp"))
+        for path in (left, yours, fresh):
+            path.write_text("a part")
+        for path in (left, yours, written):
+            os.utime(path, (0, 0))
+        write_text_atomic(tmp_path / "b.md", "text")
+        assert {*tmp_path.iterdir()} == {written, yours, fresh, tmp_path / "b.md"}
+    finally:
+        os.kill(living, signal.SIGKILL)
+        os.waitpid(living, 0)
+    remove_abandoned.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", no_locks)
+        write_text_atomic(tmp_path / "b.md", "text")
+    assert written.exists()
+    remove_abandoned.cache_clear()
+    write_text_atomic(tmp_path / "b.md", "text")
+    assert {*tmp_path.iterdir()} == {yours, fresh, tmp_path / "b.md"}
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "no locks")
 
 
 def test_permissions_and_links_stay(tmp_path: Path) -> None:
