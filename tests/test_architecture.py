@@ -49,6 +49,8 @@ LATE_IMPORTS = {
         "specx.documents.pdf_helper",
         "specx.documents.pdf_lines",
     },
+    # A process of its own; the run that starts it does without torch.
+    "jobs/local_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},
@@ -69,6 +71,7 @@ OWN = {
     "specx.documents.pages",
     "specx.documents.pdf_helper",
     "specx.documents.pdf_lines",
+    "specx.jobs.worker",
     "specx.kernels.triton.backend",
 }
 

@@ -92,8 +92,11 @@ def decode_with(
         torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free only then
     drafter = make_drafter(longest + AHEAD)
     capacity = longest + AHEAD + MAX_ROWS
+    target = make_target(pair.target, capacity, drafter.retrieval_layer)
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
     state = DecodingState(
-        target=make_target(pair.target, capacity, drafter.retrieval_layer),
+        target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
         sampler=Sampler(profile.generation, pair.target_allowed, limit + AHEAD, pair.target.ops),
         stopwatch=stopwatch or Stopwatch(device),
@@ -145,9 +148,13 @@ class _Decoding:
 
     def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
         """Read the prompt and choose the first token; return its copy on the host."""
-        state, logits = self.state, None
+        state, drafter, logits = self.state, self.waiting, None
+        assert drafter is not None
         for item in self._timed(state.target.prefill(ids), "target_prefill"):
             if isinstance(item, PrefillProgress):
+                if drafter.features is not None:
+                    with state.stopwatch.part("draft_prefill"):
+                        drafter.follow(ids, item.done, state.target)
                 self.pending.add(item)
                 yield from self.pending.happened()
             else:

@@ -8,7 +8,7 @@ from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, single_sets, words_for
 from specx.kernels.torch.trees import expected_gain
 from specx.kernels.trees import Level, LevelInputs, TokenTree
-from specx.models.call import SlotMapping
+from specx.models.call import AttentionCall, SlotMapping
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
 
@@ -101,4 +101,10 @@ class TreeGrower:
             prefix=cache.length,
             mask=AncestorMask(inputs.visible, depth * nodes),
         )
-        return forward(self.model, level.tokens, inputs.positions, cache, call), inputs
+        return self.run(level, inputs.positions, cache, call), inputs
+
+    def run(
+        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
+    ) -> Tensor:
+        """Run the model over the nodes of a level at positions int64 [N]; return logits [N, V]."""
+        return forward(self.model, level.tokens, positions, cache, call)

@@ -13,6 +13,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.torch.scores import scaled_scores
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
 from specx.models.call import RetrievalLayer
+from specx.models.features import Features, FeatureSource, watch_features
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
 
@@ -21,13 +22,15 @@ class Target:
     """A target model with the cache of one document.
 
     ``retrieval``: the layer whose queries are kept for retrieval, or None; ``last_row`` int64 [1]:
-    the row of these queries that belongs to the last committed token.
+    the row of these queries that belongs to the last committed token. ``features``: the hidden
+    states that a head reads, or None.
     """
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
         self.cache = PreallocatedCache(cache_shape(model), capacity)
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
+        self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
             shape, device = (model.num_heads, MAX_ROWS), model.device
@@ -36,6 +39,12 @@ class Target:
                 torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
+
+    def keep_features(self, source: FeatureSource) -> None:
+        """Note hidden states from now on, of each chunk of the prompt and of each tree."""
+        model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
+        watch_features(model.model, source)
+        self.features = Features(source, rows, model.dtype, model.device)
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
         """Read the prompt int64 [L] behind what is in the cache already.
@@ -46,6 +55,9 @@ class Target:
         logits = None
         chunks = in_chunks(read, begin, len(prompt), self.model.device)
         for end, logits in chunks:  # noqa: B007 - the last ones are wanted
+            if self.features is not None:
+                last_position = torch.full_like(self.last_row, end - 1)
+                self.features.keep(last_position - begin, last_position)
             last, begin = end - begin, end
             self.cache.commit(last)
             yield PrefillProgress("target", end, len(prompt))
@@ -60,6 +72,7 @@ class Target:
             ops=self.ops,
             mapping=self.cache.mapping(end - start),
             retrieval=self.retrieval,
+            features=self.features,
             past=start,
         )
         positions = torch.arange(start, end, device=prompt.device)
@@ -81,6 +94,7 @@ class Target:
             ops=self.ops,
             mapping=self.cache.mapping(len(tree.tokens)),
             retrieval=self.retrieval,
+            features=self.features,
             prefix=self.cache.length,
             mask=AncestorMask(tree.ancestors()[:, None], len(tree.tokens)),
         )
@@ -91,13 +105,15 @@ class Target:
         """Commit the accepted rows of the tree that was verified last; drop the others."""
         if len(path.rows) > 1:
             self.cache.keep(path.rows)
+        if self.features is not None:
+            self.features.keep(path.rows, self.cache.length)
         self.cache.commit(path.count)
         if self.retrieval is not None:
             self.last_row.copy_(path.last_row)
 
     def stop_retrieval(self) -> None:
-        """Keep no more queries: nobody will ask for attention again."""
-        self.retrieval = None
+        """Keep no more queries and features: nobody will ask for them again."""
+        self.retrieval = self.features = None
 
     def chunk_scores(self, grid: Grid, length: Tensor) -> Tensor:
         """Return the last committed token's attention, in the retrieval layer, to each chunk.
