@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.engine.forward import cache_shape, forward, in_chunks
+from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
