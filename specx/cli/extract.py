@@ -14,6 +14,7 @@ from specx.documents.document import Document, Paragraph
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import UsageError, printable
+from specx.prompts.location import locations
 from specx.reports.json_lines import to_json, to_json_line
 
 SCHEMA = "specx.extract/1"
@@ -138,6 +139,6 @@ def _line(paragraph: Paragraph) -> str:
     if paragraph.part != "body":
         tags.append(paragraph.part)
     if paragraph.lines:
-        first, last = paragraph.lines
-        tags.append(f"l. {first}" if first == last else f"l. {first}–{last}")
+        (place,) = locations([paragraph])
+        tags.append(place.citation)
     return f"[{', '.join(tags)}] {paragraph.text}" if tags else paragraph.text

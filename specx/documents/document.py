@@ -30,7 +30,8 @@ class Paragraph:
 
     ``page``: the page on which it begins; None where the format has no pages (text, Markdown,
     stdin). ``lines``: its first and last line in the file, from 1; None where lines of the file are
-    not lines of the text (PDF, JSON lines). ``kind`` says what it looks like, ``part`` in which
+    not lines of the text (PDF, JSON lines). ``column``: about how many characters of that first
+    line are in front of it. ``kind`` says what it looks like, ``part`` in which
     part of the document it stands.
     """
 
@@ -39,6 +40,7 @@ class Paragraph:
     kind: ParagraphKind = "text"
     part: Part = "body"
     lines: tuple[int, int] | None = None
+    column: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,14 @@ BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*
 
 
 class NumberedLine(NamedTuple):
-    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file."""
+    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file.
+
+    ``column``: characters of the file's line in front of it.
+    """
 
     number: int
     text: str
+    column: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ def numbered_lines(text: str) -> Iterator[NumberedLine]:
     Yields more lines than an editor shows where a line holds separators of another kind.
     """
     for number, line in enumerate(text.split("\n"), start=1):
+        column = 0
         for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
-            yield NumberedLine(number, clean_line(piece))
+            yield NumberedLine(number, clean_line(piece), column)
+            column += len(piece) + 1
 
 
 def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
@@ -77,8 +83,8 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
             at = start
             for group in group_sentences(text[start:end]):
                 at = text.index(group, at)
-                lines = places.lines(at, at + len(group))
-                paragraphs.append(Paragraph(group, None, block.kind, block.part, lines))
+                place = places.of(at, at + len(group))
+                paragraphs.append(Paragraph(group, None, block.kind, block.part, *place))
     return TextParagraphs(tuple(paragraphs), wordless)
 
 
@@ -96,8 +102,11 @@ class _Places:
         self._words = words
         self._starts: list[int] = []
 
-    def lines(self, start: int, end: int) -> tuple[int, int]:
-        """Return the first and last line of the characters from ``start`` to ``end``."""
+    def of(self, start: int, end: int) -> tuple[tuple[int, int], int]:
+        """Return the first and last line of the characters from ``start`` to ``end``.
+
+        And about how many characters of the first one are in front of them: cleaning took some out.
+        """
         if not self._starts:
             self._starts = [0]
             for above, below in pairwise(line.text for line in self._lines):
@@ -106,4 +115,5 @@ class _Places:
                 self._starts.append(self._starts[-1] + added)
         first = bisect_right(self._starts, start) - 1
         last = bisect_right(self._starts, end - 1) - 1
-        return self._lines[first].number, self._lines[last].number
+        lines = self._lines[first].number, self._lines[last].number
+        return lines, self._lines[first].column + start - self._starts[first]

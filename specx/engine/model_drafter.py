@@ -62,6 +62,7 @@ class ModelDrafter(Drafter):
         """
         self.model, self.policy, self.allowed = model, plan.policy, allowed
         self.retrieval_layer = None if plan.policy is None else plan.policy.retrieval_layer
+        self._first_plan = plan
         self._lay_out(plan)
         chain = len(self._pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
@@ -82,12 +83,21 @@ class ModelDrafter(Drafter):
         """Set up what depends on the shape of the tree. Nothing is pending."""
         self.draft_plan, self.levels = plan, plan.tree.depth
         self.grower = self._make_grower(plan)
-        self._schedule = make_schedule(plan.cache)
         chain, device = plan.chain or self.levels + 1, self.model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
         self._chain_mask = AncestorMask(chain_sets(chain, device), chain)
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, device), AT_ONCE)
+        self._schedule = make_schedule(plan.cache)
+
+    def begin(self) -> bool:
+        self.cache.clear()
+        if self.draft_plan is not self._first_plan:
+            self._lay_out(self._first_plan)
+        self._schedule = make_schedule(self.draft_plan.cache)
+        self._pending.zero_()
+        self._pending_count.fill_(1)
+        return True
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)

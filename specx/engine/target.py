@@ -46,6 +46,11 @@ class Target:
         watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
 
+    def begin(self) -> None:
+        """Forget all of the text, for another one."""
+        self.cache.clear()
+        self.last_row.zero_()
+
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
         """Read the prompt int64 [L] behind what is in the cache already.
 

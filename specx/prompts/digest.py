@@ -229,6 +229,7 @@ def _quote(sentence: str, unit: Unit) -> Quote:
         paragraph=unit.paragraph,
         page=unit.page,
         lines=unit.lines,
+        column=unit.column,
         heading=unit.heading,
         sentence=sentence,
         verbatim=" ".join(sentence.split()) in " ".join(unit.text.split()),

@@ -9,6 +9,7 @@ from specx.documents.document import Paragraph
 Counted = Literal["page", "line", "paragraph"]
 
 LONGEST_HEADING = 40  # characters that a citation shows of one
+FAR = 200  # characters into a line, from where on its number alone is no place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,12 +17,14 @@ class Location:
     """A paragraph's place in the document.
 
     ``paragraph`` counts from 0, ``page`` and ``lines`` (the first and the last one) from 1; the two
-    are None where the format has none. ``heading``: the nearest one above.
+    are None where the format has none. ``column``: about how many characters of the first line are
+    in front of it. ``heading``: the nearest one above.
     """
 
     paragraph: int
     page: int | None
     lines: tuple[int, int] | None = None
+    column: int = 0
     heading: str | None = None
 
     @property
@@ -33,12 +36,17 @@ class Location:
 
     @property
     def citation(self) -> str:
-        """Return the place in words: ``p. 3, “Findings”``, ``l. 120–131`` or ``¶12``."""
+        """Return the place in words: ``p. 3, “Findings”``, ``l. 120–131`` or ``¶12``.
+
+        Of a very long line also the column: ``l. 1, col. ~5200``.
+        """
         if self.page is not None:
             number = f"p. {self.page}"
         elif self.lines is not None:
             first, last = self.lines
             number = f"l. {first}" if first == last else f"l. {first}–{last}"
+            if first == last and self.column >= FAR:
+                number += f", col. ~{self.column // 100}00"
         else:
             number = f"¶{self.paragraph + 1}"
         return f"{number}, “{_shortened(self.heading)}”" if self.heading else number
@@ -48,7 +56,13 @@ def locations(paragraphs: Sequence[Paragraph]) -> Iterator[Location]:
     """Yield the location of each paragraph. The document's own title is no heading of its parts."""
     heading = None
     for index, paragraph in enumerate(paragraphs):
-        yield Location(paragraph=index, page=paragraph.page, lines=paragraph.lines, heading=heading)
+        yield Location(
+            paragraph=index,
+            page=paragraph.page,
+            lines=paragraph.lines,
+            column=paragraph.column,
+            heading=heading,
+        )
         if paragraph.kind == "heading" and paragraph.part != "title":
             heading = paragraph.text
 

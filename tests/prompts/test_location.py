@@ -13,7 +13,10 @@ from specx.prompts.location import Location, locations
         (Location(paragraph=11, page=3, lines=(1, 2)), "p. 3", "page"),
         (Location(paragraph=11, page=None, lines=(120, 131)), "l. 120–131", "line"),
         (Location(paragraph=11, page=None, lines=(120, 120)), "l. 120", "line"),
-        (Location(paragraph=11, page=None), "¶12", "paragraph"),
+        (Location(paragraph=1, page=None, lines=(7, 7), column=5283), "l. 7, col. ~5200", "line"),
+        (Location(paragraph=1, page=None, lines=(7, 7), column=199), "l. 7", "line"),
+        (Location(paragraph=1, page=None, lines=(7, 8), column=5283), "l. 7–8", "line"),
+        (Location(paragraph=11, page=None, column=5283), "¶12", "paragraph"),
         (Location(paragraph=11, page=3, heading="Findings"), "p. 3, “Findings”", "page"),
     ],
 )
