@@ -10,8 +10,8 @@ from torch import Tensor
 from specx.bench.methods import BenchMethod
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Setting, refuse_head
-from specx.engine.decode import AHEAD
 from specx.engine.model_drafter import ModelDrafter
+from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path, root_only
 

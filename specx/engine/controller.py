@@ -68,6 +68,7 @@ class Controller:
     strategy: Fallback | TreeChoice | None
     _meter: SpeedupMeter = field(default_factory=SpeedupMeter)
     _plain_seconds: float | None = None
+    _plain_steps: int = 0
 
     @classmethod
     def of(
@@ -88,8 +89,12 @@ class Controller:
         return self.strategy is not None and self.strategy.needs_plain and not self.budget.is_spent
 
     def note_plain(self, step: Step, *, settled: bool) -> None:
-        """Take note of a plain step; ``settled``: its time is what such a step takes."""
-        if self.strategy is not None and settled:
+        """Take note of a plain step; ``settled``: its time is what such a step takes.
+
+        The first is a warm-up anyway.
+        """
+        if self.strategy is not None and (settled or not self._plain_steps):
+            self._plain_steps += 1
             self.strategy.note(step)
             if not self.strategy.needs_plain:
                 self._plain_seconds = self.strategy.plain_seconds

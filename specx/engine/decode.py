@@ -10,7 +10,7 @@ from torch import Tensor
 from specx.engine import methods
 from specx.engine.controller import Budget, Controller
 from specx.engine.cost import TreePlan
-from specx.engine.drafter import Drafter, NoDrafter, Reshapable
+from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.measured_costs import known_costs
 from specx.engine.methods import Pair
 from specx.engine.pending import HostCopy, PendingEvents
@@ -22,6 +22,7 @@ from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch, seconds_between
 from specx.engine.target import Target
 from specx.engine.tree_choice import TreeChoice
+from specx.engine.workspace import Place, Shelf, Workspace, WorkspaceKind, capacity_for
 from specx.errors import DocumentError
 from specx.kernels.trees import MAX_ROWS, Path
 from specx.models.load import LoadedModel
@@ -39,8 +40,6 @@ from specx.records import (
 
 T = TypeVar("T")
 
-AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
-
 
 def decode(
     pair: Pair,
@@ -50,21 +49,24 @@ def decode(
     stopwatch: Stopwatch | None = None,
     *,
     stop: Stop | None = None,
+    shelf: Shelf | None = None,
 ) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
 
     ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
-    early, for one call only.
+    early, for one call only. ``shelf``: where the document before left caches and recorded stages,
+    and this one leaves its own.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
-    FellBack at most once among them, and Finished at the end. Nothing outlives the iterator: two
-    documents in a row give what each gives alone.
+    FellBack at most once among them, and Finished at the end. Nothing of a text outlives the
+    iterator: two documents in a row give what each gives alone.
 
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
     window, and UsageError when the profile cannot run the method.
     """
     make = partial(methods.make_drafter, method, profile, pair)
-    return decode_with(pair, profile, make, prompt, stopwatch=stopwatch, stop=stop)
+    place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, method, profile))
+    return decode_with(pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, place=place)
 
 
 def decode_with(
@@ -76,37 +78,48 @@ def decode_with(
     make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
     stopwatch: Stopwatch | None = None,
     stop: Stop | None = None,
+    place: Place | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
 
     ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
-    what ``Target`` gets.
+    what ``Target`` gets. ``place``: has nothing but what these two made.
     """
     window = context_window(pair, profile)
     room = window - len(prompt)
     if not prompt or room < 1:
         raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
     limit = min(profile.output_limit, room)
-    longest, device = len(prompt) + limit, pair.target.device
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free only then
-    drafter = make_drafter(longest + AHEAD)
-    capacity = longest + AHEAD + MAX_ROWS
-    target = make_target(pair.target, capacity, drafter.retrieval_layer)
-    if drafter.features is not None:
-        target.keep_features(drafter.features)
+    capacity, device = capacity_for(len(prompt) + limit), pair.target.device
+    workspace = place.take(capacity) if place else None
+    if workspace is None:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
+        drafter = make_drafter(capacity - MAX_ROWS)
+        target = make_target(pair.target, capacity, drafter.retrieval_layer)
+        if drafter.features is not None:
+            target.keep_features(drafter.features)
+        workspace = _make_workspace(pair, profile, target, drafter, capacity)
+    workspace.state.stopwatch = stopwatch or Stopwatch(device)
+    at_limit: FinishReason = "window" if limit == room else "length"
+    budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
+    controller = Controller.of(profile, workspace.drafter, budget, pair.costs)
+    return _Decoding(workspace, controller, place).events(list(prompt))
+
+
+def _make_workspace(
+    pair: Pair, profile: Profile, target: Target, drafter: Drafter, capacity: int
+) -> Workspace:
+    device = pair.target.device
     state = DecodingState(
         target=target,
-        drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
-        sampler=Sampler(profile.generation, pair.target_allowed, limit + AHEAD, pair.target.ops),
-        stopwatch=stopwatch or Stopwatch(device),
+        # Its stream of random numbers reaches as far as any text in the cache.
+        sampler=Sampler(profile.generation, pair.target_allowed, capacity, pair.target.ops),
+        stopwatch=Stopwatch(device),
         runner=runner_for(device, graphs=profile.graphs, fused_layers=pair.fused_layers),
         end=TextEnd.on(device),
     )
-    at_limit: FinishReason = "window" if limit == room else "length"
-    budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
-    controller = Controller.of(profile, drafter, budget, pair.costs)
-    return _Decoding(state, drafter, controller).events(list(prompt))
+    return Workspace(capacity, state, drafter)
 
 
 def context_window(pair: Pair, profile: Profile) -> int:
@@ -120,14 +133,15 @@ class _Decoding:
     The host goes ahead of a GPU: while that still reads the prompt, the first steps are prepared.
     """
 
-    def __init__(self, state: DecodingState, drafter: Drafter, controller: Controller) -> None:
-        """``drafter``: at work once the prompt is read and a plain token is timed."""
-        self.state, self.controller, self.budget = state, controller, controller.budget
-        self.waiting: Drafter | None = drafter  # not kept once it drafts: a fallback frees it
-        self.steps = Pipeline(state)
+    def __init__(self, workspace: Workspace, controller: Controller, place: Place | None) -> None:
+        """``place``: for the workspace when the text has ended."""
+        self.workspace: Workspace | None = workspace  # a fallback frees what drafting needed
+        self.state, self.place = workspace.state, place
+        self.controller, self.budget = controller, controller.budget
+        self.steps = Pipeline(self.state)
         budget = controller.budget
         # Not a method of this object: in a cycle the caches would outlive the document.
-        self.pending = PendingEvents(state.end.root.device, is_over=lambda: budget.is_spent)
+        self.pending = PendingEvents(self.state.end.root.device, is_over=lambda: budget.is_spent)
         self.written: list[int] = []  # tokens of the output, until the drafter reads them
 
     @torch.inference_mode()
@@ -143,13 +157,15 @@ class _Decoding:
         timings = stopwatch.finish()
         speedup = self.controller.speedup(stopwatch.samples)
         decoding = seconds_between(first.done, ended) if ended else 0.0
+        if self.place and self.workspace:
+            self.place.put(self.workspace)
         assert self.budget.reason is not None
         yield Finished(self.budget.reason, timings, speedup, decoding)
 
     def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
         """Read the prompt and choose the first token; return its copy on the host."""
-        state, drafter, logits = self.state, self.waiting, None
-        assert drafter is not None
+        assert self.workspace is not None
+        state, drafter, logits = self.state, self.workspace.drafter, None
         for item in self._timed(state.target.prefill(ids), "target_prefill"):
             if isinstance(item, PrefillProgress):
                 if drafter.features is not None:
@@ -183,20 +199,20 @@ class _Decoding:
 
     def _begin_drafting(self, ids: Tensor) -> Iterator[Event]:
         """Have the drafter read the text, and launch the first steps with it."""
-        drafter, self.waiting = self.waiting, None
         if self.budget.is_spent:
             return
-        assert drafter is not None
-        state, strategy = self.state, self.controller.strategy
+        assert self.workspace is not None
+        state, drafter = self.state, self.workspace.drafter
+        strategy = self.controller.strategy
         text = torch.cat([ids, self._ids(self.written[:-1])])
         for progress in self._timed(drafter.prefill(text, state.target), "draft_prefill"):
             self.pending.add(progress)
             yield from self.pending.happened()
         drafter.commit(Path.of(state.end.root))
+        state.draft_with(drafter)
         if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
             costs = known_costs(strategy, state, drafter, tokens=len(text) + 1)
-            drafter.reshape(strategy.start(costs))
-        state.draft_with(drafter)
+            state.reshape(strategy.start(costs))
         del drafter  # so that a fallback frees its memory
         yield from self.pending.all(meanwhile=self.steps.launch())
 
@@ -217,9 +233,16 @@ class _Decoding:
             if isinstance(verdict, TreePlan):
                 state.reshape(verdict)
             elif isinstance(verdict, FellBack):
-                state.draft_with(NoDrafter())
-                state.target.stop_retrieval()
+                self._fall_back()
                 yield verdict
+
+    def _fall_back(self) -> None:
+        """Decode plainly to the end; what drafting needed stays for the next document only."""
+        if self.place:
+            self.state.draft_with(self.state.plain)
+        else:
+            self.workspace = None
+            self.state.fall_back()
 
     def _ids(self, text: list[int]) -> Tensor:
         return torch.tensor(text, dtype=torch.int64, device=self.state.end.root.device)

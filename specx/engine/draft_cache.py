@@ -41,6 +41,14 @@ class DraftCache:
         """Tokens of the text that have been read: int64 [1]."""
         return self.store.length + self.shift if self.shift else self.store.length
 
+    def clear(self) -> None:
+        """Forget the text."""
+        self.store.clear()
+        self.working.clear()
+        self.grid = Grid(chunk=1)
+        # Rows of the output were appended with the positions that they had in the working cache.
+        torch.arange(len(self.positions), out=self.positions)
+
     def commit(self, count: Tensor, written: int) -> None:
         """Make the first ``count`` (int64 []) of ``written`` new rows of the working cache text.
 

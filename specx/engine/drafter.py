@@ -102,6 +102,13 @@ class Drafter(Protocol):
 
     # On the host, outside of what is recorded: asked before each step, told after it.
 
+    def begin(self) -> bool:
+        """Forget all of the text, for another one; return False if that is not possible.
+
+        Tensors stay where they are, so that what was recorded holds, but for ``retrieve``.
+        """
+        return False
+
     def plan(self, steps: int) -> StepPlan:  # noqa: ARG002
         """Decide on the next step, after ``steps`` of them; asked once for each."""
         return StepPlan()
@@ -135,6 +142,9 @@ class NoDrafter(Drafter):
 
     levels = 0
     _tree: TokenTree | None = None
+
+    def begin(self) -> bool:
+        return True
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         return iter(())

@@ -88,6 +88,9 @@ class HeadDrafter(ModelDrafter):
         self._followed = 0  # rows of the prompt that were read
         super().__init__(model, allowed, plan, max_tokens)
 
+    def begin(self) -> bool:
+        return False  # what it notes of the target is made with each document
+
     def _make_grower(self, plan: DraftPlan) -> HeadGrower:
         return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
 

@@ -33,9 +33,16 @@ class JoinedDrafter(Drafter):
         self._model, self.levels = model, model.levels
         self.retrieval_layer, self.features = model.retrieval_layer, model.features
         self._lookup = Lookup(model.levels, max_tokens, model.model.device)
-        self._selector = DrafterSelector(model.levels)
+        self._decide_anew()
+
+    def _decide_anew(self) -> None:
+        self._selector = DrafterSelector(self.levels)
         self._mode = DraftMode.MODEL
         self._unread = 1  # tokens of the text that the model has not read, at most
+
+    def begin(self) -> bool:
+        self._decide_anew()
+        return self._model.begin()
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:
         self._model.follow(prompt, done, target)

@@ -52,6 +52,10 @@ class PreallocatedCache(Cache):
         self._rows = torch.arange(capacity, device=shape.device)
         super().__init__(layers=[_Layer(self, index) for index in range(shape.layers)])
 
+    def clear(self) -> None:
+        """Forget the text. What its rows hold is not read again before it is written."""
+        self.length.zero_()
+
     @property
     def committed(self) -> int:
         """``length`` as a number, for which the host waits: not inside a step."""

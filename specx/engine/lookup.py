@@ -68,14 +68,14 @@ class Lookup:
     def __init__(self, depth: int, capacity: int, device: torch.device) -> None:
         """``capacity``: the most tokens that the text can have."""
         self.chain = torch.zeros(depth, dtype=torch.int64, device=device)
-        self.weights = torch.full((depth,), -torch.inf, device=device)
+        self.weights = torch.zeros(depth, device=device)
         self.length = torch.zeros(1, dtype=torch.int64, device=device)
         # A path may be written behind the text in full, though not all of it stays.
         rows = LONGEST + capacity + depth + 1
-        self._text = torch.full((rows,), NO_TOKEN, dtype=torch.int64, device=device)
+        self._text = torch.zeros(rows, dtype=torch.int64, device=device)
         self._match = Match(torch.zeros_like(self.length), torch.zeros_like(self.length))
-        self._tried = torch.full((LONGEST + 1,), PRIOR_STRENGTH, device=device)
-        self._right = PRIOR_STRENGTH * torch.tensor(PRIOR, device=device)
+        self._prior = PRIOR_STRENGTH * torch.tensor(PRIOR, device=device)
+        self._tried, self._right = torch.zeros_like(self._prior), torch.zeros_like(self._prior)
 
     @property
     def gain(self) -> Tensor:
@@ -83,9 +83,19 @@ class Lookup:
         return self.weights.exp().sum()
 
     def begin(self, prompt: Tensor) -> None:
-        """Begin the text with ``prompt`` int64 [L]; a token is appended next."""
+        """Begin a text with ``prompt`` int64 [L]; a token is appended next.
+
+        Nothing is left of an earlier text.
+        """
+        self._text.fill_(NO_TOKEN)
         self._text[LONGEST : LONGEST + len(prompt)] = prompt
         self.length.fill_(len(prompt))
+        self.chain.zero_()
+        self.weights.fill_(-torch.inf)
+        self._match.place.zero_()
+        self._match.agreed.zero_()
+        self._tried.fill_(PRIOR_STRENGTH)
+        self._right.copy_(self._prior)
 
     def append(self, tokens: Tensor, count: Tensor) -> None:
         """Append the first ``count`` (int64 []) of ``tokens`` (int64 [n]) to the text.

@@ -23,6 +23,9 @@ class LookupDrafter(Drafter):
         self._lookup = Lookup(tree.depth, max_tokens, device)
         self._threshold = tree.threshold
 
+    def begin(self) -> bool:
+        return True  # ``prefill`` does it
+
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         self._lookup.begin(prompt)
         return iter(())

@@ -9,7 +9,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
@@ -62,6 +62,7 @@ class ModelDrafter(Drafter):
         """
         self.model, self.policy, self.allowed = model, plan.policy, allowed
         self.retrieval_layer = None if plan.policy is None else plan.policy.retrieval_layer
+        self._first_plan = plan
         self._lay_out(plan)
         chain = len(self._pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
@@ -82,12 +83,21 @@ class ModelDrafter(Drafter):
         """Set up what depends on the shape of the tree. Nothing is pending."""
         self.draft_plan, self.levels = plan, plan.tree.depth
         self.grower = self._make_grower(plan)
-        self._schedule = make_schedule(plan.cache)
         chain, device = plan.chain or self.levels + 1, self.model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
         self._chain_mask = AncestorMask(chain_sets(chain, device), chain)
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, device), AT_ONCE)
+        self._schedule = make_schedule(plan.cache)
+
+    def begin(self) -> bool:
+        self.cache.clear()
+        if self.draft_plan is not self._first_plan:
+            self._lay_out(self._first_plan)
+        self._schedule = make_schedule(self.draft_plan.cache)
+        self._pending.zero_()
+        self._pending_count.fill_(1)
+        return True
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
@@ -129,14 +139,17 @@ class ModelDrafter(Drafter):
         target: Target,  # noqa: ARG002
     ) -> Iterator[PrefillProgress]:
         """Fill the store."""
-        chunk, store = PREFILL_CHUNK[self.model.device.type], self.cache.store
-        for start in range(0, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = self._prefill_call(start, len(tokens))
-            forward(self.model, tokens, positions, store, call, logits_of=1)
-            store.commit(len(tokens))
-            yield PrefillProgress("draft", start + len(tokens), len(prompt))
+        begin, store = 0, self.cache.store
+
+        def read(start: int, end: int) -> Tensor:
+            positions = torch.arange(start, end, device=prompt.device)
+            call = self._prefill_call(start, end - start)
+            return forward(self.model, prompt[start:end], positions, store, call, logits_of=1)
+
+        for end, _ in in_chunks(read, begin, len(prompt), self.model.device):
+            store.commit(end - begin)
+            begin = end
+            yield PrefillProgress("draft", end, len(prompt))
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return self.model.prefill_call(

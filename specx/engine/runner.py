@@ -51,8 +51,8 @@ class Runner(Protocol):
         The inputs of a stage lie in the same memory each time.
         """
 
-    def forget(self) -> None:
-        """Drop what was recorded: the stages change."""
+    def forget(self, stage: Stage[..., Any]) -> None:
+        """Drop what was recorded of a stage: it will do something else."""
 
     def another(self) -> "Runner":
         """Return a runner of the same kind that has run nothing yet."""
@@ -69,7 +69,7 @@ class EagerRunner:
     def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         return stage.work(*inputs, **named)
 
-    def forget(self) -> None:
+    def forget(self, stage: Stage[..., Any]) -> None:
         pass
 
     def another(self) -> "EagerRunner":
@@ -117,8 +117,8 @@ class GraphRunner:
         outputs: T = recording.outputs
         return outputs
 
-    def forget(self) -> None:
-        self._recordings = {}
+    def forget(self, stage: Stage[..., Any]) -> None:
+        self._recordings.pop(id(stage), None)
 
     def another(self) -> "GraphRunner":
         return GraphRunner(self.eager_calls)

@@ -32,6 +32,11 @@ class TextEnd:
         one = torch.ones(1, dtype=torch.int64, device=device)
         return cls(torch.zeros_like(one), one)
 
+    def begin(self) -> None:
+        """Make it the end of such a text again."""
+        self.root.zero_()
+        self.emitted.fill_(1)
+
 
 @dataclass(frozen=True, eq=False)
 class Retrieve:

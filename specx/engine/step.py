@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from specx.engine.cost import TreePlan
-from specx.engine.drafter import Drafter, DraftMode, Reshapable
+from specx.engine.drafter import Drafter, DraftMode, NoDrafter, Reshapable
 from specx.engine.emission import Emission
 from specx.engine.runner import Runner
 from specx.engine.sampling import Sampler
@@ -19,31 +19,55 @@ from specx.engine.target import Target
 
 @dataclass
 class DecodingState:
-    """Everything that lives and dies with one document. ``steps``: done by this drafter."""
+    """Everything at work on one document. ``steps``: done by this drafter.
+
+    ``plain``: drafts nothing, and is at work first. What was recorded of a drafter's stages holds
+    when it is at work again, in this document or the next.
+    """
 
     target: Target
-    drafter: Drafter
     sampler: Sampler
     stopwatch: Stopwatch
     runner: Runner
     end: TextEnd
-    steps: int = 0
+    plain: NoDrafter = field(default_factory=NoDrafter)
+    drafter: Drafter = field(init=False)
+    steps: int = field(init=False, default=0)
     stages: Stages = field(init=False)
+    _known: dict[Drafter, tuple[Stages, Runner]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.draft_with(self.drafter)
+        self.draft_with(self.plain)
+
+    def begin(self) -> None:
+        """Forget all of the text, for another one."""
+        self.target.begin()
+        self.end.begin()
+        self.draft_with(self.plain)
 
     def draft_with(self, drafter: Drafter) -> None:
         """Go on with another drafter."""
         self.drafter, self.steps = drafter, 0
-        self.stages = Stages(self.target, drafter, self.sampler, self.end)
-        self.runner.forget()
+        if drafter not in self._known:
+            stages = Stages(self.target, drafter, self.sampler, self.end)
+            self._known[drafter] = stages, self.runner.another()
+        self.stages, self.runner = self._known[drafter]
+        self.runner.forget(self.stages.retrieve)  # it depends on how the text is cut
 
     def reshape(self, plan: TreePlan) -> None:
         """Go on with other trees of the same drafter."""
         assert isinstance(self.drafter, Reshapable)
         self.drafter.reshape(plan)
-        self.runner.forget()
+        steps = self.steps
+        del self._known[self.drafter]
+        self.draft_with(self.drafter)
+        self.steps = steps
+
+    def fall_back(self) -> None:
+        """Decode plainly to the end. What drafting needed is freed."""
+        self._known.clear()
+        self.target.stop_retrieval()
+        self.draft_with(self.plain)
 
 
 @dataclass(frozen=True)

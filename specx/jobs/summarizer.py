@@ -11,6 +11,7 @@ from specx.documents.document import Document
 from specx.engine.decode import context_window, decode
 from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair
+from specx.engine.workspace import Shelf, capacity_for
 from specx.errors import DocumentError, UsageError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
@@ -59,6 +60,7 @@ class Summarizer:
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
         self.partial = ""
+        self._shelf = Shelf()
 
     def summarize(self, document: Document, before: Timings) -> Report:
         """Summarize one document. ``before``: seconds already spent on it (reading, loading).
@@ -132,7 +134,9 @@ class Summarizer:
             self._add(heading, gap, shown=shown)
             gap = "\n\n"
         stop = self._kind.stop(prompt)
-        events = decode(self.pair, profile, self.method, prompt.token_ids, stop=stop)
+        events = decode(
+            self.pair, profile, self.method, prompt.token_ids, stop=stop, shelf=self._shelf
+        )
         events = self._deadline.between(events) if self._deadline else events
         for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
@@ -157,6 +161,7 @@ class Summarizer:
     ) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
+        self._shelf.clear()  # plain decoding needs caches of its own
         stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
         run.lossless = check_lossless(self.pair, profile, prompt.token_ids, written, stop)
         run.check_s += time.perf_counter() - started
@@ -173,11 +178,14 @@ class Summarizer:
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
         models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
-        needed = sum(cache_shape(model).bytes_per_token() for model in models) * tokens
+        row = sum(cache_shape(model).bytes_per_token() for model in models)
+        rows = capacity_for(tokens) - self._shelf.capacity  # those are taken or freed
+        if rows <= 0:
+            return
         device = self.pair.target.device
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
-        check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
+        check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
 
 
 def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:

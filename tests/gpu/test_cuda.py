@@ -308,4 +308,5 @@ def test_half_precision_decodes_on_real_checkpoints(
         )
         if shared < len(plain):  # half precision rounds one row and 51 rows differently
             gap = logit_gap(pair, (*prompt, *plain[:shared]), plain[shared], ours[shared])
-            assert abs(gap) < 0.05, f"{method} differs at token {shared}"
+            # Each of the two logits, from 4 to 8, may be off by one unit in its last place.
+            assert abs(gap) <= 0.0625, f"{method} differs at token {shared}"

@@ -13,12 +13,15 @@ from specx.engine import runner as runner_module
 from specx.engine.pipeline import Pipeline
 from specx.engine.runner import EagerRunner, GraphRunner, runner_for
 from specx.engine.selector import DrafterSelector
+from specx.engine.stages import Retrieve
 from specx.engine.target import Target
+from specx.engine.workspace import Shelf
 from specx.jobs.pair import load_pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.records import METHODS, Method, PrefillProgress
-from tests.engine.pairs import Run, run
+from tests.engine.pairs import Run, collect, run
+from tests.engine.test_workspace import kept, poison
 from tests.gpu.test_lookup import mini
 
 triton = pytest.importorskip("triton")
@@ -75,7 +78,7 @@ def test_what_was_forgotten_is_recorded_anew() -> None:
     another = graphs.another()
     graphs.run(stage)
     assert stage.calls == 1
-    graphs.forget()
+    graphs.forget(stage)
     for each in (graphs, another):
         each.run(stage)
     assert stage.calls == 3
@@ -208,6 +211,44 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
     for recorded, eager in zip(*written, strict=True):
         assert recorded.tokens == eager.tokens
         assert recorded.accepted == eager.accepted
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_next_document_replays_what_the_one_before_recorded(
+    method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In larger caches than its own, whatever these hold. Only retrieval is recorded anew, for it
+    depends on how a text is cut."""
+    profile = in_half(mini(temperature)).changed(fallback={"below": 0.0})
+    pair, shelf, recorded = load_pair(profile, method, CUDA), Shelf(), list[Any]()
+    digest, record = Digest(pair.target.tokenizer, sentences=8), runner_module._record
+    first, second = (
+        digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
+        for size in (60_000, 45_000)
+    )
+
+    def noted(recording: Any, stage: Any, *inputs: Any, **named: Any) -> None:
+        recorded.append(type(stage))
+        record(recording, stage, *inputs, **named)
+
+    def written(prompt: Any, shelf: Shelf | None) -> tuple[list[int], list[int]]:
+        turns = cycle("mmmlllll")
+        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turns) == "m")
+        recorded.clear()
+        found = collect(decode_module.decode(pair, profile, method, prompt, shelf=shelf))
+        return found.tokens, found.accepted
+
+    alone = written(second, None)
+    monkeypatch.setattr(runner_module, "_record", noted)
+    written(first, shelf)
+    used = kept(shelf)
+    assert len(recorded) > 1
+    for _ in range(2):
+        poison(used)
+        assert written(second, shelf) == alone
+        assert kept(shelf) is used
+        assert set(recorded) <= {Retrieve}
 
 
 def in_half(profile: Profile) -> Profile:
