@@ -51,6 +51,7 @@ LATE_IMPORTS = {
     },
     # A process of its own; the run that starts it does without torch.
     "jobs/local_workers.py": {"specx.jobs.worker"},
+    "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},

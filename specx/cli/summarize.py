@@ -155,10 +155,14 @@ def summarize(
     workers: Annotated[
         str | None,
         typer.Option(
-            metavar="N|auto",
+            metavar="N|auto|ray",
             help="Processes that summarize at a time. Without it: one for each GPU; on a CPU, of "
-            "at least four documents, one for each core.",
+            "at least four documents, one for each core. ray: actors of Ray (extra ray).",
         ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Cluster of --workers ray; or set RAY_ADDRESS."),
     ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
@@ -217,6 +221,7 @@ def summarize(
         device=device,
         threads=threads,
         workers=workers,
+        ray_address=ray_address,
         check=check_lossless,
         quiet=quiet,
         debug=options.debug,

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
+from specx.errors import SpecxError, UsageError
 from specx.jobs.crew import Crew
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
@@ -24,8 +25,8 @@ from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.jobs.shared_queue import SharedQueue
 from specx.jobs.short import as_it_is
-from specx.jobs.staff import Staff, choose_staff, parse_workers
-from specx.jobs.tasks import WorkerSettings
+from specx.jobs.staff import RAY, Staff, choose_staff, parse_workers, staff_of_ray
+from specx.jobs.tasks import Workers, WorkerSettings
 from specx.profile import EMBEDDED, Profile
 from specx.records import Method
 from specx.reports.job_progress import JobProgress
@@ -55,6 +56,7 @@ class SummarizeRequest:
     device: str
     threads: int | None
     workers: str | None
+    ray_address: str | None
     check: bool
     quiet: bool
     debug: bool
@@ -93,6 +95,9 @@ class SummaryRun:
         self._results = Results(self._destination, headings=False)
         self._teller = Teller(self._console, errors, self._results, debug=request.debug)
         self._asked = parse_workers(request.workers)
+        self._ray = request.workers == RAY
+        if request.ray_address and not self._ray:
+            raise UsageError("--ray-address needs --workers ray")
 
     def run(self) -> None:
         """Run; raise the error that decides the exit code."""
@@ -120,6 +125,8 @@ class SummaryRun:
 
     def _staff(self, documents: int) -> Staff:
         request = self._request
+        if self._ray:
+            return staff_of_ray(documents)
         return choose_staff(
             self._asked, documents, request.device, self._threads, asked_threads=request.threads
         )
@@ -176,8 +183,13 @@ class SummaryRun:
                 alone = self._queue(live, options)
                 self._options.interruption.sentence = alone.interrupted
                 alone.run(items, alone=not several)
-        finally:
+        except BaseException:
+            with suppress(SpecxError):  # the first error is the one to tell
+                self._results.finish()
+            raise
+        else:
             self._results.finish()
+        finally:
             self._teller.end(several=several)
 
     @property
@@ -191,17 +203,30 @@ class SummaryRun:
         return Queue(prepare, self._results, live, *self._tells, deadline=deadline, **options)
 
     def _shared_queue(self, staff: Staff, live: LiveLine, options: dict[str, Any]) -> SharedQueue:
-        request = self._request
-        workers = LocalWorkers(request.worker_settings, staff.environment, debug=request.debug)
         crew = Crew(
-            workers,
-            staff.number,
+            *self._workers(staff),
             waiting=staff.waiting,
-            one_first=not (request.is_embedded or staff.gpus or self._asked),
+            one_first=not (self._request.is_embedded or staff.gpus or self._asked or self._ray),
             on_first=self._tell_of_mini,
         )
         in_order = self._destination.folder is None
         return SharedQueue(crew, self._results, live, *self._tells, in_order=in_order, **options)
+
+    def _workers(self, staff: Staff) -> tuple[Workers, int]:
+        """Return the place of workers, and how many there may be."""
+        request = self._request
+        if not self._ray:
+            environment, debug = staff.environment, request.debug
+            return LocalWorkers(request.worker_settings, environment, debug=debug), staff.number
+        try:
+            from specx.jobs.ray_workers import RayWorkers
+        except ImportError as error:
+            raise UsageError(
+                "--workers ray needs Ray, which is not installed; install it with "
+                "`pip install 'specx[ray]'`"
+            ) from error
+        workers = RayWorkers(request.worker_settings, request.ray_address, request.threads)
+        return workers, workers.most
 
     def _prepare(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
         """Load the models. torch, which takes seconds to import, comes with them."""

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from specx.cores import Threads, free_memory, usable_cores
 from specx.errors import UsageError
 
+RAY = "ray"  # in place of a number: as many as Ray has room for
 FEWEST_DOCUMENTS = 4  # for several workers on a CPU: each has to load the models
 _READER_BYTES = 1536 * 2**20  # that a process which reads a document may take
 
@@ -36,8 +37,8 @@ class Staff:
 
 
 def parse_workers(text: str | None) -> int | None:
-    """Return the number of workers that the user asks for, None for ``auto`` or nothing."""
-    if text is None or text == "auto":
+    """Return the number of workers that the user asks for; None where he does not say one."""
+    if text is None or text in ("auto", RAY):
         return None
     if text.isascii() and text.isdigit() and 0 < int(text) < 10**4:
         return int(text)
@@ -66,6 +67,11 @@ def choose_staff(
     number = min(asked or cores, documents)
     each = asked_threads or max(1, cores // number)
     return Staff(number=number, threads=each, reading=_reading(max(1, min(number, cores))))
+
+
+def staff_of_ray(number: int) -> Staff:
+    """Return so many workers, which this process reads for."""
+    return Staff(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ FLAT = {f"{Path(name).name}.md" for name in DOCUMENTS}
 
 
 def test_no_recipe_is_without_a_test() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["sh", "sh", "sh", "sh", "sh", "make", "sh", "cron"]
+    assert [kind for kind, _ in BLOCKS] == ["sh"] * 6 + ["make", "sh", "cron"]
 
 
 @pytest.mark.parametrize(("line", "made"), [(0, ALL), (1, ALL), (2, FLAT), (3, {"a.txt.md"})])
@@ -90,6 +90,13 @@ def test_json_lines_in_and_out() -> None:
 
 def test_workers() -> None:
     sh(recipe("--workers 2"))
+    assert summaries() == ALL
+
+
+@pytest.mark.slow
+def test_a_ray_cluster() -> None:
+    pytest.importorskip("ray")
+    sh(recipe("ray start --head"))
     assert summaries() == ALL
 
 
