@@ -89,8 +89,38 @@ def harmless(text: str) -> str:
     return _CONTROL.sub("", without_escapes(text))
 
 
+# What torch, CUDA's libraries, the loader of shared libraries and the system say without an
+# exception of its own.
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "failed to map segment",
+    "Cannot allocate memory",
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if Python or torch, on any device, ran out of memory. Never imports torch."""
+    """Return True if Python or torch, on any device, ran out of memory. Never imports torch.
+
+    An import that fails for it may tell something else, so the error behind is asked, too.
+    """
     of_torch = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
-    # Main memory that runs out is a plain RuntimeError of torch.
-    return isinstance(error, (MemoryError, of_torch)) or "DefaultCPUAllocator" in str(error)
+    if isinstance(error, (MemoryError, of_torch)):
+        return True
+    if any(sign in str(error) for sign in _OUT_OF_MEMORY):
+        return True
+    return isinstance(error, ImportError) and is_out_of_memory(error.__cause__ or Exception())
+
+
+def error_of(name: str, error: Exception) -> SpecxError:
+    """Return the error that tells why a document failed without a sentence of its own."""
+    if is_out_of_memory(error):
+        return OutOfMemoryError(
+            f"{name} needs more memory than there is; choose a smaller profile or pages "
+            "with --pages"
+        )
+    return SpecxError(
+        f"{name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "
+        "document alone shows where it happened"
+    )

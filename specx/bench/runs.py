@@ -125,9 +125,15 @@ def refuse_head(pair: Pair, name: str) -> None:
         raise UsageError(f"{name} needs a draft model, and {pair.draft.source} is a head")
 
 
-def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
-    """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
-    watch, tally = Stopwatch(setting.pair.target.device), Tally()
+def run_drafter(
+    name: str,
+    make: Callable[[int], Drafter],
+    setting: Setting,
+    case: Case,
+    watch: Stopwatch | None = None,
+) -> Run:
+    """Decode with a drafter of our engine, on an idle machine; ``watch``: the caller's."""
+    watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
@@ -159,11 +165,6 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
             prefill = {part: total[part] for part in PREFILLS}
     # The draft reads the prompt after the first token, which is no decoding; a head before it.
     late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
-    parts = {
-        part: 1e3 * statistics.median(samples)
-        for part, samples in watch.samples.items()
-        if part not in PREFILLS
-    }
     return Run.of(
         name,
         case,
@@ -175,6 +176,15 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         accepted_per_step=tally.accepted_per_step,
         acceptance_by_position=tally.acceptance_by_position(),
         steps=tally.steps,
-        parts_ms=parts,
+        parts_ms=_medians(watch),
         total_s=total,
     )
+
+
+def _medians(watch: Stopwatch) -> dict[str, float]:
+    """Return the median ms of each part of a step."""
+    return {
+        part: 1e3 * statistics.median(samples)
+        for part, samples in watch.samples.items()
+        if part not in PREFILLS
+    }

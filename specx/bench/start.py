@@ -71,7 +71,7 @@ def _in_process(
     command += ["--draft", arguments.draft, "--length", arguments.length]
     command += ["--tokens", str(arguments.tokens), "--settings", json.dumps(settings)]
     environment = os.environ | dict.fromkeys(CACHES, folder)
-    command += ["--started", str(time.time())]
+    command += ["--started", str(time.monotonic())]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -85,7 +85,7 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     profile = profile.changed(graphs=settings["graphs"])
     pair = scaled_pair(arguments.target, arguments.draft, torch.device("cuda"))
     torch.cuda.synchronize()
-    ready = time.time()
+    ready = time.monotonic()
     length = parse_length(arguments.length)
     digest = Digest(pair.target.tokenizer, sentences=16)
     prompt = beginning(digest, generated_documents(1, length, seed=3)[0], length)
@@ -93,9 +93,9 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     first, tokens = 0.0, 0
     for event in decode(pair, profile, settings["method"], prompt.token_ids):
         if isinstance(event, Step):
-            first = first or time.time()
+            first = first or time.monotonic()
             tokens += len(event.tokens)
-    last = time.time()
+    last = time.monotonic()
     began = arguments.started
     return {
         "models_s": ready - began,

@@ -6,6 +6,7 @@ Each command has a file and is imported when it runs, so ``specx --help`` starts
 import contextlib
 import errno
 import importlib
+import io
 import os
 import select
 import sys
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeGuard
+from typing import Annotated, Any, NoReturn, TextIO, TypeGuard
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -147,6 +148,7 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
     else:
         options.interruption = interruption
     _open_missing_output()
+    _let_stderr_go()
     escaping = Escaping()
     escaping.install()
     code = run(sys.argv[1:] if argv is None else argv, options)
@@ -258,6 +260,29 @@ def _open_missing_output() -> None:
     """Open /dev/null for a process that was started without stdout or stderr (`>&-`)."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+
+
+class _Stderr(io.FileIO):
+    """A stderr that may go away, as a terminal does. What cannot be told then is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # whose end would close the descriptor
+
+    def write(self, text: Any, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(text)
+
+
+def _let_stderr_go() -> None:
+    """Let no loss of stderr end the work: results go elsewhere."""
+    old = sys.stderr
+    if isinstance(old, io.TextIOWrapper):
+        new = io.BufferedWriter(_Stderr(old))
+        sys.stderr = io.TextIOWrapper(new, old.encoding, old.errors, line_buffering=True)
 
 
 def _drop_unwritable_output() -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
+from specx.errors import SpecxError
 from specx.jobs.crew import Crew
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
@@ -176,8 +177,13 @@ class SummaryRun:
                 alone = self._queue(live, options)
                 self._options.interruption.sentence = alone.interrupted
                 alone.run(items, alone=not several)
-        finally:
+        except BaseException:
+            with suppress(SpecxError):  # the first error is the one to tell
+                self._results.finish()
+            raise
+        else:
             self._results.finish()
+        finally:
             self._teller.end(several=several)
 
     @property

@@ -54,13 +54,7 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
         # The child runs isolated; it gets the modules of this process and no others.
         "sys_path": [*(entry for entry in sys.path if entry), str(_PACKAGES)],
     }
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C reaches this process, which ends the child
-    )
+    child = _started(request)
     try:
         output, complaint = child.communicate(
             json.dumps(header).encode() + b"\n" + request.data, timeout=request.time_limit_s
@@ -73,6 +67,22 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     if child.returncode:
         raise _crashed(request, child.returncode, complaint)
     return output
+
+
+def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches this process, which ends the child
+        )
+    except OSError as error:  # too many processes or open files, too little memory
+        raise DocumentError(
+            f"{request.name} cannot be read, because no process can be started for the "
+            f"{request.reader} ({error.strerror}); try again when the machine has room"
+        ) from error
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
@@ -105,8 +115,13 @@ def too_large(request: ChildRequest) -> DocumentError:
 
 
 def _crashed(request: ChildRequest, code: int, complaint: bytes) -> DocumentError:
-    if code == -signal.SIGKILL or any(sign in complaint for sign in _OUT_OF_MEMORY):
+    if any(sign in complaint for sign in _OUT_OF_MEMORY):
         return too_large(request)
+    if code == -signal.SIGKILL:  # no limit of ours does that
+        return DocumentError(
+            f"{request.name} was not read, because the {request.reader} was killed, perhaps by a "
+            "system that ran out of memory; try again"
+        )
     if code == -getattr(signal, "SIGXCPU", 0):
         return too_slow(request)
     lines = complaint.decode("utf-8", "replace").strip().splitlines()
@@ -115,8 +130,14 @@ def _crashed(request: ChildRequest, code: int, complaint: bytes) -> DocumentErro
             f"{request.name} made the {request.reader} write a file, start a program or use the "
             "network, and was stopped; do not trust this file"
         )
-    detail = lines[-1] if lines else f"exit status {code}"
+    detail = lines[-1] if lines else _status(code)
     return DocumentError(
         f"{request.name} crashed the {request.reader} ({detail[:200]}); "
         "repair the file or save it anew, then try again"
     )
+
+
+def _status(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    return signal.strsignal(-code) or f"signal {-code}"

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import stat
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -183,6 +184,16 @@ def read_bytes(path: Path, count: int = -1) -> bytes:
             return file.read(count)
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_stdin() -> bytes:
+    """Return all of stdin. Raises DocumentError if it is closed or fails."""
+    if sys.stdin is None:
+        raise DocumentError("stdin is closed; there is nothing to read")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:  # a terminal that is gone
+        raise DocumentError(f"stdin cannot be read: {error.strerror}") from error
 
 
 def _close_match(path: Path) -> Path | None:

@@ -1,11 +1,10 @@
 """Lists of names, as ``find`` and ``ls`` print them."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specx.documents.discover import STDIN
+from specx.documents.discover import STDIN, read_stdin
 from specx.errors import DocumentError, UsageError
 
 _NUL = b"\0"
@@ -33,7 +32,7 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
 
 def _read(source: str) -> bytes:
     if source == STDIN:
-        return sys.stdin.buffer.read()
+        return read_stdin()
     try:
         return Path(source).read_bytes()
     except OSError as error:

@@ -1,7 +1,6 @@
 """The entry of this room: from a path to a Document."""
 
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from specx.documents.discover import (
     STDIN,
     TEXT_ENDINGS,
     read_bytes,
+    read_stdin,
     require_file,
     shown_name,
 )
@@ -138,7 +138,7 @@ class _Input:
 
 def _open(source: str) -> _Input:
     if source == STDIN:
-        return _Input(name=shown_name(source), head=sys.stdin.buffer.read())
+        return _Input(name=shown_name(source), head=read_stdin())
     path = require_file(source)
     ending = path.suffix.lower()
     if path.is_file():

@@ -1,15 +1,19 @@
 """One forward pass of a transformers model through specx's attention and cache."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specx.engine.kv_cache import CacheShape, PreallocatedCache
+from specx.errors import is_out_of_memory
 from specx.models.call import AttentionCall, PrefillCall
 from specx.models.compiled import around_forward
 from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
+SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
 def cache_shape(model: LoadedModel) -> CacheShape:
@@ -70,6 +74,32 @@ def head_forward(
         past_key_values=cache, use_cache=True, specx_call=call,
     )  # fmt: skip
     return out[0], logits[0]
+
+
+def in_chunks(
+    read: Callable[[int, int], Tensor], start: int, end: int, device: torch.device
+) -> Iterator[tuple[int, Tensor]]:
+    """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
+
+    ``read`` gets begin and end of a chunk. Where the memory does not suffice for one, it and those
+    behind it are read in smaller chunks. Raises what ``read`` raises.
+    """
+    chunk = PREFILL_CHUNK[device.type]
+    while start < end:
+        stop = min(start + chunk, end)
+        try:
+            logits = read(start, stop)
+        except Exception as error:
+            if not is_out_of_memory(error) or chunk // 4 < SMALLEST_CHUNK:
+                raise
+            logits = None
+        if logits is None:  # by now the error has let go of what was computed so far
+            chunk //= 4
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            continue
+        yield stop, logits
+        start = stop
 
 
 def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
@@ -139,14 +139,17 @@ class ModelDrafter(Drafter):
         target: Target,  # noqa: ARG002
     ) -> Iterator[PrefillProgress]:
         """Fill the store."""
-        chunk, store = PREFILL_CHUNK[self.model.device.type], self.cache.store
-        for start in range(0, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = self._prefill_call(start, len(tokens))
-            forward(self.model, tokens, positions, store, call, logits_of=1)
-            store.commit(len(tokens))
-            yield PrefillProgress("draft", start + len(tokens), len(prompt))
+        begin, store = 0, self.cache.store
+
+        def read(start: int, end: int) -> Tensor:
+            positions = torch.arange(start, end, device=prompt.device)
+            call = self._prefill_call(start, end - start)
+            return forward(self.model, prompt[start:end], positions, store, call, logits_of=1)
+
+        for end, _ in in_chunks(read, begin, len(prompt), self.model.device):
+            store.commit(end - begin)
+            begin = end
+            yield PrefillProgress("draft", end, len(prompt))
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return self.model.prefill_call(

@@ -8,7 +8,7 @@ from specx.engine.drafter import Outcome
 from specx.engine.emission import Emitted
 from specx.engine.pending import HostCopy
 from specx.engine.step import DecodingState, LaunchedStep, launch_step
-from specx.engine.stopwatch import Laps, Moment, seconds_between
+from specx.engine.stopwatch import Laps, Moment
 from specx.records import Step
 
 
@@ -82,7 +82,7 @@ class Pipeline:
             emitted.tokens,
             launched.nodes,
             accepted=len(emitted.tokens) - 1,
-            seconds=seconds_between(flight.laps.began, flight.copy.done),
+            seconds=flight.laps.until(flight.copy.done),
             levels=layout.levels,
             ranks=emitted.ranks,
         )

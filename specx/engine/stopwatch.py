@@ -46,8 +46,8 @@ class Stopwatch:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         for laps in self._laps:
-            for name, begin, end in laps.spans:
-                self._add(name, seconds_between(begin, end))
+            for name, seconds in laps.parts():
+                self._add(name, seconds)
         self._laps = []
         self.timings.end(time.perf_counter() - self._started)
         return self.timings
@@ -74,6 +74,15 @@ class Laps:
         yield
         begin, self._last = self._last, now(self._device)
         self.spans.append((name, begin, self._last))
+
+    def until(self, end: Moment) -> float:
+        """Return the seconds from the first moment to ``end``, which has passed."""
+        return seconds_between(self.began, end)
+
+    def parts(self) -> Iterator[tuple[str, float]]:
+        """Yield each part with its seconds, once it is over."""
+        for name, begin, end in self.spans:
+            yield name, seconds_between(begin, end)
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a part; None if there was none, or a GPU would have to be asked."""

@@ -1,11 +1,12 @@
 """The target at work on one document: prefill, verification, and its attention for retrieval."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
@@ -55,27 +56,32 @@ class Target:
 
         Yields progress when a chunk is launched, and last the logits [1, V] of the last position.
         """
-        chunk = PREFILL_CHUNK[self.model.device.type]
+        read, begin, last = partial(self._read, prompt), self.cache.committed, 0
         logits = None
-        for start in range(self.cache.committed, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = self.model.prefill_call(
-                ops=self.ops,
-                mapping=self.cache.mapping(len(tokens)),
-                retrieval=self.retrieval,
-                features=self.features,
-                past=start,
-            )
-            logits = forward(self.model, tokens, positions, self.cache, call, logits_of=1)
+        chunks = in_chunks(read, begin, len(prompt), self.model.device)
+        for end, logits in chunks:  # noqa: B007 - the last ones are wanted
             if self.features is not None:
-                self.features.keep(positions[-1:] - start, positions[-1:])
-            self.cache.commit(len(tokens))
-            yield PrefillProgress("target", start + len(tokens), len(prompt))
+                last_position = torch.full_like(self.last_row, end - 1)
+                self.features.keep(last_position - begin, last_position)
+            last, begin = end - begin, end
+            self.cache.commit(last)
+            yield PrefillProgress("target", end, len(prompt))
         assert logits is not None
         if self.retrieval is not None:
-            self._note_lse(self.retrieval, len(prompt), min(len(tokens), MAX_ROWS) - 1)
+            self._note_lse(self.retrieval, len(prompt), min(last, MAX_ROWS) - 1)
         yield logits
+
+    def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
+        """Read a part of the prompt; return the logits [1, V] of its last position."""
+        call = self.model.prefill_call(
+            ops=self.ops,
+            mapping=self.cache.mapping(end - start),
+            retrieval=self.retrieval,
+            features=self.features,
+            past=start,
+        )
+        positions = torch.arange(start, end, device=prompt.device)
+        return forward(self.model, prompt[start:end], positions, self.cache, call, logits_of=1)
 
     def _note_lse(self, retrieval: RetrievalLayer, length: int, row: int) -> None:
         """Note the log-sum-exp of the last token, which prefill does not compute."""

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -79,8 +80,9 @@ class Ahead(Generic[T]):
             self._window.append(turn)
             self._todo.put(turn)
             if self._started < self._threads:
-                self._started += 1
-                threading.Thread(target=self._work, name="ahead", daemon=True).start()
+                with suppress(RuntimeError):  # no room for a thread: it is read in its turn
+                    threading.Thread(target=self._work, name="ahead", daemon=True).start()
+                    self._started += 1
 
     def _work(self) -> None:
         while (turn := self._todo.get()) is not None:

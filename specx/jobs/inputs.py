@@ -16,7 +16,7 @@ from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import DocumentError, SpecxError
+from specx.errors import DocumentError, SpecxError, error_of
 from specx.jobs.ahead import Ahead
 from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
@@ -219,9 +219,10 @@ def _read(source: DocumentSource, reading: Reading, identity: Identity | None) -
         if source.error:
             raise source.error
         documents = read_documents(source.path, reading.options)
-    except SpecxError as error:
+    except Exception as error:  # one file never stops a job, whatever is in it
+        told = error if isinstance(error, SpecxError) else error_of(source.name, error)
         failed = FailedInput(
-            name=source.name, relative=source.relative, error=error, identity=identity
+            name=source.name, relative=source.relative, error=told, identity=identity
         )
         return iter([failed])
     read_s = (time.perf_counter() - started) / len(documents)

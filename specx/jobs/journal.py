@@ -22,6 +22,10 @@ _STEM, _ENDING = ".specx-journal", ".jsonl"
 _LOCKED = {errno.EWOULDBLOCK, errno.EACCES}
 
 
+class JournalError(UsageError):
+    """A journal that can no longer be written. No document is done that is not noted."""
+
+
 class Journal:
     """The journal of one shard, in the output folder ``folder``.
 
@@ -37,7 +41,7 @@ class Journal:
         self._path = folder / f"{_STEM}{shard.label}{_ENDING}"
         self._settings = settings
         self._file = self._locked(alone=alone)
-        self._entries = _latest(folder)
+        self._entries, self._run = _latest(folder)
 
     def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
         """Return True for a document that is done with these settings, and unchanged since."""
@@ -66,12 +70,29 @@ class Journal:
             "output": relative.as_posix(),
             **facts,
             "settings": self._settings,
-            "time": time.time(),
+            "run": self._run,
+            "time": time.time(),  # for people alone: clocks jump
         }
+        self.check()
         try:
             append(self._file, sealed(entry))
         except OSError as error:
-            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+            raise JournalError(
+                f"cannot write {self._path}: {error.strerror}; the run ends here, and --resume "
+                "goes on with it"
+            ) from error
+
+    def check(self) -> None:
+        """Raise JournalError if the file is no longer in its folder, which then is another one."""
+        try:
+            there = os.path.samestat(self._path.stat(), os.fstat(self._file))
+        except OSError:
+            there = False
+        if not there:
+            raise JournalError(
+                f"{self._path} is gone or was replaced while specx worked; the run ends here, so "
+                "that nothing is done that is not noted"
+            )
 
     def _locked(self, *, alone: bool) -> int:
         """Open the file for appending, with its lock."""
@@ -100,15 +121,23 @@ def _lock(file: int, *, alone: bool) -> None:
             raise BlockingIOError from error
 
 
-def _latest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the latest entry for each output, from the journals of all shards."""
+def _latest(folder: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the latest entry for each output, from the journals of all shards, and a number.
+
+    It is that of the next run: each counts on from all that it finds, so that the order is known
+    without clocks. Runs at the same time have one number, and do other documents.
+    """
     entries: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob(f"{_STEM}*{_ENDING}")):
         of_shard = {entry["output"]: entry for entry in _entries(path)}
         for output, entry in of_shard.items():
-            if output not in entries or entries[output]["time"] <= entry["time"]:
+            if output not in entries or _order(entries[output]) <= _order(entry):
                 entries[output] = entry
-    return entries
+    return entries, 1 + max((entry.get("run", 0) for entry in entries.values()), default=0)
+
+
+def _order(entry: dict[str, Any]) -> tuple[int, float]:
+    return entry.get("run", 0), entry["time"]
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

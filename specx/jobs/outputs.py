@@ -47,16 +47,16 @@ class Outputs:
 
     def may_replace(self, path: Path) -> bool:
         """Return True for a file that is not there, that is empty, or that specx wrote."""
-        if self._force or not path.exists():
+        if self._force or not os.path.exists(path):  # unlike Path.exists(), it cannot fail
             return True
-        if not path.is_file():
+        if not os.path.isfile(path):
             return False
         return not path.stat().st_size or _hash(path) in _known(path)
 
     def is_complete(self, path: Path) -> bool:
         """Return True for a file with the content that specx wrote there last."""
         latest = {hashes[0] for hashes in _records(path)}
-        return bool(latest) and path.is_file() and _hash(path) in latest
+        return bool(latest) and os.path.isfile(path) and _hash(path) in latest
 
     def write_text(self, path: Path, text: str) -> None:
         """Write one text file, as ``write`` does."""
@@ -71,10 +71,12 @@ class Outputs:
         self._note({path: hashlib.sha256(content).hexdigest() for path, content in written.items()})
         for path, content in written.items():
             write_bytes_atomic(path, content)
+        for folder in {self._home_of(path) for path in written} | {p.parent for p in written}:
+            _flush(folder)
 
     def remove(self, path: Path) -> None:
         """Remove a file if it is specx's; one that cannot be removed stays."""
-        if path.is_file() and _hash(path) in _known(path):
+        if os.path.isfile(path) and _hash(path) in _known(path):
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -94,6 +96,16 @@ def _make_room(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _flush(folder: Path) -> None:
+    """Have the names of new files on the disk, too, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def written_files() -> Callable[[Path], bool]:

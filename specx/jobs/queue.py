@@ -1,6 +1,7 @@
 """Summarizing many documents in a row. One that fails is reported, and the others are done."""
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -8,15 +9,13 @@ from specx.documents.document import Document
 from specx.errors import (
     BatchError,
     DivergenceError,
-    OutOfMemoryError,
     SpecxError,
-    in_one_line,
-    is_out_of_memory,
+    error_of,
     printable,
 )
 from specx.jobs.deadline import Deadline, OverTimeError
 from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
-from specx.jobs.journal import Journal
+from specx.jobs.journal import Journal, JournalError
 from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
@@ -69,7 +68,7 @@ class Queue:
 
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
-        when some of several inputs failed.
+        when some of several inputs failed; JournalError at once.
         """
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
@@ -77,6 +76,8 @@ class Queue:
                 continue
             try:
                 report = self._one(item, index)
+            except JournalError:
+                raise
             except SpecxError as error:
                 self._fail(item, index, self._kept(item, error), alone=alone)
                 if self._fail_fast:
@@ -108,12 +109,19 @@ class Queue:
         """Note and tell the failure of a document; raise it if it ends the run."""
         self._item = None
         self._results.broke_off()
-        if self._journal and not self._cannot_load:
-            self._journal.failed(item.relative, item.identity, str(error))
-        if alone or self._cannot_load:
+        if self._cannot_load:
+            raise error
+        if not alone:
+            self._on_error(error)  # first, because the journal may fail, too
+        try:
+            if self._journal:
+                self._journal.failed(item.relative, item.identity, str(error))
+        except JournalError:
+            if not alone:
+                raise
+        if alone:
             raise error
         self._failed += 1
-        self._on_error(error)
         self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
@@ -121,12 +129,17 @@ class Queue:
         if not isinstance(error, OverTimeError):
             return error
         partial, ending = self._partial(item), self._results.ending
-        place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+        try:
+            place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+        except SpecxError as why:
+            return OverTimeError(f"{error}; the partial summary is lost: {why}")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
     def _one(self, item: FailedInput | InputDocument, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
+        if self._journal:
+            self._journal.check()
         self._results.check(item.relative)
         before = Timings(read=item.read_s)
         report = self._as_it_is(item.document, before)
@@ -178,9 +191,12 @@ class Queue:
             if self._deadline:
                 self._deadline.begin(item.name, before.read)
             return self._summarizer.summarize(item.document, before)
-        except (SpecxError, OSError):
+        except SpecxError:
             raise
         except Exception as error:  # an unexpected failure costs no other document
+            if isinstance(error, OSError) and error.filename is None:  # stdout
+                raise
+            traceback.clear_frames(error.__traceback__)  # whoever keeps it keeps no caches
             raise error_of(item.name, error) from error
 
     def interrupted(self) -> str:
@@ -217,18 +233,6 @@ def _failures(failed: int, done: int) -> str:
         return f"all {failed} documents failed" if failed > 1 else "the only document failed"
     others = "others are" if done > 1 else "other is"
     return f"{failed} of {failed + done} documents failed; the {others} done"
-
-
-def error_of(name: str, error: Exception) -> SpecxError:
-    if is_out_of_memory(error):
-        return OutOfMemoryError(
-            f"{name} needs more memory than there is; choose a smaller profile or pages "
-            "with --pages"
-        )
-    return SpecxError(
-        f"{name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "
-        "document alone shows where it happened"
-    )
 
 
 def _divergence(report: Report) -> DivergenceError | None:

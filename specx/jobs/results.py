@@ -157,6 +157,7 @@ class Results:
     def check(self, relative: PurePath) -> None:
         """Raise UsageError for a document whose files must not or cannot be written."""
         for path in self._to.paths(relative):
+            check_folder(path, path.parent)
             self._outputs.check(path)
 
     def begin(self, name: str) -> str:
@@ -229,7 +230,7 @@ class Results:
     def are_there(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, whatever is in them."""
         paths = self._to.paths(relative)
-        return bool(paths) and all(path.is_file() for path in paths)
+        return bool(paths) and all(isfile(path) for path in paths)
 
     def _forget_partial(self, relative: PurePath) -> None:
         """Remove what an earlier run has left of a summary that is whole now."""
@@ -257,7 +258,8 @@ class Results:
         """Remove the failure of an earlier run."""
         path = self._to.failure_path(relative)
         if path is not None and self._outputs.may_replace(path):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _refresh_index(self) -> None:
         """Write the index anew now and then, so that it can be watched and survives a crash.

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from specx.errors import SpecxError, printable
 from specx.jobs.crew import Crew, News, Returned
 from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
+from specx.jobs.journal import JournalError
 from specx.jobs.listener import Followers
 from specx.jobs.queue import Queue
 from specx.jobs.results import Results
@@ -116,6 +117,8 @@ class SharedQueue(Queue):
         index, self._read = self._read, self._read + 1
         try:
             report = self._at_once(item)
+        except JournalError:
+            raise
         except SpecxError as error:
             self._settle(index, _Settled(item=item, result=error))
             return True
@@ -138,6 +141,8 @@ class SharedQueue(Queue):
             raise item.error
         if isinstance(item, SkippedInput):
             return None
+        if self._journal:
+            self._journal.check()
         self._results.check(item.relative)
         return self._as_it_is(item.document, Timings(read=item.read_s))
 
@@ -207,6 +212,8 @@ class SharedQueue(Queue):
         try:
             self._show(report, item, index)
             self._write(report, item, index)
+        except JournalError:
+            raise
         except SpecxError as error:
             self._fail(item, index, error, alone=False)
         else:

@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from specx.errors import SpecxError
+from specx.errors import SpecxError, error_of
 from specx.jobs.deadline import Deadline
 from specx.jobs.pair import choose_device, load_pair
-from specx.jobs.queue import error_of
 from specx.jobs.summarizer import Summarizer
 from specx.jobs.tasks import Ended, Loaded, Message, NotLoaded, Progressed, Task, WorkerSettings
 from specx.models.memory import free_bytes

@@ -393,6 +393,7 @@ def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
 
 @posix
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_killed_at_20_random_moments_nothing_is_lost_or_done_twice(specx: Run) -> None:
     documents = [f"many/{number:02}.txt" for number in range(12)]
     Path("many").mkdir()

@@ -6,6 +6,7 @@ from itertools import zip_longest
 import pytest
 import torch
 
+from specx.engine import forward
 from specx.engine.decode import decode
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.model_drafter import ModelDrafter
@@ -100,6 +101,54 @@ def test_prompts_from_one_token_to_many_prefill_chunks(method, length, monkeypat
     read = [(item.model, item.done) for item in result.progress]
     ends = [*range(16, length, 16), length]
     assert read == [(model, end) for model in ("target", "draft") for end in ends]
+
+
+class LittleMemory:
+    """Operations on a device that has memory for the attention of so many tokens at once."""
+
+    def __init__(self, ops, most, error):
+        self._ops, self._most, self._error = ops, most, error
+
+    def __getattr__(self, name):
+        return getattr(self._ops, name)
+
+    def prefill_attention(self, q, *arguments, **options):
+        if q.shape[1] > self._most:
+            raise self._error
+        return self._ops.prefill_attention(q, *arguments, **options)
+
+
+@pytest.mark.parametrize("whose", ["target", "draft"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["torch", "driver", "cpu"],
+)
+def test_where_memory_is_short_the_prompt_is_read_in_smaller_chunks(whose, error, monkeypatch):
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 64)
+    monkeypatch.setattr(forward, "SMALLEST_CHUNK", 4)
+    pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
+    model = getattr(pair, whose)
+    short = replace(pair, **{whose: replace(model, ops=LittleMemory(model.ops, 20, error))})
+    profile, prompt = make_profile(cache=SMALL_CACHE), make_prompt(100)
+    expected = run(pair, profile, "specextend", prompt)
+    result = run(short, profile, "specextend", prompt)
+    assert result.tokens == expected.tokens
+    ends = {"target": [64, 100], "draft": [64, 100], whose: [*range(16, 100, 16), 100]}
+    read = [(item.model, item.done) for item in result.progress]
+    assert read == [(name, end) for name in ("target", "draft") for end in ends[name]]
+
+
+def test_chunks_do_not_shrink_without_end():
+    model = loaded()
+    error = torch.OutOfMemoryError("CUDA out of memory")
+    pair = pair_of(replace(model, ops=LittleMemory(model.ops, 0, error)))
+    with pytest.raises(torch.OutOfMemoryError):
+        run(pair, make_profile(), "plain", make_prompt(100))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

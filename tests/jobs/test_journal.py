@@ -1,13 +1,14 @@
 """The journal of a job: it loses nothing that was noted, and belongs to one run at a time."""
 
 import os
+import time
 from pathlib import Path, PurePath
 
 import pytest
 
 from specx.errors import UsageError
-from specx.jobs.journal import Journal
-from specx.jobs.shard import Shard
+from specx.jobs.journal import Journal, JournalError
+from specx.jobs.shard import WHOLE, Shard
 
 A, B = PurePath("x/a.txt"), PurePath("b\udce9.txt")
 INPUT = {"path": "/x/a.txt", "size": 3, "mtime_ns": 7}
@@ -78,7 +79,7 @@ def test_a_full_disk_spoils_only_its_own_line(
     journal = Journal(tmp_path, "s")
     real = os.write
     monkeypatch.setattr(os, "write", lambda file, line: real(file, line[:20]))
-    with pytest.raises(UsageError, match="No space left"):
+    with pytest.raises(JournalError, match="No space left on device; the run ends here, and --res"):
         journal.done(A, INPUT)
     monkeypatch.undo()
     journal.done(B, INPUT)
@@ -124,3 +125,33 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     with pytest.raises(UsageError, match=r"cannot write .*specx-journal\.jsonl: Is a directory"):
         Journal(tmp_path, "s")
+
+
+def test_the_order_of_runs_does_not_depend_on_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 2e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    for shard in (Shard(1, 2), Shard(2, 2), WHOLE, Shard(3, 4)):
+        journal = Journal(tmp_path, "s", shard)
+        journal.failed(A, INPUT, "no")
+        journal.done(B, INPUT)
+        journal.close()
+        now -= 1e8  # the clock was set back
+    last = Journal(tmp_path, "s")
+    last.done(A, INPUT)
+    last.close()
+    assert Journal(tmp_path, "s", Shard(1, 3)).is_done(A, INPUT)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_journal_that_is_gone_notes_nothing(tmp_path: Path, replaced: bool) -> None:
+    journal = Journal(tmp_path, "s")
+    journal.done(A, INPUT)
+    journal.check()
+    (tmp_path / NAME).unlink()
+    if replaced:
+        Journal(tmp_path, "s").close()
+    for note in (journal.check, lambda: journal.done(B, INPUT)):
+        with pytest.raises(JournalError, match="is gone or was replaced while specx worked"):
+            note()

@@ -1,5 +1,6 @@
 """Files that specx may replace, and those that it may not."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -192,3 +193,18 @@ def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -
     (tmp_path / "c.md").write_text("Notes.\n")
     found = filter(written_files(), (tmp_path / name for name in ("x/a.md", "b.md", "c.md")))
     assert list(found) == [tmp_path / "x" / "a.md"]
+
+
+def test_names_are_flushed_as_contents_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[tuple[int, int]] = []
+
+    def fsync(file: int) -> None:
+        found = os.fstat(file)
+        flushed.append((found.st_dev, found.st_ino))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = tmp_path / "x" / "a.md"
+    Outputs(tmp_path).write_text(path, "new")
+    last = {(found.st_dev, found.st_ino) for found in (tmp_path.stat(), path.parent.stat())}
+    assert set(flushed[-2:]) == last
+    assert (path.stat().st_dev, path.stat().st_ino) in flushed

@@ -1,7 +1,10 @@
 """Many documents: what fails is told, and the others are done."""
 
+import gc
 import io
 import json
+import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -12,6 +15,7 @@ import torch
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.read import ReadOptions
+from specx.engine.kv_cache import PreallocatedCache
 from specx.errors import (
     BatchError,
     DivergenceError,
@@ -21,11 +25,15 @@ from specx.errors import (
     SpecxError,
 )
 from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
+from specx.jobs.pair import load_pair
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
+from specx.jobs.summarizer import Summarizer
 from specx.profile import load_profile
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
+from tests.jobs.listening import Ear
+from tests.jobs.pairs import TEXT, write_profile
 from tests.reports.examples import make_report
 
 
@@ -164,6 +172,60 @@ def test_out_of_memory_costs_one_document(kind: str) -> None:
     assert isinstance(batch.errors[0], OutOfMemoryError)
     assert str(batch.errors[0]).startswith("1.txt needs more memory than there is; choose")
     assert batch.done == ["0.txt", "2.txt"]
+
+
+class LittleMemory:
+    """Operations on a device that runs out of memory in one of them, as often as it is told to."""
+
+    def __init__(self, ops: Any, operation: str) -> None:
+        self._ops, self._operation = ops, operation
+        self.fails = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._operation and self.fails:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return getattr(self._ops, name)
+
+
+@pytest.mark.parametrize("operation", ["prefill_attention", "tree_attention"])
+def test_running_out_of_memory_holds_no_memory(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = load_profile(write_profile(tmp_path))
+    pair = load_pair(profile, "specextend", torch.device("cpu"))
+    ops = LittleMemory(pair.target.ops, operation)
+    pair = replace(pair, target=replace(pair.target, ops=ops))  # type: ignore[arg-type]
+    batch = Batch(TEXT, TEXT)
+    batch.fake = Summarizer(profile, "specextend", pair, Ear())  # type: ignore[assignment]
+    caches: list[weakref.ref[torch.Tensor]] = []
+    make = PreallocatedCache.__init__
+
+    def noted(cache: PreallocatedCache, *arguments: Any) -> None:
+        make(cache, *arguments)
+        caches.append(weakref.ref(cache.storage))
+
+    monkeypatch.setattr(PreallocatedCache, "__init__", noted)
+    held: list[int] = []
+
+    first, second = batch.items
+
+    def items() -> Iterator[Input]:
+        yield first
+        held.append(sum(cache() is not None for cache in caches))
+        ops.fails = False
+        yield second
+
+    monkeypatch.setattr(batch, "items", items())
+    gc.disable()
+    try:
+        with pytest.raises(BatchError, match="1 of 2 documents failed"):
+            batch.run()
+    finally:
+        gc.enable()
+    assert len(caches) >= 4
+    assert held == [0]
+    assert isinstance(batch.errors[0], OutOfMemoryError)
+    assert batch.done == ["1.txt"]
 
 
 def test_a_bug_costs_one_document() -> None:

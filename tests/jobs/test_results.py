@@ -326,3 +326,13 @@ def test_a_place_that_vanishes_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "out/x").write_text("in the way")
     with pytest.raises(UsageError, match=r"cannot write .*a\.pdf\.md: "):
         Results(destination, headings=False).done(make_report(), XA, 0)
+
+
+@pytest.mark.usefixtures("ordinary_user")
+def test_a_folder_that_became_read_only_costs_no_work(tmp_path: Path) -> None:
+    (tmp_path / "out" / "x").mkdir(parents=True)
+    results = Results(to(tmp_path / "out"), headings=False)
+    results.check(XA)
+    (tmp_path / "out" / "x").chmod(0o500)
+    with pytest.raises(UsageError, match=r"cannot write .*: the folder .*out/x is not writable"):
+        results.check(XA)

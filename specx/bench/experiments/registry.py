@@ -5,6 +5,7 @@ from specx.bench.experiments import (
     breakdown,
     comparison,
     divergence,
+    expectation,
     hybrid,
     larger_draft,
     layers,
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         hybrid,
         comparison,
         divergence,
+        expectation,
     )
 }
 

@@ -5,7 +5,8 @@ import torch
 
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.methods import METHODS
-from specx.engine.target import PREFILL_CHUNK, Target
+from specx.engine.forward import PREFILL_CHUNK
+from specx.engine.target import Target
 from specx.kernels.ops import HAS_TRITON
 from specx.kernels.trees import Path
 from tests.bench.baselines.drafting import (

@@ -10,7 +10,8 @@ from specx.bench.baselines import triforce
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods import METHODS
 from specx.engine.decode import decode_with
-from specx.engine.target import PREFILL_CHUNK, Target
+from specx.engine.forward import PREFILL_CHUNK
+from specx.engine.target import Target
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.kernels.ops import HAS_TRITON

@@ -1,0 +1,200 @@
+"""A draft whose agreement is dialled, and the clock that leaves out what the dialling takes.
+
+The draft model does all its work. Then, before continuations are chosen, its logits give way to
+those of the dial: its first choice at the rank that the position has drawn, other ids at the other
+ranks. What the target accepts is not touched, so the output stays the target's own.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from specx.bench.dial import RANKS, Dial, uniforms
+from specx.engine.cost import Curve
+from specx.engine.drafter import StepPlan
+from specx.engine.grower import TreeGrower
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.stopwatch import Laps, Moment, Stopwatch
+from specx.errors import UsageError
+from specx.kernels.trees import Level, LevelInputs
+from specx.models.load import LoadedModel
+from specx.profile import TreeSettings
+from specx.records import Timings
+
+
+class Dialling:
+    """A dial on a device, and the seconds that turning it takes.
+
+    ``seconds``: since they were last taken. On a CPU they are measured as they pass; a GPU cannot
+    be asked between kernels, so there ``own`` has those of a level by its nodes. ``tree``: the one
+    in use.
+    """
+
+    def __init__(self, dial: Dial, allowed: Tensor, document: str, own: Curve | None) -> None:
+        """``allowed``: bool [V], ids that may be proposed; ``document``: a name for its hash.
+
+        Raises UsageError for too few ids.
+        """
+        self.dial, self.document, self.own = dial, document, own
+        self.seconds, self.tree = 0.0, TreeSettings()
+        self.ids = allowed.nonzero().flatten()
+        if len(self.ids) <= RANKS:
+            raise UsageError(f"a dialled draft needs more than {RANKS} ids of a vocabulary")
+        self.place_of = allowed.long().cumsum(0) - 1
+        # Other ids are far from the first choice: neighbours in a vocabulary may be alike.
+        self.offsets = torch.arange(1, RANKS + 1, device=allowed.device) * (
+            len(self.ids) // (RANKS + 1)
+        )
+        expected = torch.tensor(dial.expected, dtype=torch.float64, device=allowed.device)
+        self.logits = expected.log().float()
+        rest = (1 - expected.sum()).clamp(min=0) / (len(self.ids) - RANKS)
+        self.rest = rest.log().float()
+        self.ranks = torch.arange(RANKS, device=allowed.device)
+
+    def draw(self, positions: int) -> Tensor:
+        """Return the rank that each position of a text has drawn: int64 [positions]."""
+        drawn = uniforms(self.dial.seed, self.document, range(positions))
+        ranks = [self.dial.rank_of(number) for number in drawn]
+        return torch.tensor(ranks, dtype=torch.int64, device=self.ids.device)
+
+    def turn(self, first: Tensor, drawn: Tensor, ids: int) -> Tensor:
+        """Return logits float32 [P, ids] of the dial.
+
+        first int64 [P]: the base draft's first choices; drawn int64 [1]: where they go, RANKS for
+        nowhere.
+        """
+        others = self.ids[(self.place_of[first][:, None] + self.offsets) % len(self.ids)]
+        tokens = torch.where(self.ranks == drawn, first[:, None], others)
+        logits = self.rest.expand(len(first), ids).clone()
+        return logits.scatter_(1, tokens, self.logits.expand_as(tokens))
+
+    def take(self) -> float:
+        """Return the seconds since this was last asked."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
+class DialledGrower(TreeGrower):
+    """Grows the trees of a dialled draft.
+
+    ``drawn`` int64 [depth]: the ranks of the positions behind the root, set before a tree is grown.
+    """
+
+    drawn: Tensor
+
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, dialling: Dialling
+    ) -> None:
+        super().__init__(model, allowed, tree)
+        self.dialling = dialling
+
+    def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
+        return super().grow_levels(self.dialled(logits, 0), cache)
+
+    def read(
+        self,
+        level: Level,
+        above: LevelInputs | None,
+        own: Tensor,
+        depth: int,
+        cache: PreallocatedCache,
+    ) -> tuple[Tensor, LevelInputs]:
+        logits, inputs = super().read(level, above, own, depth, cache)
+        return self.dialled(logits, depth), inputs
+
+    def dialled(self, logits: Tensor, depth: int) -> Tensor:
+        """Return the dial's logits for nodes ``depth`` levels below the root."""
+        began = time.perf_counter()
+        first = self.ops.most_probable(logits, self.forbidden)
+        turned = self.dialling.turn(first, self.drawn[depth : depth + 1], logits.shape[1])
+        if self.dialling.own is None:
+            self.dialling.seconds += time.perf_counter() - began
+        return turned
+
+
+class DialledDrafter(ModelDrafter):
+    """A draft model with a dial, at work on one document. Its costs are those without the dial."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        allowed: Tensor,
+        plan: DraftPlan,
+        max_tokens: int,
+        dialling: Dialling,
+    ) -> None:
+        """The plan must leave all nodes of a level to the draft."""
+        assert plan.reserved == 0
+        self.dialling = dialling
+        super().__init__(model, allowed, plan, max_tokens)
+        self._drawn = dialling.draw(len(self.cache.positions))
+
+    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
+        self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree
+        return DialledGrower(self.model, self.allowed, plan.tree, self.dialling)
+
+    def grow_levels(self) -> list[Level]:
+        logits, grower = self.read_pending(), self.grower
+        assert isinstance(grower, DialledGrower)
+        behind = torch.arange(self.levels, device=self._drawn.device)
+        grower.drawn = self._drawn[self.cache.store.length + behind]
+        return grower.grow_levels(logits, self.cache.working)
+
+    def plan(self, steps: int) -> StepPlan:
+        own = self.dialling.own
+        if own is not None:  # the tree of the next step has all its levels
+            self.dialling.seconds += own(1) + (self.levels - 1) * own(self.grower.width)
+        return super().plan(steps)
+
+    def draft_level(self, rows: int) -> None:
+        dialled, self.grower = self.grower, self._plain
+        super().draft_level(rows)
+        self.grower = dialled
+
+    def dialled_level(self, rows: int) -> None:
+        """Do the work of one level with ``rows`` nodes and the dial, for its cost alone."""
+        assert isinstance(self.grower, DialledGrower)
+        self.grower.drawn = self._drawn[:2]
+        super().draft_level(rows)
+
+
+class NetStopwatch(Stopwatch):
+    """A stopwatch that leaves out what dialling takes; ``own``: the seconds of all of it."""
+
+    def __init__(self, device: torch.device, dialling: Dialling) -> None:
+        super().__init__(device)
+        self._dialling, self.own = dialling, 0.0
+
+    def laps(self) -> Laps:
+        self._laps.append(NetLaps(self._device, self._dialling))
+        return self._laps[-1]
+
+    def finish(self) -> Timings:
+        self.own += sum(laps.own for laps in self._laps if isinstance(laps, NetLaps))
+        return super().finish()
+
+
+class NetLaps(Laps):
+    """The parts of a step; ``own``: seconds that dialling took of drafting, which do not count."""
+
+    def __init__(self, device: torch.device, dialling: Dialling) -> None:
+        super().__init__(device)
+        self._dialling, self.own = dialling, 0.0
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        with super().part(name):
+            yield
+        if name == "drafting":
+            self.own = self._dialling.take()
+
+    def until(self, end: Moment) -> float:
+        return super().until(end) - self.own
+
+    def parts(self) -> Iterator[tuple[str, float]]:
+        for name, seconds in super().parts():
+            yield name, seconds - (self.own if name == "drafting" else 0.0)

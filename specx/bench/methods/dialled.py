@@ -1,0 +1,212 @@
+"""A method whose draft is dialled, and the calibration of its dial on generated documents."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+
+import torch
+
+from specx.bench.baselines.dialled import DialledDrafter, Dialling, NetStopwatch
+from specx.bench.cases import Case, generated_documents, make_cases
+from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
+from specx.bench.forcing import force
+from specx.bench.methods.engine import Engine, with_measured_layer
+from specx.bench.methods.table import METHODS
+from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.bench.workbench import Workbench
+from specx.engine.cost import Curve
+from specx.engine.methods import draft_plan
+from specx.engine.runner import Runner, runner_for
+from specx.engine.stopwatch import Stopwatch
+from specx.engine.workspace import AHEAD
+from specx.errors import UsageError
+from specx.kernels.trees import MAX_ROWS, Path
+from specx.profile import Profile, TreeSettings
+
+SEED = 5000  # of the documents for calibration, which are none of those that are measured
+DOCUMENTS = 6  # for calibration, at each length
+DRAWS = 8  # numbers for each place of a known output
+WIDTHS = (1, 4, 32)  # nodes of a level that ``tree: auto`` continues (``engine/tree_choice.py``)
+TIMED = 8  # times that a level is timed on a GPU; the shortest counts
+
+
+@dataclass(frozen=True)
+class Dialled:
+    """A method with a dialled draft, under a name of its own.
+
+    ``method``: one that drafts with a model alone. ``tree``: instead of the method's, if not None.
+    ``below``: as in the profile's ``fallback``. ``own``: seconds that the dial adds to a level by
+    its nodes, which only a GPU needs to know. Its runs have as facts the ``nodes``, ``depth`` and
+    ``width`` of the tree that was in use at the end, and ``dialling_ms``, left out of each step.
+    """
+
+    name: str
+    method: Engine
+    dial: Dial
+    tree: TreeSettings | None = None
+    below: float | None = None
+    own: Curve | None = None
+
+    @property
+    def about(self) -> str:
+        return f"{self.method.about}, its agreement dialled"
+
+    def check(self, profile: Profile) -> None:
+        self.method.check(profile)
+
+    def run(self, setting: Setting, case: Case) -> Run:
+        setting = replace(setting, profile=self.change(setting))
+        dialling = self.dialling(setting, case)
+        watch = NetStopwatch(setting.pair.target.device, dialling)
+
+        def make(max_tokens: int) -> DialledDrafter:
+            return dialled_drafter(setting, max_tokens, dialling)
+
+        run = run_drafter(self.name, make, setting, case, watch)
+        tree = dialling.tree
+        facts = {"nodes": tree.nodes, "depth": tree.depth, "width": tree.continued}
+        own_ms = 1e3 * watch.own / max(1, run.steps)
+        decode_s = max(0.0, run.decode_s - watch.own)
+        return replace(run, decode_s=decode_s, facts={**facts, "dialling_ms": own_ms})
+
+    def change(self, setting: Setting) -> Profile:
+        """Return the profile as this method runs it."""
+        profile = setting.profile.changed(fallback={"below": self.below})
+        profile = profile if self.tree is None else profile.changed(tree=self.tree)
+        return with_measured_layer(self.method.change(profile), setting.pair)
+
+    def dialling(self, setting: Setting, case: Case) -> Dialling:
+        """Return its dial for a document: the same draws in all trees and methods."""
+        allowed = setting.pair.draft_allowed
+        assert allowed is not None, "Engine.check refuses profiles without a draft"
+        document = sha256(repr(case.ids).encode()).hexdigest()
+        return Dialling(self.dial, allowed, document, self.own)
+
+
+def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
+    """Make the dialled form of the draft of a pair. A head will have its place here.
+
+    Raises UsageError for a head.
+    """
+    pair = setting.pair
+    refuse_head(pair, "a dialled draft")
+    assert pair.draft is not None, "Engine.check refuses profiles without a draft"
+    assert pair.draft_allowed is not None
+    plan = draft_plan("specextend", setting.profile, pair.target)
+    return DialledDrafter(pair.draft, pair.draft_allowed, plan, max_tokens, dialling)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The base draft of a method on generated documents of one length.
+
+    ``outputs``: what the target wrote, a run for each; ``own``: as in ``Dialled``.
+    """
+
+    method: Engine
+    outputs: tuple[Run, ...]
+    record: AgreementRecord
+    own: Curve | None
+
+    def dials(self, settings: Sequence[float]) -> dict[float, Dial]:
+        """Return the dial of each setting that the base draft reaches."""
+        found = {}
+        for setting in settings:
+            try:
+                found[setting] = self.record.dial(setting)
+            except UsageError:
+                continue
+        return found
+
+    def runs(self, dials: dict[float, Dial]) -> Iterator[Run]:
+        """Yield the outputs with all that the dials follow from, and the dials, as facts."""
+        known = {
+            f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
+            for setting, dial in dials.items()
+        }
+        for run, right in zip(self.outputs, self.record.right, strict=True):
+            marks = "".join("01"[place] for place in right)
+            facts = {"agreement": self.record.agreement, "right": marks, "dials": known}
+            yield replace(run, method="calibration", decode_s=0.0, facts=facts)
+
+
+def calibrate(
+    bench: Workbench, method: Engine, length: int, task: str, documents: int = DOCUMENTS
+) -> Calibration:
+    """See on generated documents how often the draft of ``method`` agrees with the target.
+
+    The target writes them plainly, and the draft reads along (``forcing.py``).
+    """
+    texts = generated_documents(documents, length, SEED)
+    cases = make_cases(bench.kind(task), task, texts, length, documents)
+    outputs, right = [], []
+    for case in cases:
+        bench.announce("calibrating", case)
+        setting = bench.setting(case)
+        run = METHODS["plain"].run(setting, case)
+        places = force(method, setting, case.ids, run.output)
+        outputs.append(run)
+        right.append(tuple(place.draft_is_right for place in places))
+    own = added_cost(method, Setting(bench.pair, bench.profile), cases[0]) if bench.on_gpu else None
+    return Calibration(method, tuple(outputs), record_of(right), own)
+
+
+def record_of(right: Sequence[tuple[bool, ...]]) -> AgreementRecord:
+    """Return a record with numbers drawn for each output."""
+    numbers = tuple(
+        tuple(tuple(uniforms(SEED, f"{i} {row}", range(len(output)))) for row in range(DRAWS))
+        for i, output in enumerate(right)
+    )
+    return AgreementRecord(tuple(right), numbers)
+
+
+@torch.inference_mode()
+def added_cost(
+    method: Engine, setting: Setting, case: Case, widths: Sequence[int] = WIDTHS
+) -> Curve:
+    """Measure the seconds that a dial adds to a level of a draft, by the nodes of the level."""
+    dialled = Dialled("", method, Dial(0.5, 1.0), REFERENCE)
+    setting = replace(setting, profile=dialled.change(setting))
+    pair, longest = setting.pair, len(case.ids) + AHEAD
+    dialling = dialled.dialling(setting, case)
+    dialling.own = Curve({1: 0.0})
+    drafter = dialled_drafter(setting, longest, dialling)
+    target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
+    text = torch.tensor(case.ids, device=pair.target.device)
+    for reading in (target.prefill(text[:-1]), drafter.prefill(text[:-1], target)):
+        for _ in reading:
+            pass
+    drafter.commit(Path.of(text[-1:]))
+    graphs, fused = setting.profile.graphs, pair.fused_layers
+    runner = runner_for(pair.target.device, graphs=graphs, fused_layers=fused)
+    return Curve(
+        {
+            rows: max(
+                0.0,
+                _seconds(runner, _TimedLevel(drafter, rows, dialled=True))
+                - _seconds(runner, _TimedLevel(drafter, rows, dialled=False)),
+            )
+            for rows in dict.fromkeys((*widths, REFERENCE.nodes))
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _TimedLevel:
+    drafter: DialledDrafter
+    rows: int
+    dialled: bool
+
+    def work(self) -> None:
+        (self.drafter.dialled_level if self.dialled else self.drafter.draft_level)(self.rows)
+
+
+def _seconds(runner: Runner, level: _TimedLevel) -> float:
+    """Return the shortest of the times that a level takes, once it is recorded."""
+    stopwatch, settled = Stopwatch(level.drafter.model.device), 0
+    while settled < TIMED:
+        with stopwatch.part("host"):
+            runner.run(level)
+        settled += runner.settled()
+    stopwatch.finish()
+    return min(stopwatch.samples["host"][-TIMED:])
