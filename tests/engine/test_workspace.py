@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from specx.engine import pipeline
 from specx.engine.decode import decode
 from specx.engine.sampling import Sampler
 from specx.engine.stopwatch import Laps
@@ -33,7 +32,7 @@ CONSTANT |= {"_forbidden", "_prior", "_tree"}
 @pytest.fixture(autouse=True)
 def _every_step_takes_as_long(monkeypatch):
     """Who drafts, and for how long, is decided by measured times."""
-    monkeypatch.setattr(pipeline, "seconds_between", lambda *_: 1.0)
+    monkeypatch.setattr(Laps, "until", lambda *_: 1.0)
     monkeypatch.setattr(Laps, "seconds", lambda *_: 1.0)
 
 

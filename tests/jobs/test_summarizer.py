@@ -10,6 +10,8 @@ import torch
 
 from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
+from specx.engine import workspace
+from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
@@ -143,6 +145,25 @@ def test_two_documents_in_a_row_give_what_each_gives_alone(make: Maker) -> None:
 
 
 # ---------------------------------------------------------------- parts
+
+
+def test_caches_of_the_document_before_count_as_free(
+    make: Maker, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(summarizer, "check_memory", lambda needed, *_: asked.append(needed))
+    monkeypatch.setattr(workspace, "STEP", 16)
+    one = make("specextend")
+    models = [each for each in (pair.target, pair.draft) if each]
+    row = sum(cache_shape(model).bytes_per_token() for model in models)
+    summarize(one, document(1))
+    first = one._shelf.capacity
+    assert asked == [row * first]
+    summarize(one, document(1))
+    assert asked == [row * first]
+    summarize(one, document(2))
+    assert one._shelf.capacity > first
+    assert asked == [row * first, row * (one._shelf.capacity - first)]
 
 
 def test_the_summaries_of_parts_are_kept_when_interrupted(
