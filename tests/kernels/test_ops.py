@@ -324,6 +324,7 @@ READ = {
         for window, past in product((1, 2, 49, 50, 51, 1000), (0, 1, 40))
     },
     "several blocks of a window": PrefillCase(600, 20, 30),
+    "blocks as large as the window": PrefillCase(300, 150, 128),
 }
 
 

@@ -63,6 +63,8 @@ class CpuOps(TorchOps):
 
     tree_attention = staticmethod(cpu_attention.tree_attention)
 
+    prefill_attention = staticmethod(cpu_attention.prefill_attention)
+
     best_continuations = staticmethod(trees.best_continuations_on_cpu)
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
