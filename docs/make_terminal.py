@@ -40,8 +40,8 @@ class Screen:
         for sequence, argument, command, move, characters in _TOKEN.findall(text):
             if command == "A":
                 self._row = max(self._row - int(argument or 1), 0)
-            elif command == "K":
-                self.rows[self._row] = ""
+            elif command == "J":
+                self.rows[self._row :] = [""]
             elif move == "\n":
                 self._row += 1
                 if self._row == len(self.rows):

@@ -1,4 +1,4 @@
-"""The cores that this process may use, and what else runs on them. Never imports torch.
+"""The cores and the memory that this process may use, and what else runs. Never imports torch.
 
 A thread that waits for the others of its process spins at first, which is the fastest way while
 every thread has a core of its own. Beside another busy process it takes the core from the thread
@@ -26,12 +26,14 @@ class Threads:
     """The number of threads of an operation, how they wait, and the reasons.
 
     ``number``: None where torch decides (one for each physical core). ``spin``: waiting threads
-    keep their core for a while.
+    keep their core for a while. ``fixed``: the user has said how many, so it stays that many even
+    where others need the cores.
     """
 
     number: int | None
     spin: bool
     reason: str
+    fixed: bool = False
 
     def set(self, environment: MutableMapping[str, str]) -> None:
         """Set what OpenMP reads when torch is imported; how threads wait only if nobody has."""
@@ -47,6 +49,7 @@ def choose_threads(asked: int | None, environment: Mapping[str, str], others: "O
     ``others``: watched since the start of the process, before it has had children.
     """
     cores, machine = usable_cores(), os.cpu_count() or 1
+    fixed = bool(asked or environment.get("OMP_NUM_THREADS"))
     if asked:
         number, reason = asked, f"{asked} asked for"
     elif environment.get("OMP_NUM_THREADS"):
@@ -57,15 +60,15 @@ def choose_threads(asked: int | None, environment: Mapping[str, str], others: "O
         number, reason = None, "one for each core"
     waits = next((name for name in _WAITING if environment.get(name)), None)
     if waits:
-        return Threads(number, True, f"{reason}; {waits} says how they wait")
+        return Threads(number, True, f"{reason}; {waits} says how they wait", fixed)
     if (number or 0) > cores:
-        return Threads(number, False, f"{reason}, more than the cores; they sleep while they wait")
+        why = f"{reason}, more than the cores; they sleep while they wait"
+        return Threads(number, False, why, fixed)
     busy = others.busy() or 0.0
     if busy + (number or cores) > cores + BUSY:
-        return Threads(
-            number, False, f"{reason}; other processes are busy, so they sleep while they wait"
-        )
-    return Threads(number, True, f"{reason}; they spin while they wait")
+        why = f"{reason}; other processes are busy, so they sleep while they wait"
+        return Threads(number, False, why, fixed)
+    return Threads(number, True, f"{reason}; they spin while they wait", fixed)
 
 
 def usable_cores(root: Path = ROOT) -> int:
@@ -177,3 +180,59 @@ def _quota(group: Path) -> float | None:
     except (OSError, ValueError, ZeroDivisionError):
         return None
     return granted if granted > 0 else None
+
+
+# ---------------------------------------------------------------- memory
+
+
+def free_memory() -> int | None:
+    """Return the bytes of main memory that can still be used; None when unknown."""
+    known = [_meminfo_available(), *(cgroup_free(group) for group in _memory_cgroups())]
+    return min((n for n in known if n is not None), default=None)
+
+
+def cgroup_free(group: Path) -> int | None:
+    """Return the bytes left below the memory limit of a cgroup (v2); None without a limit."""
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    if limit is None or used is None:
+        return None
+    # Cached file pages count as used, but the kernel gives them up when a process needs memory.
+    cached = _field(group / "memory.stat", "inactive_file") or 0
+    return max(0, limit - used + cached)
+
+
+def _memory_cgroups() -> list[Path]:
+    """List this process's cgroup and those around it: the tightest limit counts."""
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    group = (ROOT / "sys/fs/cgroup") / own
+    return [
+        group,
+        *(parent for parent in group.parents if parent.is_relative_to(ROOT / "sys/fs/cgroup")),
+    ]
+
+
+def _meminfo_available() -> int | None:
+    kilobytes = _field(ROOT / "proc/meminfo", "MemAvailable:")
+    return None if kilobytes is None else kilobytes * 1024
+
+
+def _number(file: Path) -> int | None:
+    """Return the file's only number; None when it is missing or says "max"."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _field(file: Path, key: str) -> int | None:
+    """Return the number after ``key`` at the beginning of a line."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    words = (line.split() for line in lines)
+    return next((int(line[1]) for line in words if len(line) > 1 and line[0] == key), None)

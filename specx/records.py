@@ -45,6 +45,11 @@ class Timings:
         for part, seconds in vars(other).items():
             setattr(self, part, getattr(self, part) + seconds)
 
+    def end(self, total: float) -> None:
+        """Set ``total``, and ``host`` to what no other part claims of it."""
+        parts = sum(s for part, s in vars(self).items() if part not in ("host", "total"))
+        self.total, self.host = total, max(0.0, total - parts)
+
 
 @dataclass(frozen=True)
 class PrefillProgress:
@@ -120,8 +125,8 @@ class Finished:
 
     ``reason``: ``end`` (of the text), ``length`` (the token limit), ``window`` (no room is left,
     even if the token limit was reached at the same token) or ``strayed`` (a digest no longer quotes
-    its document). ``decoding``: seconds from the first
-    token to the last, the draft's prefill included, on a GPU by its own clock.
+    its document). ``decoding``: seconds from the first token to the last, the draft's prefill
+    included, on a GPU by its own clock.
     """
 
     reason: FinishReason

@@ -39,6 +39,7 @@ LATE_IMPORTS = {
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/html.py": {"selectolax.lexbor"},
+    "documents/markdown.py": {"markdown_it"},
     "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     # A process of its own, which first has to say where its packages are.
     "documents/pdf_worker.py": {
@@ -48,6 +49,8 @@ LATE_IMPORTS = {
         "specx.documents.pdf_helper",
         "specx.documents.pdf_lines",
     },
+    # A process of its own; the run that starts it does without torch.
+    "jobs/local_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},
@@ -55,6 +58,7 @@ LATE_IMPORTS = {
 OPTIONAL_OR_SLOW = {
     "flash_attn",
     "jinja2",
+    "markdown_it",
     "matplotlib",
     "pypdf",
     "pypdfium2",
@@ -67,6 +71,7 @@ OWN = {
     "specx.documents.pages",
     "specx.documents.pdf_helper",
     "specx.documents.pdf_lines",
+    "specx.jobs.worker",
     "specx.kernels.triton.backend",
 }
 

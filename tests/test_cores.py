@@ -183,11 +183,29 @@ def test_threads_spin_only_where_they_have_the_cores_for_themselves(
     assert ("OMP_WAIT_POLICY" in environment) == (not spin or "OMP_WAIT_POLICY" in before)
 
 
+@pytest.mark.parametrize("busy", [0.0, 1.0])
+@pytest.mark.parametrize("waits", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}])
+@pytest.mark.parametrize(
+    ("asked", "set_number", "fixed"),
+    [(None, {}, False), (2, {}, True), (8, {}, True), (None, {"OMP_NUM_THREADS": "2"}, True)],
+)
+def test_a_number_that_the_user_has_said_is_fixed(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: int | None,
+    set_number: dict[str, str],
+    waits: dict[str, str],
+    busy: float,
+    fixed: bool,
+) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 2)
+    assert choose_threads(asked, set_number | waits, Busy(busy)).fixed == fixed
+
+
 def test_a_quota_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     threads = choose_threads(None, {}, Busy(0.0))
-    assert threads.number == 1
+    assert (threads.number, threads.fixed) == (1, False)
     assert "1 of 8 cores" in threads.reason
 
 

@@ -57,3 +57,11 @@ def test_speedup_is_of_all_tokens_together() -> None:
     speedup.add(Speedup(plain=8.0, measured=2.0, predicted=2.5))
     assert speedup.ratios() == {"predicted": 9 / 3, "measured": 9 / 3}
     assert Speedup().ratios() is None
+
+
+def test_host_is_what_no_part_claims() -> None:
+    timings = Timings(read=1.0, verification=2.0, host=9.0)
+    timings.end(5.0)
+    assert timings == Timings(read=1.0, verification=2.0, host=2.0, total=5.0)
+    timings.end(2.5)  # of two clocks
+    assert (timings.host, timings.total) == (0.0, 2.5)

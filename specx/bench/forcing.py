@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Setting
+from specx.bench.runs import Setting, refuse_head
 from specx.engine.decode import AHEAD
 from specx.engine.model_drafter import ModelDrafter
 from specx.errors import UsageError
@@ -68,6 +68,7 @@ def force(
     the first is decided before there is a draft.
     """
     pair, device = setting.pair, setting.pair.target.device
+    refuse_head(pair, "this experiment")
     assert pair.draft_allowed is not None
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)

@@ -16,9 +16,10 @@ from specx.engine.methods import Pair
 from specx.engine.stopwatch import Stopwatch
 from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import Profile
-from specx.records import Finished, Step, Tally
+from specx.records import Finished, PrefillProgress, Step, Tally
 
 PREFILLS = ("target_prefill", "draft_prefill")
 
@@ -95,8 +96,8 @@ class Setting:
         target = Target(model, capacity, retrieval_layer)
         if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
             target.cache.storage.zero_()
-        if self.read is not None:
-            restore(target, self.read)
+        if self.read is not None and not isinstance(self.pair.draft, LoadedHead):
+            restore(target, self.read)  # a head reads the prompt behind the target
         return target
 
 
@@ -118,17 +119,31 @@ class BenchMethod(Protocol):
         """Write the output of ``case``."""
 
 
+def refuse_head(pair: Pair, name: str) -> None:
+    """Raise UsageError, about the method ``name``, where the draft of a pair is a head."""
+    if isinstance(pair.draft, LoadedHead):
+        raise UsageError(f"{name} needs a draft model, and {pair.draft.source} is a head")
+
+
 def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, case: Case) -> Run:
     """Decode with a drafter of our engine. Times are of a machine that does nothing else."""
     watch, tally = Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
-    decoding = 0.0
+    decoding, chunks = 0.0, 0
+    follows = False
+
+    def made(max_tokens: int) -> Drafter:
+        nonlocal follows
+        drafter = make(max_tokens)
+        follows = drafter.features is not None
+        return drafter
+
     events = decode_with(
         setting.pair,
         setting.profile,
-        make,
+        made,
         case.ids,
         make_target=setting.target,
         stopwatch=watch,
@@ -137,9 +152,13 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         if isinstance(event, Step):
             output += event.tokens
             tally.add(event)
+        elif isinstance(event, PrefillProgress):
+            chunks += event.model == "target"
         elif isinstance(event, Finished):
             total, decoding = vars(event.timings), event.decoding
             prefill = {part: total[part] for part in PREFILLS}
+    # The draft reads the prompt after the first token, which is no decoding; a head before it.
+    late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
     parts = {
         part: 1e3 * statistics.median(samples)
         for part, samples in watch.samples.items()
@@ -150,8 +169,7 @@ def run_drafter(name: str, make: Callable[[int], Drafter], setting: Setting, cas
         case,
         output,
         repeat=setting.repeat,
-        # The draft reads the prompt after the first token; that is no decoding.
-        decode_s=max(0.0, decoding - prefill.get("draft_prefill", 0.0)),
+        decode_s=max(0.0, decoding - sum(late)),
         prefill_s=prefill,
         acceptance_length=tally.acceptance_length,
         accepted_per_step=tally.accepted_per_step,

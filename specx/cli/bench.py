@@ -19,8 +19,9 @@ from specx.bench.request import Request
 from specx.cli.console import make_console, show_cursor
 from specx.documents.discover import discover
 from specx.documents.document import Document
+from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
-from specx.errors import DocumentError, UsageError
+from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile, load_profile
 from specx.reports.json_lines import to_json
 from specx.reports.writers import remove_unfinished
@@ -185,10 +186,7 @@ def _read(names: list[str]) -> list[Document]:
     for source in discover(names) if names else ():
         if source.error:
             raise source.error
-        for document in read_documents(source.path):
-            if isinstance(document, DocumentError):
-                raise document
-            found.append(document)
+        found += require_documents(read_documents(source.path))
     return found
 
 

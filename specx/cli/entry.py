@@ -1,5 +1,6 @@
 """The beginning of the process: signals are watched before anything is imported that takes time."""
 
+from specx.cli.importing import without_collecting
 from specx.cli.interruption import Interruption
 
 
@@ -7,7 +8,8 @@ def main() -> None:
     """Run the command ``specx`` and exit with its code; it never returns."""
     interruption = Interruption()
     interruption.install()
-    from specx.cli.main import main as run_and_exit
+    with without_collecting():
+        from specx.cli.main import main as run_and_exit
 
     try:
         run_and_exit(interruption=interruption)

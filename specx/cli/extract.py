@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specx.cli.reading import Ocr, Pages, Password
 from specx.documents.document import Document, Paragraph
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -25,13 +26,9 @@ def extract(
     as_json: Annotated[
         bool, typer.Option("--json", help=f"Print an object of the schema {SCHEMA}.")
     ] = False,
-    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
-    password: Annotated[
-        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
-    ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
-    ] = False,
+    pages: Pages = None,
+    password: Password = None,
+    ocr: Ocr = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:

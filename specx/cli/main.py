@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
 from specx.cli.escaping import Escaping
-from specx.cli.importing import Importing
+from specx.cli.importing import Importing, without_collecting
 from specx.cli.interruption import Interruption
 from specx.cores import Others
 from specx.errors import (
@@ -66,7 +66,8 @@ class LazyCommand:
 
     def load(self) -> Any:
         """Import the command and return it in the form that typer runs."""
-        found = getattr(importlib.import_module(self.module), self.attribute)
+        with without_collecting():
+            found = getattr(importlib.import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -1,32 +1,21 @@
 """``specx summarize``: documents in, summaries out."""
 
-import os
 import sys
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
-from specx.cli.console import is_file, make_console
 from specx.cli.options import Wishes, changed_profile
-from specx.cli.teller import Teller
-from specx.cores import choose_threads
-from specx.documents.formats import passed_over
+from specx.cli.reading import Ocr, Pages, Password
+from specx.cli.summary_run import SummarizeRequest, SummaryRun
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
-from specx.jobs.deadline import Deadline
-from specx.jobs.inputs import find_sources, read_inputs, takes_a_while
-from specx.jobs.job import Earlier, JobOptions, settings_of
-from specx.jobs.queue import Queue
-from specx.jobs.results import Destination, Results
+from specx.jobs.job import JobOptions
+from specx.jobs.results import Destination
 from specx.jobs.shard import parse_shard
-from specx.jobs.short import as_it_is
 from specx.profile import (
-    EMBEDDED,
     FEWEST_SENTENCES,
     MOST_SENTENCES,
     AutoTree,
@@ -35,18 +24,9 @@ from specx.profile import (
     load_profile,
 )
 from specx.records import Method
-from specx.reports.job_progress import JobProgress
-from specx.reports.live import LiveLine
-from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
-    from specx.jobs.summarizer import Summarizer
-
-_MINI_NOTICE = (
-    "mini copies a document's own sentences (an extractive digest); for a summary in new words "
-    "choose a profile with a larger model: specx profiles ls"
-)
 
 
 def summarize(
@@ -111,13 +91,9 @@ def summarize(
             metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
         ),
     ] = None,
-    pages: Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")] = None,
-    password: Annotated[
-        str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")
-    ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
-    ] = False,
+    pages: Pages = None,
+    password: Password = None,
+    ocr: Ocr = False,
     everything: Annotated[
         bool,
         typer.Option(
@@ -176,6 +152,14 @@ def summarize(
         int | None,
         typer.Option(min=1, help="Threads on a CPU. Without it: what the machine has free."),
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Processes that summarize at a time. Without it: one for each GPU; on a CPU, of "
+            "at least four documents, one for each core.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
     ] = False,
@@ -208,37 +192,36 @@ def summarize(
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
     options.quiet = quiet
-    _run(
-        SummarizeRequest(
-            sources=_names(sources or [], from_file),
-            reading=ReadOptions(
-                password=password, pages=pages, ocr=ocr, everything=everything, field=field
-            ),
-            job=JobOptions(
-                skip_existing=skip_existing,
-                resume=resume,
-                fail_fast=fail_fast,
-                timeout=timeout,
-                shard=parse_shard(shard),
-            ),
-            destination=Destination(
-                sys.stdout,
-                out=out,
-                report=report,
-                format=format_,
-                streamed=streamed,
-                force=force,
-            ),
-            profile=settings,
-            method=chosen,
-            device=device,
-            threads=threads,
-            check=check_lossless,
-            quiet=quiet,
-            debug=options.debug,
+    request = SummarizeRequest(
+        sources=_names(sources or [], from_file),
+        reading=ReadOptions(
+            password=password, pages=pages, ocr=ocr, everything=everything, field=field
         ),
-        options,
+        job=JobOptions(
+            skip_existing=skip_existing,
+            resume=resume,
+            fail_fast=fail_fast,
+            timeout=timeout,
+            shard=parse_shard(shard),
+        ),
+        destination=Destination(
+            sys.stdout,
+            out=out,
+            report=report,
+            format=format_,
+            streamed=streamed,
+            force=force,
+        ),
+        profile=settings,
+        method=chosen,
+        device=device,
+        threads=threads,
+        workers=workers,
+        check=check_lossless,
+        quiet=quiet,
+        debug=options.debug,
     )
+    SummaryRun(request, options).run()
 
 
 def _names(sources: list[str], from_file: str | None) -> list[str]:
@@ -257,113 +240,3 @@ def _usual_method(profile: Profile) -> Method:
     copies = isinstance(profile.prompt, DigestPrompt)
     chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
     return "specextend+lookup" if copies and not chosen else "specextend"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummarizeRequest:
-    """Everything that the options ask for."""
-
-    sources: list[str]
-    reading: ReadOptions
-    destination: Destination
-    job: JobOptions
-    profile: Profile
-    method: Method
-    device: str
-    threads: int | None
-    check: bool
-    quiet: bool
-    debug: bool
-
-    @property
-    def settings(self) -> str:
-        """Return what tells runs apart whose outputs differ."""
-        return settings_of(self.profile, self.method, self.reading, check=self.check)
-
-
-def _run(request: SummarizeRequest, options: "RootOptions") -> None:
-    """Connect the rooms: documents are read, summarized, written; progress goes to stderr."""
-    interruption = options.interruption
-    destination, job, console = request.destination, request.job, make_console(quiet=request.quiet)
-    errors = make_console() if request.quiet else console  # the live line makes room for these
-    if skipped := passed_over(request.sources):
-        console.print(f"specx: {skipped}", soft_wrap=True)
-    found = find_sources(request.sources)
-    destination.check(len(found), [each.name for each in found])
-    job.check(destination)
-    # What OpenMP reads when torch is imported.
-    choose_threads(request.threads, os.environ, options.others).set(os.environ)
-    if takes_a_while(found):
-        options.importing.begin()
-    results = Results(destination, headings=len(found) > 1)
-    teller = Teller(console, errors, results, debug=request.debug)
-
-    live_line = LiveLine(
-        console,
-        stream_to=sys.stdout if destination.streamed else None,
-        pass_on=results.write if destination.piped else None,
-        steps_aside=not is_file(sys.stdout),
-    )
-    with Earlier(job, destination, request.settings) as earlier, live_line as live:
-        interruption.tidy += [live.abandon, remove_unfinished]
-
-        def on_source(number: int, name: str, total: int | None) -> None:
-            live.start(name, number=number, total=total)
-            live.phase("reading")
-
-        inputs = read_inputs(found, job.reading(request.reading, on_source, earlier.is_done))
-        destination.check(inputs.least)
-        results.headings = several = max(len(found), inputs.least) > 1
-        if several:
-            live.job = teller.job = JobProgress(inputs.total)
-        deadline = job.deadline()
-        queue = Queue(
-            partial(_prepare, request, options, console, live, deadline),
-            results,
-            live,
-            teller.done,
-            teller.failed,
-            partial(as_it_is, request.profile, request.method),
-            on_skipped=teller.skipped,
-            total=inputs.total,
-            journal=earlier.journal,
-            deadline=deadline,
-            fail_fast=job.fail_fast,
-        )
-        interruption.sentence = queue.interrupted
-        try:
-            queue.run(teller.before(inputs.items, request.profile), alone=not several)
-        finally:
-            results.finish()
-            teller.end(several=several)
-
-
-def _prepare(
-    request: SummarizeRequest,
-    options: "RootOptions",
-    console: Console,
-    live: LiveLine,
-    deadline: Deadline | None,
-) -> "Summarizer":
-    """Load the models. torch, which takes seconds to import, comes with them."""
-    options.importing.wait()
-    from specx.jobs.neighbours import Neighbours
-    from specx.jobs.pair import choose_device, load_pair
-    from specx.jobs.summarizer import Summarizer
-
-    if request.profile.target.model.startswith(EMBEDDED):
-        console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)
-    device = choose_device(request.device)
-    profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
-    pair = load_pair(profile, request.method, device)
-    gives_way = device.type == "cpu" and request.threads is None
-    neighbours = Neighbours() if gives_way else None
-    return Summarizer(
-        profile,
-        request.method,
-        pair,
-        live,
-        check=request.check,
-        neighbours=neighbours,
-        deadline=deadline,
-    )

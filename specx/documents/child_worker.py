@@ -11,12 +11,13 @@ the worker needs of "programs" and "processes".
 """
 
 import importlib
+import io
 import json
 import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 try:
     import resource
@@ -36,10 +37,19 @@ class RefusedError(Exception):
         self.answer: Answer = {"error": kind, **details}
 
 
-def read_data(request: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the file."""
+def open_file(request: Mapping[str, Any]) -> IO[bytes]:
+    """Open the file. Refuse one that cannot be opened, which is not the fault of what is in it."""
     path = request["path"]
-    return Path(path).read_bytes() if path else sys.stdin.buffer.read()
+    try:
+        return Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read())
+    except OSError as error:
+        raise RefusedError("unreadable", reason=f"cannot be read: {error.strerror}") from error
+
+
+def read_data(request: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the file, as ``open_file`` does."""
+    with open_file(request) as file:
+        return file.read()
 
 
 def run(request: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import sys
 from contextlib import suppress
 from typing import NamedTuple
@@ -88,7 +89,7 @@ _MACHINES = {
     "aarch64": _Machine(1, 0xC00000B7, 0),
 }
 
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # on every machine
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -103,6 +104,8 @@ def confine(*, programs: bool, processes: bool) -> frozenset[str]:
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return frozenset()
     libc = ctypes.CDLL(None, use_errno=True)
+    # It ends with the thread that started it, however that ends.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return frozenset()
     in_force = set()
@@ -120,7 +123,9 @@ def forbid_processes() -> None:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))  # root is above it
     if sys.platform == "linux" and platform.machine() in _MACHINES:
-        _filter_calls(ctypes.CDLL(None, use_errno=True), {}, processes=False)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _filter_calls(libc, {}, processes=False)
 
 
 class _Ruleset(ctypes.Structure):

@@ -17,7 +17,9 @@ from specx.errors import DocumentError
 STDIN = "-"
 _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_ENDINGS = frozenset({".pdf", ".txt", ".md", ".markdown", ".jsonl"})
+MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
+TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
+_ENDINGS = TEXT_ENDINGS | {".pdf"}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Documents as the rest of specx knows them: a name, pages, paragraphs."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
+
+from specx.documents.language import foreign_language
 
 Kind = Literal["pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt"]
 
@@ -64,3 +67,8 @@ class Document:
     @property
     def characters(self) -> int:
         return len(self.text)
+
+    @cached_property
+    def foreign_language(self) -> str | None:
+        """Return the language, or the script, of most of the text; None for English."""
+        return foreign_language(self.paragraphs)

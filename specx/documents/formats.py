@@ -139,6 +139,8 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
     match answer["error"]:
         case "memory":
             return too_large(request)
+        case "unreadable":
+            return DocumentError(f"{name} {answer['reason']}")
         case "time":
             return too_slow(request)
         case "encrypted":

@@ -10,8 +10,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-from specx.documents.document import Paragraph
+if TYPE_CHECKING:  # a document knows its language
+    from specx.documents.document import Paragraph
 
 _PARAGRAPHS = 300  # looked at, spread evenly
 _CHARACTERS = 1000  # looked at of each
@@ -43,7 +45,7 @@ _KANA = 0.1  # of the letters; Japanese has Chinese characters, too
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def foreign_language(paragraphs: Sequence[Paragraph]) -> str | None:
+def foreign_language(paragraphs: "Sequence[Paragraph]") -> str | None:
     """Return the language, or the script, of most of the text; None for English.
 
     None also for text of which too little is known, such as code and tables.

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from specx.documents.document import ParagraphKind
 from specx.documents.text_blocks import (
@@ -13,6 +11,10 @@ from specx.documents.text_blocks import (
     TextBlock,
     numbered_lines,
 )
+
+if TYPE_CHECKING:  # imported for documents that are Markdown
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 _DEEPEST = 60  # levels; a list has two. The parser drops what is nested more deeply.
 _LONGEST_INLINE = 5000  # characters; marks in longer ones stay: some take quadratic time to read
@@ -23,10 +25,6 @@ _FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,30}\]:\s*")
 _FOOTNOTE_SIGN = re.compile(r"\[\^[^\]\s]{1,30}\](?!:)")
 _TAG = re.compile(r"<[^<>]*>")
 _DELIMITER_ROW = re.compile(r"[\s|:-]*")
-_MARKDOWN = (
-    MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").disable("inline", True)
-)
-_INLINE = MarkdownIt("commonmark").inline
 
 
 class MarkdownBlocks(NamedTuple):
@@ -36,6 +34,19 @@ class MarkdownBlocks(NamedTuple):
     front: list[TextBlock]
 
 
+class _Parsers(NamedTuple):
+    blocks: "MarkdownIt"  # of a whole text
+    spans: "MarkdownIt"  # of a block
+
+
+@cache
+def _parsers() -> _Parsers:
+    from markdown_it import MarkdownIt
+
+    blocks = MarkdownIt("commonmark", {"maxNesting": _DEEPEST})
+    return _Parsers(blocks.enable("table").disable("inline", True), MarkdownIt("commonmark"))
+
+
 def markdown_blocks(text: str) -> MarkdownBlocks | None:
     """Return the blocks of a Markdown text, or None if it is nested too deeply for Markdown."""
     match = _FRONT_MATTER.match(text)
@@ -43,14 +54,14 @@ def markdown_blocks(text: str) -> MarkdownBlocks | None:
     front = tuple(line for line in numbered_lines(head) if line.text)
     # Blank lines in the place of the front matter let all others keep their numbers.
     source = "\n" * head.count("\n") + text[len(head) :]
-    tokens = _MARKDOWN.parse(source)
+    tokens = _parsers().blocks.parse(source)
     if any(token.level >= _DEEPEST - 1 for token in tokens):
         return None
     body = [block for block in _blocks(tokens, source.split("\n")) if _has_text(block)]
     return MarkdownBlocks(body, [TextBlock(front, "furniture")] if front else [])
 
 
-def _blocks(tokens: Sequence[Token], source: Sequence[str]) -> Iterator[TextBlock]:
+def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBlock]:
     kind: ParagraphKind = "text"
     table_ends = 0
     for token in tokens:
@@ -70,7 +81,7 @@ def _blocks(tokens: Sequence[Token], source: Sequence[str]) -> Iterator[TextBloc
             kind = "text"
 
 
-def _paragraph(token: Token, kind: ParagraphKind) -> TextBlock:
+def _paragraph(token: "Token", kind: ParagraphKind) -> TextBlock:
     text = _plain(token.content)
     if footnote := _FOOTNOTE.match(text):
         text, kind = text[footnote.end() :], "footnote"
@@ -85,7 +96,7 @@ def _rows(first: int, rows: Sequence[str]) -> Iterator[TextBlock]:
             yield TextBlock((line,), "table" if "|" in row else "text")
 
 
-def _text_block(token: Token, text: str, kind: ParagraphKind, below: int = 0) -> TextBlock:
+def _text_block(token: "Token", text: str, kind: ParagraphKind, below: int = 0) -> TextBlock:
     """Return the block of a token. ``below``: the lines between its first line and its text."""
     first = token.map[0] + below if token.map else 0
     lines = (line._replace(number=line.number + first) for line in numbered_lines(text))
@@ -102,11 +113,12 @@ def _plain(text: str) -> str:
     if len(text) > _LONGEST_INLINE:
         return text
     tokens: list[Token] = []
-    _INLINE.parse(text, _MARKDOWN, {}, tokens)
+    parsers = _parsers()
+    parsers.spans.inline.parse(text, parsers.blocks, {}, tokens)
     return "".join(map(_shown, tokens))
 
 
-def _shown(token: Token) -> str:
+def _shown(token: "Token") -> str:
     if token.type in ("softbreak", "hardbreak"):
         return "\n"
     return token.content if token.type in ("text", "code_inline", "text_special") else ""

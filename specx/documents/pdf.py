@@ -117,6 +117,8 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
     match answer["error"]:
         case "memory":
             return too_large(request)
+        case "unreadable":
+            return DocumentError(f"{name} {answer['reason']}")
         case "password" if answer["tried"]:
             return DocumentError(
                 f"{name} is encrypted and the password does not open it; "

@@ -6,15 +6,13 @@ The request names ``path``, ``passwords``, ``ranges``, ``page_s`` and ``processe
 """
 
 import gc
-import io
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from specx.documents.child_worker import Answer, RefusedError
+from specx.documents.child_worker import Answer, RefusedError, open_file
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
@@ -48,8 +46,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     gc.set_threshold(_COLLECT_AFTER)
     pypdf.overwrite_configuration(**_known_limits(pypdf))
     _amend_fonts()
-    path = request["path"]
-    with Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read()) as stream:
+    with open_file(request) as stream:
         reader = _open(pypdf, stream, request["passwords"])
         count = _count_pages(reader)
         yield {"pages": count}

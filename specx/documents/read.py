@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specx.documents.child import ChildRequest
-from specx.documents.discover import STDIN, read_bytes, require_file, shown_name
+from specx.documents.discover import (
+    MARKDOWN_ENDINGS,
+    STDIN,
+    TEXT_ENDINGS,
+    read_bytes,
+    require_file,
+    shown_name,
+)
 from specx.documents.document import Document, Kind
 from specx.documents.formats import (
     FORMAT_ENDINGS,
@@ -28,8 +35,6 @@ from specx.errors import DocumentError, UsageError
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
 _PDF_HEADER = b"%PDF-"
 _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
-_TEXT_ENDINGS = frozenset({".txt", ".md", ".markdown", ".jsonl"})
-_MARKDOWN = frozenset({".md", ".markdown"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +102,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     text, warnings = decode_text(data, given.name)
     if looks_like_page(given.head):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
-    kind: Kind = "markdown" if given.ending in _MARKDOWN else "text"
+    kind: Kind = "markdown" if given.ending in MARKDOWN_ENDINGS else "text"
     return [document_from_text(text, given.name, kind, warnings)]
 
 
@@ -160,7 +165,7 @@ def _pdf_request(
 def _is_page(given: _Input) -> bool:
     """Return True for a web page. A name that says plain text is believed."""
     named = is_page(given.ending) and not given.head.startswith(ZIP_HEADER)
-    return named or (given.ending not in _TEXT_ENDINGS and looks_like_page(given.head))
+    return named or (given.ending not in TEXT_ENDINGS and looks_like_page(given.head))
 
 
 def _format_request(given: _Input, options: ReadOptions) -> ChildRequest:

@@ -92,8 +92,11 @@ def decode_with(
         torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free only then
     drafter = make_drafter(longest + AHEAD)
     capacity = longest + AHEAD + MAX_ROWS
+    target = make_target(pair.target, capacity, drafter.retrieval_layer)
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
     state = DecodingState(
-        target=make_target(pair.target, capacity, drafter.retrieval_layer),
+        target=target,
         drafter=NoDrafter(),  # until the prompt is read and a plain token is timed
         sampler=Sampler(profile.generation, pair.target_allowed, limit + AHEAD, pair.target.ops),
         stopwatch=stopwatch or Stopwatch(device),
@@ -122,7 +125,9 @@ class _Decoding:
         self.state, self.controller, self.budget = state, controller, controller.budget
         self.waiting: Drafter | None = drafter  # not kept once it drafts: a fallback frees it
         self.steps = Pipeline(state)
-        self.pending = PendingEvents(state.end.root.device, is_over=self._is_over)
+        budget = controller.budget
+        # Not a method of this object: in a cycle the caches would outlive the document.
+        self.pending = PendingEvents(state.end.root.device, is_over=lambda: budget.is_spent)
         self.written: list[int] = []  # tokens of the output, until the drafter reads them
 
     @torch.inference_mode()
@@ -143,9 +148,13 @@ class _Decoding:
 
     def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
         """Read the prompt and choose the first token; return its copy on the host."""
-        state, logits = self.state, None
+        state, drafter, logits = self.state, self.waiting, None
+        assert drafter is not None
         for item in self._timed(state.target.prefill(ids), "target_prefill"):
             if isinstance(item, PrefillProgress):
+                if drafter.features is not None:
+                    with state.stopwatch.part("draft_prefill"):
+                        drafter.follow(ids, item.done, state.target)
                 self.pending.add(item)
                 yield from self.pending.happened()
             else:
@@ -154,14 +163,9 @@ class _Decoding:
         root = state.end.root
         root.copy_(state.sampler.choose(logits, 0, torch.zeros_like(root)))
         first = HostCopy(root)
-        self.pending.add(partial(self._first_step, first))
+        self.pending.add(partial(_first_step, first, self.written, self.budget))
         yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()
         return first
-
-    def _first_step(self, first: HostCopy) -> Step:
-        tokens = tuple(first.read())
-        self.written += tokens
-        return self.budget.spend(Step(tokens, drafted=0, accepted=0, seconds=0.0, passes=0))
 
     def _time_plain_steps(self) -> Iterator[Event]:
         """Measure the cost of a plain token on tokens that are needed anyway."""
@@ -217,9 +221,6 @@ class _Decoding:
                 state.target.stop_retrieval()
                 yield verdict
 
-    def _is_over(self) -> bool:
-        return self.budget.is_spent
-
     def _ids(self, text: list[int]) -> Tensor:
         return torch.tensor(text, dtype=torch.int64, device=self.state.end.root.device)
 
@@ -231,3 +232,9 @@ class _Decoding:
             if item is None:
                 return
             yield item
+
+
+def _first_step(first: HostCopy, written: list[int], budget: Budget) -> Step:
+    tokens = tuple(first.read())
+    written += tokens
+    return budget.spend(Step(tokens, drafted=0, accepted=0, seconds=0.0, passes=0))

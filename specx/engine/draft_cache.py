@@ -1,5 +1,7 @@
 """The draft's memory of the text: a store of everything, and the small working cache."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -14,10 +16,16 @@ class DraftCache:
     computed. ``working`` is what the draft attends to: chosen rows at compact positions 0 … n−1,
     then the tokens committed since. Without a policy (``working_capacity`` None) both are one
     cache and positions are those of the text. ``grid``: how the text is cut into chunks.
+    ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the first.
     """
 
     def __init__(
-        self, shape: CacheShape, capacity: int, inv_freq: Tensor, working_capacity: int | None
+        self,
+        shape: CacheShape,
+        capacity: int,
+        inv_freq: Tensor,
+        working_capacity: int | None,
+        shift: int = 0,
     ) -> None:
         self.store = PreallocatedCache(shape, capacity)
         self.is_full = working_capacity is None
@@ -25,8 +33,13 @@ class DraftCache:
             self.store if working_capacity is None else PreallocatedCache(shape, working_capacity)
         )
         self.ops, self.inv_freq = shape.ops, inv_freq
-        self.grid = Grid(chunk=1)
+        self.grid, self.shift = Grid(chunk=1), shift
         self.positions = torch.arange(capacity, device=shape.device)
+
+    @property
+    def text_length(self) -> Tensor:
+        """Tokens of the text that have been read: int64 [1]."""
+        return self.store.length + self.shift if self.shift else self.store.length
 
     def commit(self, count: Tensor, written: int) -> None:
         """Make the first ``count`` (int64 []) of ``written`` new rows of the working cache text.
@@ -47,7 +60,8 @@ class DraftCache:
         position at which they were computed, so the error of a rotation never adds up.
         """
         store, working = self.store, self.working
+        grid = replace(self.grid, short=self.grid.short + self.shift)  # of rows
         self.ops.gather_chunks(
             store.storage, working.storage, chunks, self.positions, self.inv_freq,
-            (store.length, working.length), self.grid,
+            (store.length, working.length), grid,
         )  # fmt: skip

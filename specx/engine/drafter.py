@@ -11,6 +11,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan
 from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree, root_only
+from specx.models.features import FeatureSource
 from specx.records import PrefillProgress, Step
 
 
@@ -57,8 +58,18 @@ class Drafter(Protocol):
     retrieval_layer: int | None = None
     """Layer of the target whose attention this drafter wants to know, or None."""
 
+    features: FeatureSource | None = None
+    """The hidden states of the target that this drafter reads, or None."""
+
     levels: int
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
+
+    def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
+        """Take note that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
+
+        Its features are there until the next one. Asked of a drafter that reads some.
+        """
+        return  # a drafter that reads the prompt by itself
 
     @abstractmethod
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:

@@ -52,6 +52,26 @@ def forward(
     return logits
 
 
+def head_forward(
+    model: LoadedModel,
+    rows: tuple[Tensor, Tensor, Tensor],
+    cache: PreallocatedCache,
+    call: AttentionCall,
+    logits_of: Tensor | int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Run a head; return the states [T, H] of what follows each row, and logits [rows, V].
+
+    ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. Logits are in the
+    head's own ids; otherwise as in ``forward``.
+    """
+    tokens, states, positions = rows
+    out, logits = model.model(
+        tokens[None], states[None], positions[None], logits_of,
+        past_key_values=cache, use_cache=True, specx_call=call,
+    )  # fmt: skip
+    return out[0], logits[0]
+
+
 def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:
     """Return True for passes of a prefill that are not worth compiling for.
 

@@ -8,7 +8,7 @@ from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.torch.trees import expected_gain
 from specx.kernels.trees import Level, LevelInputs, TokenTree
-from specx.models.call import SlotMapping
+from specx.models.call import AttentionCall, SlotMapping
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
 
@@ -95,7 +95,7 @@ class TreeGrower:
         """
         nodes = len(own)
         if self._chain and nodes == 1:
-            return self._read_one(level.tokens, depth, cache)
+            return self._read_one(level, depth, cache)
         inputs = self.ops.level_inputs(
             level.parents, None if above is None else above.visible, own,
             length=cache.length, after=(depth - 1) * nodes,
@@ -107,10 +107,10 @@ class TreeGrower:
             prefix=cache.length,
             mask=AncestorMask(inputs.visible, depth * nodes),
         )
-        return forward(self.model, level.tokens, inputs.positions, cache, call), inputs
+        return self.run(level, inputs.positions, cache, call), inputs
 
     def _read_one(
-        self, token: Tensor, depth: int, cache: PreallocatedCache
+        self, level: Level, depth: int, cache: PreallocatedCache
     ) -> tuple[Tensor, LevelInputs]:
         """Read the one node of a level of a chain: it sees all before it, which is known ahead."""
         mask, behind = self._chain[depth - 1], depth - 1
@@ -121,5 +121,10 @@ class TreeGrower:
             prefix=cache.length,
             mask=mask,
         )
-        logits = forward(self.model, token, position, cache, call)
-        return logits, LevelInputs(mask.sets, position, slot)
+        return self.run(level, position, cache, call), LevelInputs(mask.sets, position, slot)
+
+    def run(
+        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
+    ) -> Tensor:
+        """Run the model over the nodes of a level at positions int64 [N]; return logits [N, V]."""
+        return forward(self.model, level.tokens, positions, cache, call)

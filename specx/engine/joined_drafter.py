@@ -31,11 +31,14 @@ class JoinedDrafter(Drafter):
         ``max_tokens``: the longest that prompt and output can become together.
         """
         self._model, self.levels = model, model.levels
-        self.retrieval_layer = model.retrieval_layer
+        self.retrieval_layer, self.features = model.retrieval_layer, model.features
         self._lookup = Lookup(model.levels, max_tokens, model.model.device)
         self._selector = DrafterSelector(model.levels)
         self._mode = DraftMode.MODEL
         self._unread = 1  # tokens of the text that the model has not read, at most
+
+    def follow(self, prompt: Tensor, done: int, target: Target) -> None:
+        self._model.follow(prompt, done, target)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         self._lookup.begin(prompt)
@@ -55,8 +58,8 @@ class JoinedDrafter(Drafter):
 
     def catch_up(self) -> None:
         """Read all but the last token: from it the next tree is drafted."""
-        read = self._model.cache.store.length
         for _ in range(BEHIND // AT_ONCE):
+            read = self._model.cache.text_length
             unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
             if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
                 return
@@ -65,7 +68,7 @@ class JoinedDrafter(Drafter):
     def grow(self, root: Tensor) -> TokenTree:
         if self._mode is DraftMode.LOOKUP:
             return lookup_tree(self._lookup, root, self._model.draft_plan.tree.threshold)
-        read = self._model.cache.store.length
+        read = self._model.cache.text_length
         unread = self._lookup.read(read, self.levels + 1)
         self._model.pend(unread, self._lookup.length - read)
         levels = self._model.grow_levels()

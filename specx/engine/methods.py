@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from specx.engine.drafter import Drafter, NoDrafter
+from specx.engine.head_drafter import HeadDrafter, within_window
 from specx.engine.joined_drafter import BEHIND, JoinedDrafter
 from specx.engine.lookup_drafter import LookupDrafter
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
@@ -13,6 +14,7 @@ from specx.engine.tree_choice import EVERY, KnownCosts
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
+from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.records import WITHOUT_DRAFT, Method
@@ -91,10 +93,13 @@ def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) 
     if pair.draft is None or pair.draft_allowed is None:
         raise no_draft(profile)
     plan = draft_plan(method, profile, pair.target)
+    kind: type[ModelDrafter] = ModelDrafter
+    if isinstance(pair.draft, LoadedHead):
+        kind, plan = HeadDrafter, within_window(plan, pair.draft.spec.window)
     if method != "specextend+lookup":
-        return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+        return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
     plan = replace(plan, tree=_tree_with_a_branch(profile.tree), reserved=1, behind=BEHIND)
-    return JoinedDrafter(ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
+    return JoinedDrafter(kind(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
 
 
 def no_draft(profile: Profile) -> UsageError:

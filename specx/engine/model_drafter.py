@@ -17,6 +17,7 @@ from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
+from specx.models.call import PrefillCall
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -45,7 +46,12 @@ class DraftPlan:
 
 
 class ModelDrafter(Drafter):
-    """An independent draft model at work on one document."""
+    """An independent draft model at work on one document.
+
+    ``shift``: the token of the text that row 0 of its cache belongs to.
+    """
+
+    shift = 0
 
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
@@ -69,18 +75,22 @@ class ModelDrafter(Drafter):
             max_tokens + behind,
             model.rope.inv_freq.to(model.device),
             working,
+            self.shift,
         )
 
     def _lay_out(self, plan: DraftPlan) -> None:
         """Set up what depends on the shape of the tree. Nothing is pending."""
         self.draft_plan, self.levels = plan, plan.tree.depth
-        self.grower = TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
+        self.grower = self._make_grower(plan)
         self._schedule = make_schedule(plan.cache)
         chain, device = plan.chain or self.levels + 1, self.model.device
         self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
         self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
         self._chain_mask = AncestorMask(chain_sets(chain, device), chain)
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, device), AT_ONCE)
+
+    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
+        return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
 
     @property
     def kind(self) -> str:
@@ -106,24 +116,35 @@ class ModelDrafter(Drafter):
         self.grower.continue_from(logits, level.weights)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        plan, chunk = self.draft_plan, PREFILL_CHUNK[self.model.device.type]
-        store = self.cache.store
-        for start in range(0, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            positions = torch.arange(start, start + len(tokens), device=tokens.device)
-            call = self.model.prefill_call(
-                ops=self.model.ops,
-                mapping=store.mapping(len(tokens)),
-                past=start,
-                window=plan.cache.window,
-            )
-            forward(self.model, tokens, positions, store, call, logits_of=1)
-            store.commit(len(tokens))
-            yield PrefillProgress("draft", start + len(tokens), len(prompt))
+        yield from self._read_prompt(prompt, target)
         if self.policy is not None:
+            plan = self.draft_plan
             self.cache.grid = plan.grid(len(prompt), plan.cache.chunk)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
+
+    def _read_prompt(
+        self,
+        prompt: Tensor,
+        target: Target,  # noqa: ARG002
+    ) -> Iterator[PrefillProgress]:
+        """Fill the store."""
+        chunk, store = PREFILL_CHUNK[self.model.device.type], self.cache.store
+        for start in range(0, len(prompt), chunk):
+            tokens = prompt[start : start + chunk]
+            positions = torch.arange(start, start + len(tokens), device=tokens.device)
+            call = self._prefill_call(start, len(tokens))
+            forward(self.model, tokens, positions, store, call, logits_of=1)
+            store.commit(len(tokens))
+            yield PrefillProgress("draft", start + len(tokens), len(prompt))
+
+    def _prefill_call(self, start: int, count: int) -> PrefillCall:
+        return self.model.prefill_call(
+            ops=self.model.ops,
+            mapping=self.cache.store.mapping(count),
+            past=start,
+            window=self.draft_plan.cache.window,
+        )
 
     def grow(self, root: Tensor) -> TokenTree:
         return self.model.ops.best_tree(root, self.grow_levels())

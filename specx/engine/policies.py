@@ -40,7 +40,7 @@ class Streaming:
 
     def choose(self, cache: DraftCache, target: Target) -> Tensor:  # noqa: ARG002
         settings = self.settings
-        return streaming_chunks(cache.store.length, cache.grid, settings.top_k, settings.sink)
+        return streaming_chunks(cache.text_length, cache.grid, settings.top_k, settings.sink)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CrossModelRetrieval:
     retrieval_layer: int
 
     def choose(self, cache: DraftCache, target: Target) -> Tensor:
-        grid, length = cache.grid, cache.store.length
+        grid, length = cache.grid, cache.text_length
         # The draft has not read the newest tokens yet: they reach it with the next tree.
         scores = target.chunk_scores(grid, length)
         return target.ops.best_chunks(scores.to(length.device), length, grid, self.settings.top_k)

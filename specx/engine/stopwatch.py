@@ -49,11 +49,8 @@ class Stopwatch:
             for name, begin, end in laps.spans:
                 self._add(name, seconds_between(begin, end))
         self._laps = []
-        timings = self.timings
-        timings.total = time.perf_counter() - self._started
-        parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
-        timings.host = max(0.0, timings.total - parts)
-        return timings
+        self.timings.end(time.perf_counter() - self._started)
+        return self.timings
 
     def _add(self, name: str, seconds: float) -> None:
         self.samples.setdefault(name, []).append(seconds)

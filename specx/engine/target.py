@@ -12,6 +12,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.torch.scores import scaled_scores
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
 from specx.models.call import RetrievalLayer
+from specx.models.features import Features, FeatureSource, watch_features
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
 
@@ -20,13 +21,15 @@ class Target:
     """A target model with the cache of one document.
 
     ``retrieval``: the layer whose queries are kept for retrieval, or None; ``last_row`` int64 [1]:
-    the row of these queries that belongs to the last committed token.
+    the row of these queries that belongs to the last committed token. ``features``: the hidden
+    states that a head reads, or None.
     """
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
         self.cache = PreallocatedCache(cache_shape(model), capacity)
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
+        self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
             shape, device = (model.num_heads, MAX_ROWS), model.device
@@ -35,6 +38,12 @@ class Target:
                 torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
+
+    def keep_features(self, source: FeatureSource) -> None:
+        """Note hidden states from now on, of each chunk of the prompt and of each tree."""
+        model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
+        watch_features(model.model, source)
+        self.features = Features(source, rows, model.dtype, model.device)
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
         """Read the prompt int64 [L] behind what is in the cache already.
@@ -50,9 +59,12 @@ class Target:
                 ops=self.ops,
                 mapping=self.cache.mapping(len(tokens)),
                 retrieval=self.retrieval,
+                features=self.features,
                 past=start,
             )
             logits = forward(self.model, tokens, positions, self.cache, call, logits_of=1)
+            if self.features is not None:
+                self.features.keep(positions[-1:] - start, positions[-1:])
             self.cache.commit(len(tokens))
             yield PrefillProgress("target", start + len(tokens), len(prompt))
         assert logits is not None
@@ -76,6 +88,7 @@ class Target:
             ops=self.ops,
             mapping=self.cache.mapping(len(tree.tokens)),
             retrieval=self.retrieval,
+            features=self.features,
             prefix=self.cache.length,
             mask=AncestorMask(tree.ancestors()[:, None], len(tree.tokens)),
         )
@@ -86,13 +99,15 @@ class Target:
         """Commit the accepted rows of the tree that was verified last; drop the others."""
         if len(path.rows) > 1:
             self.cache.keep(path.rows)
+        if self.features is not None:
+            self.features.keep(path.rows, self.cache.length)
         self.cache.commit(path.count)
         if self.retrieval is not None:
             self.last_row.copy_(path.last_row)
 
     def stop_retrieval(self) -> None:
-        """Keep no more queries: nobody will ask for attention again."""
-        self.retrieval = None
+        """Keep no more queries and features: nobody will ask for them again."""
+        self.retrieval = self.features = None
 
     def chunk_scores(self, grid: Grid, length: Tensor) -> Tensor:
         """Return the last committed token's attention, in the retrieval layer, to each chunk.

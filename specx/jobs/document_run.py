@@ -43,9 +43,7 @@ class DocumentRun:
         """Set ``total`` to the wall clock without checking, and ``host`` to its remainder."""
         timings = self.timings
         spent = time.perf_counter() - self.started - self.check_s
-        timings.total = spent + timings.read + timings.load
-        parts = sum(v for name, v in vars(timings).items() if name not in ("host", "total"))
-        timings.host = max(0.0, timings.total - parts)
+        timings.end(spent + timings.read + timings.load)
 
 
 def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFacts:

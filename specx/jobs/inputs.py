@@ -5,22 +5,23 @@ import os
 import re
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from specx.documents.discover import STDIN, DocumentSource, expand, told_apart
+from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError
+from specx.jobs.ahead import Ahead
 from specx.jobs.outputs import written_files
 from specx.jobs.shard import WHOLE, Shard
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
-_READ_AT_ONCE = {".txt", ".md", ".markdown", ".jsonl"}
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
 
 # What a document was read from, so that it is known again: a file's path, size and time, or the
@@ -73,13 +74,14 @@ class Reading:
     ``on_source`` is told number and name of each source before it is read, and how many documents
     there are (None: unknown). ``shard``: the share of this run. ``is_done`` is asked
     about each document by the path of its results; one that is done is skipped, and not read if it
-    is a file of its own.
+    is a file of its own. ``ahead``: how many sources are read in the background.
     """
 
     options: ReadOptions
     on_source: OnSource = lambda *_: None
     shard: Shard = WHOLE
     is_done: IsDone = lambda *_: False
+    ahead: int = 0
 
 
 def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
@@ -107,13 +109,70 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
 
 
+class SourceReader(Iterator[Input]):
+    """The inputs of all sources, each source read when its turn comes or somewhat before.
+
+    A file of JSON lines gives one input for each line, whether the line is good or bad.
+    """
+
+    def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
+        self._reading, self._total = reading, known_number(sources)
+        self._begin: deque[Callable[[], None]] = deque()  # of sources whose turn has not come
+        self._ahead = Ahead(self._calls(sources), reading.ahead)
+        self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
+        self._next: Input | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if the next input, or the end, needs no waiting."""
+        self._next = self._next or next(self._inputs, None)
+        return self._next is not None or self._ahead.next_is_ready
+
+    def __next__(self) -> Input:
+        found, self._next = self._next or next(self._inputs, None), None
+        while found is None:
+            turn = self._ahead.take()
+            if turn is None:
+                raise StopIteration
+            self._begin.popleft()()
+            self._inputs = turn.result()
+            found = next(self._inputs, None)
+        return found
+
+    def close(self) -> None:
+        """Read no further source."""
+        self._ahead.close()
+
+    def _calls(
+        self, sources: Sequence[DocumentSource | FailedInput]
+    ) -> Iterator[Callable[[], Iterator[Input]]]:
+        """Yield for each source the call that reads it."""
+        for number, source in enumerate(sources, start=1):
+            begin = partial(self._reading.on_source, number, source.name, self._total)
+            if isinstance(source, FailedInput):
+                self._begin.append(begin)
+                yield partial(iter, [source])
+                continue
+            identity = _file_identity(source.path)  # before reading: a later change is noticed
+            if identity is not None and self._reading.is_done(source.relative, identity):
+                self._begin.append(lambda: None)  # nobody is told of it
+                yield partial(iter, [SkippedInput(name=source.name, relative=source.relative)])
+                continue
+            self._begin.append(begin)
+            yield partial(_read, source, self._reading, identity)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown."""
+    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown.
+
+    ``is_ready``: returns True if the next one needs no waiting.
+    """
 
     items: Iterator[Input]
     least: int
     total: int | None
+    is_ready: Callable[[], bool] = lambda: True
 
 
 def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> Inputs:
@@ -123,29 +182,17 @@ def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Readin
     shared then, otherwise the sources in the order of their names.
     """
     if len(sources) == 1:
-        read = reading.shard.share(list(read_in_turn(sources, reading)))
+        read = reading.shard.share(list(SourceReader(sources, replace(reading, ahead=0))))
         return Inputs(items=iter(read), least=len(read), total=len(read))
     if reading.shard != WHOLE:
         sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
-    items = read_in_turn(sources, reading)
-    return Inputs(items=items, least=len(sources), total=known_number(sources))
-
-
-def read_in_turn(
-    sources: Sequence[DocumentSource | FailedInput], reading: Reading
-) -> Iterator[Input]:
-    """Yield the inputs of all sources, each source read when its turn comes.
-
-    A file of JSON lines gives one input for each line, whether the line is good or bad.
-    """
-    total = known_number(sources)
-    for number, source in enumerate(sources, start=1):
-        begin = partial(reading.on_source, number, source.name, total)
-        if isinstance(source, FailedInput):
-            begin()
-            yield source
-        else:
-            yield from _read(source, reading, begin)
+    reader = SourceReader(sources, reading)
+    return Inputs(
+        items=reader,
+        least=len(sources),
+        total=known_number(sources),
+        is_ready=lambda: reader.is_ready,
+    )
 
 
 def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
@@ -162,26 +209,32 @@ def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
     first = sources[0] if sources else None
     if not isinstance(first, DocumentSource) or first.error is not None:
         return False
-    return PurePath(first.path).suffix.lower() not in _READ_AT_ONCE
+    return PurePath(first.path).suffix.lower() not in TEXT_ENDINGS
 
 
-def _read(source: DocumentSource, reading: Reading, begin: Callable[[], None]) -> Iterator[Input]:
+def _read(source: DocumentSource, reading: Reading, identity: Identity | None) -> Iterator[Input]:
+    """Read a source now; return its inputs. ``identity``: of its file, from before it is read."""
     started = time.perf_counter()
-    identity = _file_identity(source.path)  # before reading: a later change is noticed
-    if identity is not None and reading.is_done(source.relative, identity):
-        yield SkippedInput(name=source.name, relative=source.relative)
-        return
-    begin()
     try:
         if source.error:
             raise source.error
         documents = read_documents(source.path, reading.options)
     except SpecxError as error:
-        yield FailedInput(
+        failed = FailedInput(
             name=source.name, relative=source.relative, error=error, identity=identity
         )
-        return
+        return iter([failed])
     read_s = (time.perf_counter() - started) / len(documents)
+    return _inputs(source, reading, documents, read_s, identity)
+
+
+def _inputs(
+    source: DocumentSource,
+    reading: Reading,
+    documents: Sequence[Document | LineError],
+    read_s: float,
+    identity: Identity | None,
+) -> Iterator[Input]:
     for relative, document in _places(source, documents):
         if identity is not None and relative == source.relative:
             yield _input(source, document, relative, read_s, identity)

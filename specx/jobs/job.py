@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Self
 
 from specx.documents.read import ReadOptions
@@ -15,6 +16,7 @@ from specx.jobs.results import Destination, Results
 from specx.jobs.shard import WHOLE, Shard
 from specx.profile import Profile
 from specx.records import Method
+from specx.reports.writers import remove_abandoned
 
 _READING = ("pages", "ocr", "everything", "field")  # the options that change what is read
 
@@ -41,11 +43,22 @@ class JobOptions:
         if self.skip_existing and destination.out is None:
             raise UsageError("--skip-existing needs --out: there is nothing to skip on stdout")
 
-    def reading(self, options: ReadOptions, on_source: OnSource, is_done: IsDone) -> Reading:
-        """Return how inputs are read, with no more time for each than a document has."""
+    def reading(
+        self, options: ReadOptions, on_source: OnSource, is_done: IsDone, *, ahead: int = 0
+    ) -> Reading:
+        """Return how inputs are read, with no more time for each than a document has.
+
+        ``ahead``: how many sources are read in the background.
+        """
         if self.timeout is not None:
             options = replace(options, time_limit_s=min(options.time_limit_s, self.timeout))
-        return Reading(options=options, on_source=on_source, is_done=is_done, shard=self.shard)
+        return Reading(
+            options=options,
+            on_source=on_source,
+            is_done=is_done,
+            shard=self.shard,
+            ahead=ahead,
+        )
 
     def deadline(self) -> Deadline | None:
         """Return the time limit of documents, if there is one."""
@@ -58,6 +71,8 @@ class Earlier:
     def __init__(self, options: JobOptions, destination: Destination, settings: str) -> None:
         self._options, self._results = options, Results(destination, headings=False)
         folder = destination.folder
+        if folder:
+            remove_abandoned(Path(os.path.realpath(folder)))
         self.journal = (
             Journal(folder, settings, options.shard, alone=options.resume) if folder else None
         )

@@ -1,23 +1,21 @@
 """The journal of a job: which documents are done, so that a later run goes on where it ended.
 
-It is a file that only grows, one line for each document that ended, each with a checksum and on the
-disk before the next document begins. A manifest that is renamed into place would have to be written
-anew for every document, and a lock on it would be on a file that is gone. Whatever line is torn
-when a machine goes down has a wrong checksum and is passed over.
+It is a file that only grows (``sealed``), one line for each document that ended, on the disk before
+the next document begins. A manifest that is renamed into place would have to be written anew for
+every document, and a lock on it would be on a file that is gone.
 """
 
 import errno
 import fcntl
-import json
 import os
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from specx.errors import UsageError
 from specx.jobs.inputs import Identity
+from specx.jobs.sealed import append, sealed, unsealed
 from specx.jobs.shard import WHOLE, Shard
 
 _STEM, _ENDING = ".specx-journal", ".jsonl"
@@ -71,18 +69,12 @@ class Journal:
             "time": time.time(),
         }
         try:
-            self._put(_line(entry))
-            os.fsync(self._file)
+            append(self._file, sealed(entry))
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
-    def _put(self, line: bytes) -> None:
-        """Append a line. A full disk may take a part of it, which would spoil the next one."""
-        if os.write(self._file, line) < len(line):
-            os.write(self._file, b"\n")
-
     def _locked(self, *, alone: bool) -> int:
-        """Open the file for appending, and end the line that a killed run has left."""
+        """Open the file for appending, with its lock."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -90,18 +82,12 @@ class Journal:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
         try:
             _lock(file, alone=alone)
-            size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                os.write(file, b"\n")
         except BlockingIOError:
             os.close(file)
             raise UsageError(
                 f"another run of specx is working with {self._path}; wait for its end, or choose "
                 "another folder or shard"
             ) from None
-        except OSError as error:
-            os.close(file)
-            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
         return file
 
 
@@ -131,16 +117,4 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
         content = path.read_bytes()
     except OSError:  # another user's, say
         return
-    for line in content.split(b"\n"):
-        checksum, _, text = line.partition(b" ")
-        if checksum == _checksum(text):
-            yield json.loads(text)
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    text = json.dumps(entry).encode()  # ASCII: names that are no UTF-8 are escaped
-    return b"%b %b\n" % (_checksum(text), text)
-
-
-def _checksum(text: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(text)
+    yield from unsealed(content)

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from specx.records import Event
+from specx.reports.progress import Progress
 from specx.reports.report import Report
 
 
@@ -41,3 +42,13 @@ class Listener(Phases, Protocol):
 
     def done(self, report: Report) -> None:
         """End the document."""
+
+
+class Followers(Listener, Protocol):
+    """Is told of several documents in work at a time, each with a progress of its own."""
+
+    def follow(self, progress: Progress) -> None:
+        """Note that a document has begun, or has got further."""
+
+    def unfollow(self, progress: Progress) -> None:
+        """Note that a document is no longer in work."""

@@ -1,27 +1,21 @@
 """Output files. What specx wrote it may replace; any other file only when it is told to.
 
-It knows its own files by a record beside them, ``.specx.json``: names, and hashes of what was
-written. A file that somebody has changed since is no longer specx's. The record is written before
-the file, with the hashes of both the new and the old content: whenever the process is killed, the
-file that lies there is known.
+It knows its own files by the records of their folder and of those above: names, and hashes of what
+was written. A file that somebody has changed since is no longer specx's. The record is written
+before the file, with the hashes of both the new and the old content: whenever the process is
+killed, the file that lies there is known.
 """
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from specx.errors import UsageError
+from specx.jobs.record import record_of
 from specx.reports.writers import in_bytes, write_bytes_atomic
-
-RECORD = ".specx.json"
-_SCHEMA = "specx.outputs/1"
-_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
 
 
 class Outputs:
@@ -86,22 +80,9 @@ class Outputs:
 
     def _note(self, hashes: Mapping[Path, str]) -> None:
         """Add the hashes of new contents to the records; of the old ones only the present."""
-        for record in {self._record(path): None for path in hashes}:
-            here = {path: new for path, new in hashes.items() if self._record(path) == record}
-            with _alone_in(record.parent):  # between reading and writing nobody else may write
-                files = _read(record)
-                for path, new in here.items():
-                    old = _hash(path)
-                    known = [old] if old in files.get(self._name(path), ()) and old != new else []
-                    files[self._name(path)] = [new, *known]
-                content = {"schema": _SCHEMA, "files": dict(sorted(files.items()))}
-                write_bytes_atomic(record, in_bytes(json.dumps(content, indent=1) + "\n"))
-
-    def _record(self, path: Path) -> Path:
-        return self._home_of(path) / RECORD
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._home_of(path)).as_posix()
+        for home in dict.fromkeys(map(self._home_of, hashes)):
+            here = {p: new for p, new in hashes.items() if self._home_of(p) == home}
+            record_of(_absolute(home)).add(partial(_described, home, here))
 
     def _home_of(self, path: Path) -> Path:
         inside = self._home is not None and self._home in path.parents
@@ -125,39 +106,27 @@ def written_files() -> Callable[[Path], bool]:
     return is_written
 
 
-def _read(record: Path) -> dict[str, list[str]]:
-    """Return the hashes of a record by name, the latest first; none if it cannot be read."""
-    try:
-        files = json.loads(record.read_bytes())["files"]
-        return {
-            str(name): [known] if isinstance(known, str) else [str(each) for each in known]
-            for name, known in files.items()
-            if known
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _read_once(record: Path) -> dict[str, list[str]]:
-    """Return the same of a record that is asked for many times, and read it when it changed."""
-    try:
-        found = record.stat()
-    except OSError:
-        return {}
-    return _read_version(record, found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-@lru_cache(maxsize=64)
-def _read_version(record: Path, *_: int) -> dict[str, list[str]]:
-    return _read(record)
+def _described(
+    home: Path, new: Mapping[Path, str], known: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Return the hashes of files below ``home``: the new one, and that of specx's old content."""
+    found = {}
+    for path, hash_ in new.items():
+        name, old = path.relative_to(home).as_posix(), _hash(path)
+        found[name] = [hash_, old] if old in known.get(name, ()) and old != hash_ else [hash_]
+    return found
 
 
 def _records(path: Path) -> list[list[str]]:
     """Return the hashes of a file in the records of its folder and of all folders above."""
-    path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
-    records = ((folder, _read_once(folder / RECORD)) for folder in path.parents)
+    path = _absolute(path)
+    records = ((folder, record_of(folder).files()) for folder in path.parents)
     found = (files.get(path.relative_to(folder).as_posix(), []) for folder, files in records)
     return [hashes for hashes in found if hashes]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
 
 
 def _known(path: Path) -> set[str]:
@@ -169,21 +138,3 @@ def _hash(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:  # what cannot be read cannot be told from another's
         return ""
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Let other processes wait that write into ``folder``, where its file system can do that."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        for _ in range(_ATTEMPTS):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(_PAUSE)
-            except OSError:  # a file system without locks
-                break
-        yield
-    finally:
-        os.close(descriptor)

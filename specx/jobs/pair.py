@@ -6,8 +6,10 @@ import torch
 
 from specx.engine.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
-from specx.models.compat import allowed_alone, check_pair
+from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.compiled import compile_layers
+from specx.models.head_config import HeadChoices
+from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
@@ -51,19 +53,23 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if method not in WITHOUT_DRAFT and profile.draft is None:
         raise no_draft(profile)
     target = _load(profile, device)
-    compiled = profile.compile and device.type == "cuda"
-    if compiled:
-        target = compile_layers(target)
-    if method in WITHOUT_DRAFT or profile.draft is None:
-        return Pair(target, allowed_alone(target))
-    dtype = profile.draft.dtype or str(target.dtype).removeprefix("torch.")
-    draft = load_model(
-        ModelSpec(profile.draft.model, profile.draft.revision, dtype), device, "draft"
-    )
+    settings, compiled = profile.draft, profile.compile and device.type == "cuda"
+    if method in WITHOUT_DRAFT or settings is None:
+        return Pair(compile_layers(target) if compiled else target, allowed_alone(target))
+    dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
+    spec = ModelSpec(settings.model, settings.revision, dtype)
+    if (files := open_head(spec, device)) is not None:
+        layers = None if settings.layers is None else tuple(settings.layers)
+        choices = HeadChoices(layers, settings.norm_output)
+        head = load_head(files, spec, target, choices)
+        _check_reach(profile, method, head)
+        facts = head_facts(target, head)
+        return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    draft = load_model(spec, device, "draft")
     _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
     if compiled:
-        draft = compile_layers(draft)
+        target, draft = compile_layers(target), compile_layers(draft)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 

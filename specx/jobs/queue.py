@@ -61,37 +61,46 @@ class Queue:
         self._item: InputDocument | None = None  # the document that is being summarized
         self._writing = ""  # the name of one whose results are being written
         self._done = 0
+        self._failed = self._skipped = 0
+        self._divergence: DivergenceError | None = None  # the first one
 
-    def run(self, inputs: Iterator[Input], *, alone: bool) -> list[Report]:
-        """Summarize all inputs; return the reports of those that succeeded.
+    def run(self, inputs: Iterator[Input], *, alone: bool) -> None:
+        """Summarize all inputs.
 
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
         when some of several inputs failed.
         """
-        reports: list[Report] = []
-        failed = skipped = 0
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
-                self._on_skipped(item)
-                skipped += 1
+                self._skip(item)
                 continue
             try:
                 report = self._one(item, index)
             except SpecxError as error:
                 self._fail(item, index, self._kept(item, error), alone=alone)
-                failed += 1
                 if self._fail_fast:
                     break
             else:
-                reports.append(report)
-                self._on_done(report)
-        for report in reports:
-            _raise_divergence(report)
-        if failed:
-            done = len(reports) + skipped
-            raise BatchError(_stopped(done) if self._fail_fast else _failures(failed, done))
-        return reports
+                self._succeed(report)
+        self._conclude()
+
+    def _skip(self, item: SkippedInput) -> None:
+        self._on_skipped(item)
+        self._skipped += 1
+
+    def _succeed(self, report: Report) -> None:
+        """Tell of a document whose results are written."""
+        self._divergence = self._divergence or _divergence(report)
+        self._on_done(report)
+
+    def _conclude(self) -> None:
+        """Raise what there is to say at the end of all documents."""
+        if self._divergence:
+            raise self._divergence
+        if self._failed:
+            done = self._done + self._skipped
+            raise BatchError(_stopped(done) if self._fail_fast else _failures(self._failed, done))
 
     def _fail(
         self, item: FailedInput | InputDocument, index: int, error: SpecxError, *, alone: bool
@@ -103,14 +112,15 @@ class Queue:
             self._journal.failed(item.relative, item.identity, str(error))
         if alone or self._cannot_load:
             raise error
+        self._failed += 1
         self._on_error(error)
         self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
-        if not isinstance(error, OverTimeError) or self._summarizer is None:
+        if not isinstance(error, OverTimeError):
             return error
-        partial, ending = self._summarizer.partial, self._results.ending
+        partial, ending = self._partial(item), self._results.ending
         place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
@@ -123,8 +133,21 @@ class Queue:
         if report is None:
             report = self._summarize(item, before, index)
         else:
-            self._listener.start(item.name, number=index + 1, total=self._total)
-            self._listener.write(self._results.begin(item.name) + report.summary)
+            self._show(report, item, index)
+        self._write(report, item, index)
+        return report
+
+    def _partial(self, _: FailedInput | InputDocument) -> str:
+        """Return what is written of the summary of a document in work."""
+        return self._summarizer.partial if self._summarizer else ""
+
+    def _show(self, report: Report, item: InputDocument, index: int) -> None:
+        """Show a summary that nobody has seen while it was written."""
+        self._listener.start(item.name, number=index + 1, total=self._total)
+        self._listener.write(self._results.begin(item.name) + report.summary)
+
+    def _write(self, report: Report, item: InputDocument, index: int) -> None:
+        """Write the results of a document, and note that it is done."""
         report.source = item.path
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
@@ -134,7 +157,6 @@ class Queue:
             self._journal.done(item.relative, item.identity)
         self._writing = ""
         self._done += 1
-        return report
 
     def _summarize(self, item: InputDocument, before: Timings, index: int) -> Report:
         if self._summarizer is None:
@@ -159,7 +181,7 @@ class Queue:
         except (SpecxError, OSError):
             raise
         except Exception as error:  # an unexpected failure costs no other document
-            raise _error_of(item.name, error) from error
+            raise error_of(item.name, error) from error
 
     def interrupted(self) -> str:
         """Keep the current document's partial summary; say in a sentence what there is.
@@ -197,7 +219,7 @@ def _failures(failed: int, done: int) -> str:
     return f"{failed} of {failed + done} documents failed; the {others} done"
 
 
-def _error_of(name: str, error: Exception) -> SpecxError:
+def error_of(name: str, error: Exception) -> SpecxError:
     if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{name} needs more memory than there is; choose a smaller profile or pages "
@@ -209,12 +231,12 @@ def _error_of(name: str, error: Exception) -> SpecxError:
     )
 
 
-def _raise_divergence(report: Report) -> None:
+def _divergence(report: Report) -> DivergenceError | None:
     check = report.lossless
     if check is None or check.identical:
-        return
+        return None
     gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
-    raise DivergenceError(
+    return DivergenceError(
         f"{report.input.name}: the output differs from plain decoding at token "
         f"{check.position}{gap}; see `lossless` in the report"
     )

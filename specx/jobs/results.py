@@ -10,7 +10,7 @@ from os.path import isdir, isfile  # unlike the methods of Path, they cannot fai
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
-from specx.errors import SpecxError, UsageError, printable
+from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.jobs.outputs import Outputs
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
@@ -139,12 +139,14 @@ class Destination:
 class Results:
     """Writes each result as soon as its document is done, and to a pipe what is final before.
 
-    ``headings``: print each document's name above its summary.
+    ``headings``: print each document's name above its summary. ``unseen``: nobody has seen anything
+    of a summary before it is done.
     """
 
     def __init__(self, destination: Destination, *, headings: bool) -> None:
         self._to = destination
         self.headings = headings
+        self.unseen = False
         self._outputs = destination.outputs
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
@@ -293,6 +295,8 @@ class Results:
             return ""
         if self._to.piped:
             self.write(text.removeprefix(self._written) + ending)
+        elif self.unseen:  # on a terminal
+            self._put(self._heading + harmless(text) + ending)
         return "is on stdout"
 
     def _free(self, path: Path) -> Path:

@@ -98,6 +98,7 @@ class Summarizer:
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
             dropped=sum(output.dropped for output in written.outputs),
+            completed=sum(output.completed for output in written.outputs),
             reasons=run.reasons,
             removed=removed(document),
             levels=written.levels,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
-from specx.documents.language import foreign_language
 from specx.profile import EMBEDDED, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
@@ -29,7 +28,7 @@ def foreign(document: Document, profile: Profile) -> list[str]:
     """Warn about a text in a language that the embedded models were not made for."""
     if not profile.target.model.startswith(EMBEDDED):
         return []
-    language = foreign_language(document.paragraphs)
+    language = document.foreign_language
     if language is None:
         return []
     return [

@@ -24,7 +24,12 @@ def read_config(folder: Path, label: str) -> Any:
     Raises ModelError when it is missing, invalid, or of a model that is not a causal language
     model of the supported kind.
     """
-    raw = _read_json(folder, label)
+    raw = read_raw(folder, label)
+    if not isinstance(raw.get("model_type"), str):
+        raise ModelError(
+            f"{label} has a config.json without a model_type; give a model that transformers can "
+            "load."
+        )
     _check_kind(raw, label)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -65,7 +70,8 @@ def check_window(sliding_window: int | None, label: str, positions: int) -> None
         )
 
 
-def _read_json(folder: Path, label: str) -> dict:
+def read_raw(folder: Path, label: str) -> dict[str, Any]:
+    """Read config.json as it is written. Raises ModelError when it is missing or damaged."""
     if (folder / "adapter_config.json").is_file():
         raise ModelError(
             f"{label} is an adapter (adapter_config.json), not a whole model; merge it into its "
@@ -82,11 +88,8 @@ def _read_json(folder: Path, label: str) -> dict:
         raise ModelError(
             f"{label} has a config.json that cannot be read ({reason(error)}); download it again."
         ) from error
-    if not isinstance(raw, dict) or not isinstance(raw.get("model_type"), str):
-        raise ModelError(
-            f"{label} has a config.json without a model_type; give a model that transformers can "
-            "load."
-        )
+    if not isinstance(raw, dict):
+        raise ModelError(f"{label} has a config.json that is no mapping; download it again.")
     return raw
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.ops import Ops
+from specx.models.features import Features
 
 
 @dataclass
@@ -54,11 +55,15 @@ class SlotMapping:
 
 @dataclass(kw_only=True)
 class AttentionCall(ABC):
-    """The attention of one forward pass over T new tokens."""
+    """The attention of one forward pass over T new tokens.
+
+    ``features``: where hooks on the layers note the hidden states of the pass (``features.py``).
+    """
 
     ops: Ops
     mapping: SlotMapping
     retrieval: RetrievalLayer | None = None
+    features: Features | None = None
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float

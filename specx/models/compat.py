@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError
+from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 
 _PROBES = (
@@ -49,6 +50,13 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
     return PairFacts(
         target_allowed=_mask(target_tokens, target), draft_allowed=_mask(shared, draft)
     )
+
+
+def head_facts(target: LoadedModel, head: LoadedHead) -> PairFacts:
+    """Return the ids of a target and its head, which has no tokenizer to compare with."""
+    allowed, ids = allowed_alone(target), head.model.target_ids
+    known = ids < target.vocab_size
+    return PairFacts(allowed, known & allowed[ids.clamp(max=target.vocab_size - 1)])
 
 
 def allowed_alone(target: LoadedModel) -> torch.Tensor:

@@ -71,11 +71,6 @@ def _tree(
     return call.attend(int(layer), query, key, value, scaling)
 
 
-@_tree.register_fake
-def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
-    return query.new_empty(query.transpose(1, 2).shape)
-
-
 @torch.library.custom_op("specx::prefill_attention", mutates_args=["storage", "queries"])
 def _prefill(
     layer: Tensor,
@@ -102,6 +97,7 @@ def _prefill(
     return out.contiguous()
 
 
+@_tree.register_fake
 @_prefill.register_fake
-def _(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
+def _empty_output(layer: Tensor, query: Tensor, *others: object) -> Tensor:  # noqa: ARG001
     return query.new_empty(query.transpose(1, 2).shape)

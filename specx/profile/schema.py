@@ -169,7 +169,8 @@ class DraftSettings(Section):
     """The small model that proposes tokens. It must share the target's vocabulary."""
 
     kind: Literal["model"] = Field(
-        default="model", description="an independent small language model"
+        default="model",
+        description="a small language model, or an EAGLE or EAGLE-3 head: its files say which",
     )
     model: str = Field(
         min_length=1, description="hub id, local folder, or `embedded:draft` (shipped with specx)"
@@ -184,6 +185,26 @@ class DraftSettings(Section):
         ge=1,
         description="tokens of context the draft was trained on, beyond which it guesses badly",
     )
+    layers: list[int] | None = Field(
+        default=None,
+        description="of a head: layers of the target whose input it reads, counted from 0; null: "
+        "as its files say",
+    )
+    norm_output: Literal["fed-back", "lm-head"] | None = Field(
+        default=None,
+        description="of a head: what `norm_output` in its config means; fed-back: that the normed "
+        "output is fed back (speculators); lm-head: that a norm precedes the lm head (SpecForge); "
+        "null: as its project means it",
+    )
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers_are_counted(cls, layers: object) -> object:
+        if layers is None:
+            return layers
+        if isinstance(layers, list) and layers and all(type(i) is int and i >= 0 for i in layers):
+            return layers
+        raise ValueError(f"is {shown(layers)}; it must be a list of layers, counted from 0")
 
     @field_validator("model")
     @classmethod

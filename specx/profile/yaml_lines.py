@@ -100,7 +100,7 @@ def _value(loader: _Loader, node: yaml.Node, place: Place, document: ParsedYaml)
     if isinstance(node, yaml.MappingNode):
         return _mapping(loader, node, place, document)
     if isinstance(node, yaml.SequenceNode):
-        return []  # no key of a profile takes a list, so its content does not matter
+        return [_value(loader, item, place, document) for item in node.value]
     try:
         value: object = loader.construct_object(node)
     except (yaml.MarkedYAMLError, ValueError):  # a foreign tag, or a date such as 2024-99-99

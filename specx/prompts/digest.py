@@ -40,8 +40,7 @@ class Digest:
     """
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
-        self._tokenizer, self._sentences = tokenizer, sentences
-        self.tokenizer = tokenizer
+        self.tokenizer, self._sentences = tokenizer, sentences
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -57,7 +56,7 @@ class Digest:
         if room < 2:  # a marker and a token
             raise too_little_room(room)
         read = set(passages(document.paragraphs))
-        units = make_units(document, token_counter(self._tokenizer), longest=room - 1)
+        units = make_units(document, token_counter(self.tokenizer), longest=room - 1)
         units = [
             replace(unit, tokens=unit.tokens + 1)  # and its marker
             for unit in readable([unit for unit in units if unit.paragraph in read])
@@ -86,7 +85,7 @@ class Digest:
         return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
-        return DigestReader(self._tokenizer, self._markers, prompt.units, self.stop(prompt))
+        return DigestReader(self.tokenizer, self._markers, prompt.units, self.stop(prompt))
 
     def stop(self, prompt: Prompt) -> QuoteJudge:
         markers = frozenset(self._markers)
@@ -102,7 +101,7 @@ class Digest:
         return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
 
     def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
-        rows = encode_text(self._tokenizer, [unit.text for unit in part])
+        rows = encode_text(self.tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
         sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
         return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
@@ -170,7 +169,7 @@ class DigestReader:
         self._units, self._judge = units, judge
         self._sentence: list[int] = []  # the open one's token ids
         self._quotes: list[Quote] = []
-        self._dropped = 0
+        self._dropped = self._completed = 0
         self._text = ""
 
     def feed(self, ids: Sequence[int]) -> str:
@@ -188,7 +187,7 @@ class DigestReader:
     def finish(self) -> tuple[str, Output]:
         before = len(self._text)
         self._close()
-        output = Output(self._text, tuple(self._quotes), self._dropped)
+        output = Output(self._text, tuple(self._quotes), self._dropped, self._completed)
         return self._text[before:], output
 
     def _close(self) -> None:
@@ -202,26 +201,27 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        if len(ids) >= LONGEST:
-            sentence = _to_its_end(sentence, unit.text)
+        rest = _rest(sentence, unit.text) if len(ids) >= LONGEST else ""
+        sentence += rest
+        self._completed += bool(rest)
         quote = _quote(sentence, unit)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
         self._text += f"{gap}{sentence} [{quote.citation}]"
 
 
-def _to_its_end(sentence: str, text: str) -> str:
-    """Return a sentence that the model broke off for its length as it stands in its paragraph.
+def _rest(sentence: str, text: str) -> str:
+    """Return the rest of a sentence that the model broke off for its length, from its paragraph.
 
-    A very long rest stays away: there it is rather a list without full stops.
+    Return nothing of a very long rest: there it is rather a list without full stops.
     """
     sentence, text = " ".join(sentence.split()), " ".join(text.split())
     start = text.find(sentence)
     if start < 0:
-        return sentence
+        return ""
     broken = start + len(sentence)
     end = next(end for _, end in sentence_spans(text) if end >= broken)
-    return text[start:end] if end - broken <= _LONGEST_REST else sentence
+    return text[broken:end] if end - broken <= _LONGEST_REST else ""
 
 
 def _quote(sentence: str, unit: Unit) -> Quote:

@@ -50,12 +50,14 @@ class Output:
     """The summary read from one prompt's output.
 
     Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
-    because they are not their paragraphs'.
+    because they are not their paragraphs', and of those that the model broke off for their length
+    and that were ``completed`` from their paragraphs.
     """
 
     text: str
     quotes: tuple[Quote, ...] = ()
     dropped: int = 0
+    completed: int = 0
 
 
 class OutputReader(Protocol):

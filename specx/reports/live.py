@@ -57,6 +57,8 @@ class LiveLine:
         self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
         self._told: set[str] = set()  # the phases of the document that had a plain line
+        self._followed: dict[int, Progress] = {}  # documents in work elsewhere, by number
+        self._told_of: dict[int, set[str]] = {}  # their phases that had a plain line
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +142,23 @@ class LiveLine:
         if report.input.parts:
             self._console.print(closing_line(report), soft_wrap=True)
 
+    # ------------------------------------------------------------ several documents at a time
+
+    def follow(self, progress: Progress) -> None:
+        """Show a document in work elsewhere, or that it has got further."""
+        self._followed[progress.number] = progress
+        if self._draws and not self._region.shown:
+            self._region.show()
+        told, title = self._told_of.setdefault(progress.number, set()), progress.title()
+        if not self._draws and title not in told:
+            told.add(title)
+            self._console.print(title, soft_wrap=True)
+
+    def unfollow(self, progress: Progress) -> None:
+        """Show a document no longer."""
+        self._followed.pop(progress.number, None)
+        self._told_of.pop(progress.number, None)
+
     # ------------------------------------------------------------ the terminal
 
     def _show(self) -> None:
@@ -169,7 +188,8 @@ class LiveLine:
     def _rows(self) -> list[Text]:
         """Return the unfinished line of the summary, cut to the screen, and the live lines."""
         width, height = self._console.size
-        lines = [self._progress.line(width - 1)]
+        shown = list(self._followed.values()) or [self._progress]
+        lines = [each.line(width - 1) for each in shown[: max(height - 2, 1)]]
         if self.job is not None and height > 2:
             lines.append(self.job.line(width - 1))
         text = Text(harmless(self._unfinished).expandtabs())

@@ -93,9 +93,9 @@ class Report:
     ``source``: the file that was read, for links to it, None for stdin; not in the JSON, which may
     be sent elsewhere. ``settings``: the profile as it was run. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
-    paragraph they could cite. ``reasons``: why each prompt's output ended. ``levels``: the
-    summaries of parts, level by level; none if the document was read in one piece. ``lossless``:
-    None if nobody asked for it.
+    paragraph they could cite. ``completed``: those whose end the model did not write. ``reasons``:
+    why each prompt's output ended. ``levels``: the summaries of parts, level by level; none if the
+    document was read in one piece. ``lossless``: None if nobody asked for it.
     """
 
     input: InputFacts
@@ -111,6 +111,7 @@ class Report:
     citations: list[Citation] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None
     dropped: int = 0
+    completed: int = 0
     reasons: list[FinishReason] = field(default_factory=list)
     removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
@@ -130,6 +131,7 @@ class Report:
             "citations": [asdict(citation) for citation in self.citations],
             "cited_by": self.cited_by,
             "dropped_sentences": self.dropped,
+            "completed_sentences": self.completed,
             "finish_reasons": self.reasons,
             "removed": asdict(self.removed),
             "levels": [{"parts": [asdict(part) for part in level]} for level in self.levels],

@@ -1,9 +1,12 @@
 """Writing reports to files, completely or not at all."""
 
 import contextlib
+import fcntl
+import functools
 import os
 import secrets
 import stat
+import time
 from collections.abc import Callable
 from os.path import isdir  # unlike Path.is_dir(), it cannot fail
 from pathlib import Path
@@ -15,6 +18,7 @@ from specx.reports.page import to_page
 from specx.reports.report import Report
 
 _unfinished: set[Path] = set()  # temporary files of this process
+_ABANDONED_S = 10.0  # a younger temporary file may not be locked yet
 
 WRITERS: dict[str, Callable[[Report, Path], str]] = {
     ".json": lambda report, _: to_json(report.to_dict()) + "\n",
@@ -43,11 +47,6 @@ def check_folder(path: Path, folder: Path) -> None:
 def report_text(report: Report, path: Path) -> str:
     """Return a report in the format of the name's ending. Raises UsageError for an unknown one."""
     return _writer(path)(report, path)
-
-
-def write_report(report: Report, path: Path) -> None:
-    """Write a report. Raises UsageError as ``report_text``, or if the file cannot be written."""
-    write_text_atomic(path, report_text(report, path))
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -86,23 +85,40 @@ def _writer(path: Path) -> Callable[[Report, Path], str]:
 
 def _replace(target: Path, content: bytes) -> None:
     """Write a new file beside the target, and rename it once it is on the disk."""
+    remove_abandoned(target.parent)
     # A short name of our own: the target's may leave no room for an ending.
     temporary = target.with_name(f".specx-{secrets.token_hex(8)}.tmp")
     _unfinished.add(temporary)
     try:
         with temporary.open("xb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if target.exists():
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+            temporary.replace(target)  # still locked
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
     finally:
         _unfinished.discard(temporary)
+
+
+@functools.cache
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files that killed processes have left in ``folder``, the first time.
+
+    The living have theirs locked. Where a file system has no locks, all stay.
+    """
+    for temporary in folder.glob(".specx-*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - temporary.lstat().st_mtime > _ABANDONED_S:
+                with temporary.open("rb+") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    temporary.unlink()
 
 
 def remove_unfinished() -> None:

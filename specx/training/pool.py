@@ -1,11 +1,14 @@
 """The tokenized corpus: every paragraph as token ids, held-out ones last."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from specx.documents.generated import generate_report
 from specx.documents.sentences import split_sentences
 from specx.training.corpus import read_corpus
 from specx.training.labels import MAX_LEAD
@@ -74,12 +77,29 @@ def lead_sentence(paragraph: str) -> str:
 
 def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
     """Tokenize every paragraph of a corpus and measure its lead sentence in tokens."""
+    return encode_records(read_corpus(corpus), tokenizer)
+
+
+def generated_pool(tokenizer: PreTrainedTokenizerFast, seeds: range, characters: int) -> Pool:
+    """Tokenize generated reports, one for each seed; the last of fifty are held out."""
+    documents = (generate_report(characters, seed) for seed in seeds)
+    paragraphs = ([each.text for each in document.paragraphs] for document in documents)
+    held_out = seeds[-max(1, len(seeds) // 50)] - seeds[0]
+    records = (
+        {"paragraphs": texts, "held_out": place >= held_out}
+        for place, texts in enumerate(paragraphs)
+    )
+    return encode_records(records, tokenizer)
+
+
+def encode_records(records: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerFast) -> Pool:
+    """Tokenize the ``paragraphs`` of records, some of which are ``held_out``."""
     rows: list[np.ndarray] = []
     leads: list[int] = []
     first: list[bool] = []
     held_out = 0
     # Sorting is stable: held-out records come last, all else stays as it was collected.
-    for record in sorted(read_corpus(corpus), key=lambda record: bool(record["held_out"])):
+    for record in sorted(records, key=lambda record: bool(record["held_out"])):
         texts = record["paragraphs"]
         sentences = [lead_sentence(text) for text in texts]
         rows += [np.array(row, dtype=np.uint16) for row in _encode(tokenizer, texts)]

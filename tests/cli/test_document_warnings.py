@@ -1,10 +1,13 @@
 import io
 from pathlib import PurePath
 
+import pytest
+
 from specx.cli.console import make_console
 from specx.cli.document_warnings import DocumentWarnings
 from specx.documents.document import Document, Paragraph
 from specx.jobs.inputs import InputDocument
+from specx.jobs.warnings import foreign
 from specx.profile import load_profile
 
 ARABIC = "اجتمعت اللجنة في قاعة المدينة القديمة وقرأت التقرير"
@@ -22,6 +25,17 @@ def test_what_is_known_of_a_document_is_told_before_it_and_once() -> None:
     assert second.startswith("specx: a.txt: most of the text is in Arabic, and the profile mini")
     told.tell("a.txt", ["Page 2 is missing.", "the output was stopped"])
     assert stream.getvalue().splitlines()[2:] == ["specx: a.txt: the output was stopped"]
+
+
+def test_the_language_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("specx.documents.document.foreign_language", looked.append)
+    document = Document("a.txt", "text", (), (Paragraph("Text.", None),))
+    given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
+    profile = load_profile("mini")
+    list(DocumentWarnings(make_console(io.StringIO())).before([given], profile))
+    assert foreign(document, profile) == []  # as the one who summarizes asks
+    assert looked == [document.paragraphs]
 
 
 def test_names_and_warnings_cannot_control_a_terminal() -> None:

@@ -1,5 +1,6 @@
 """Slow packages, imported beside other work."""
 
+import gc
 import subprocess
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specx.cli import importing
-from specx.cli.importing import Importing
+from specx.cli.importing import Importing, without_collecting
 from specx.documents.discover import discover
 from specx.jobs.inputs import takes_a_while
 
@@ -37,6 +38,20 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
     work.begin()
     work.wait()
     assert not work.is_under_way
+
+
+def test_garbage_is_looked_for_again_after_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(importing.importlib, "import_module", lambda _: seen.append(gc.isenabled()))
+    work = Importing()
+    work.begin()
+    work.wait()
+    assert seen == [False, False]
+    assert gc.isenabled()
+    with pytest.raises(ImportError), without_collecting():
+        raise ImportError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0  # extensions complain at the end of what is never freed
 
 
 @pytest.mark.parametrize(

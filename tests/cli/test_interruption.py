@@ -224,6 +224,42 @@ def test_no_reader_survives(report: Path) -> None:
     assert not {r for r in left if ") Z " not in Path(f"/proc/{r}/stat").read_text()}
 
 
+CONFINED = """
+import sys, time
+sys.path.insert(0, {root!r})
+from specx.documents.confinement import confine
+confine(programs=False, processes=False)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells children of the end")
+def test_no_reader_survives_a_killed_process(report: Path) -> None:
+    worker = report.parent / "worker.py"
+    worker.write_text(CONFINED.format(root=str(EXAMPLE.parents[2])))
+    slow = "import specx.documents.child as c, pathlib\nc._WORKER = pathlib.Path({!r})\n"
+    (report.parent / "b.pdf").write_bytes(report.read_bytes())  # read in a thread
+    started = Started(["summarize", str(report.parent)], slow.format(str(worker)))
+    deadline = time.monotonic() + 20
+    while not (readers := children(started.process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # until they are confined
+    started.process.kill()
+    started.process.communicate()
+    deadline = time.monotonic() + 5
+    while (left := {r for r in readers if alive(r)}) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert readers
+    assert left == set()
+
+
+def alive(process: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("out", [False, True], ids=["stdout", "folder"])

@@ -70,7 +70,7 @@ FLAT = {f"{Path(name).name}.md" for name in DOCUMENTS}
 
 
 def test_no_recipe_is_without_a_test() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["sh", "sh", "sh", "sh", "make", "sh", "cron"]
+    assert [kind for kind, _ in BLOCKS] == ["sh", "sh", "sh", "sh", "sh", "make", "sh", "cron"]
 
 
 @pytest.mark.parametrize(("line", "made"), [(0, ALL), (1, ALL), (2, FLAT), (3, {"a.txt.md"})])
@@ -86,6 +86,11 @@ def test_json_lines_in_and_out() -> None:
     lines = Path("summaries.jsonl").read_text().splitlines()
     assert len(lines) == 2
     assert '"index": 1' in lines[1]
+
+
+def test_workers() -> None:
+    sh(recipe("--workers 2"))
+    assert summaries() == ALL
 
 
 def test_xargs() -> None:

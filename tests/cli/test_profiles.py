@@ -41,8 +41,8 @@ class _Terminal(io.StringIO):
 
 def test_ls_in_a_pipe_has_one_line_with_tabs_for_each() -> None:
     rows = [line.split("\t") for line in specx("ls").splitlines()]
-    assert [len(row) for row in rows] == [5] * 8
-    assert rows[2][:4] == ["mini", "shipped", "embedded:target", "embedded:draft"]
+    assert [len(row) for row in rows] == [5] * 12
+    assert rows[3][:4] == ["mini", "shipped", "embedded:target", "embedded:draft"]
 
 
 def test_ls_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_ls_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     profiles.list_all()
     heading, *rows = terminal.getvalue().splitlines()
     assert heading.split() == list(profiles.COLUMNS)
-    assert len(rows) == 8
+    assert len(rows) == 12
     assert "\t" not in terminal.getvalue()
 
 

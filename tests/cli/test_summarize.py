@@ -22,7 +22,7 @@ import torch
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.jobs import inputs, lossless, pair, summarizer
+from specx.jobs import inputs, lossless, neighbours, pair, summarizer
 from specx.records import Event
 from tests.cli.processes import exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -102,6 +102,27 @@ def test_a_few_words_are_printed_without_a_model(
         "specx: notes.txt: the document is no longer than a digest of 8 sentences, so it is "
         "printed as it is\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "looks"),
+    [((), None, True), (("--threads", "1"), None, False), ((), "1", False)],
+    ids=["nothing said", "option", "variable"],
+)
+def test_it_gives_way_unless_the_number_of_threads_was_said(
+    summarize: Run,
+    scripted: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    variable: str | None,
+    looks: bool,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable or "")
+    looked = []
+    monkeypatch.setattr(neighbours.Neighbours, "look", lambda _: looked.append(1))
+    scripted("A summary.")
+    assert summarize("a.txt", "--device", "cpu", *options).code == 0
+    assert bool(looked) == looks
 
 
 def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: Any) -> None:
@@ -273,7 +294,7 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
     assert made == {
-        ".specx.json",
+        ".specx-outputs.jsonl",
         ".specx-journal.jsonl",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),

@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from specx.documents import read
+from specx.documents.child_worker import RefusedError, read_data
+from specx.documents.formats import find_pandoc
 from specx.documents.read import ReadOptions, read_document, read_documents
 from specx.errors import DocumentError, UsageError
 
@@ -115,3 +118,52 @@ def test_encoded_data_in_a_pdf_is_passed_over(save: SaveFile) -> None:
     read = read_document(save("a.pdf", pdfs.text_pdf([prose, data])))
     assert read.text == prose
     assert "characters that form no words" in read.warnings[0]
+
+
+@pytest.mark.parametrize("ending", [".pdf", ".html", ".txt"])
+def test_a_file_that_may_not_be_read(
+    save: SaveFile, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path = save(f"a{ending}", b"%PDF-1.7")
+    monkeypatch.setattr(Path, "open", _denied)  # root may read everything
+    with pytest.raises(DocumentError, match=r"a\.\w+ cannot be read: Permission denied$"):
+        read_document(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"%PDF-1.7", id="pdf"),
+        pytest.param(
+            b"<html><p>Text.",
+            id="page",
+            marks=pytest.mark.skipif(find_pandoc() is None, reason="needs the extra formats"),
+        ),
+    ],
+)
+def test_a_file_that_only_its_reader_cannot_open_is_not_suspected(
+    save: SaveFile, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    path = save("a.html", data)
+    real = read.read_bytes
+
+    def and_remove(source: Path, count: int = -1) -> bytes:
+        found = real(source, count)
+        source.unlink()
+        return found
+
+    monkeypatch.setattr(read, "read_bytes", and_remove)
+    with pytest.raises(DocumentError, match=r"a\.html cannot be read: No such file or directory$"):
+        read_document(path)
+
+
+def test_a_reader_that_may_not_open_the_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "open", _denied)
+    with pytest.raises(RefusedError) as caught:
+        read_data({"path": "a.pdf"})
+    reason = "cannot be read: Permission denied"
+    assert caught.value.answer == {"error": "unreadable", "reason": reason}
+
+
+def _denied(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")

@@ -1,12 +1,19 @@
 """The loop with drafts that are accepted never, sometimes and always: exact steps and tokens."""
 
+import gc
+import weakref
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 
 import pytest
 import torch
 
-from specx.engine.decode import context_window
+from specx.engine.decode import context_window, decode_with
 from specx.engine.forward import PREFILL_CHUNK
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.methods import make_drafter
+from specx.engine.target import Target
 from specx.errors import DocumentError
 from specx.kernels.trees import TokenTree
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -252,3 +259,28 @@ def test_every_part_of_the_time_is_claimed_once():
     assert sum(parts.values()) == pytest.approx(timings.total)
     idle = {name for name, seconds in parts.items() if seconds == 0}
     assert idle == {"read", "tokenize", "load"}  # they happen before decoding
+
+
+@pytest.mark.parametrize("events", [2, 4, None], ids=["in prefill", "in steps", "to the end"])
+@pytest.mark.parametrize("method", ["plain", "tree", "specextend", "specextend+lookup"])
+def test_the_caches_die_with_the_document(method, events):
+    """At once: gigabytes of a GPU must not wait for the garbage collector."""
+    caches: list[weakref.ref[PreallocatedCache]] = []
+
+    def watched(model, capacity, layer):
+        target = Target(model, capacity, layer)
+        caches.append(weakref.ref(target.cache))
+        return target
+
+    profile, pair = make_profile(max_new_tokens=8), pair_of(TARGET, loaded("llama", 1))
+    gc.collect()
+    gc.disable()
+    try:
+        make = partial(make_drafter, method, profile, pair)
+        decoding = decode_with(pair, profile, make, PROMPT, make_target=watched)
+        for _ in islice(decoding, events):
+            assert caches[0]() is not None
+        del decoding, make
+        assert caches[0]() is None
+    finally:
+        gc.enable()

@@ -2,7 +2,9 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +16,15 @@ from hypothesis import strategies as st
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
+from specx.jobs import inputs
 from specx.jobs.inputs import (
     FailedInput,
     Input,
     InputDocument,
     Reading,
+    SourceReader,
     find_sources,
     known_number,
-    read_in_turn,
 )
 from specx.jobs.outputs import Outputs
 
@@ -65,7 +68,7 @@ def test_one_missing_input_is_an_error() -> None:
 @pytest.mark.usefixtures("folder")
 def test_the_same_name_in_two_folders_gives_two_results() -> None:
     items = list(
-        read_in_turn(
+        SourceReader(
             find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions())
         )
     )
@@ -85,7 +88,7 @@ def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = read_in_turn(
+    items: Iterator[Input] = SourceReader(
         find_sources(["x/a.txt", "c.txt"]), Reading(options=ReadOptions())
     )
     assert next(items).name == "x/a.txt"
@@ -109,7 +112,7 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = find_sources(["x"])
-    told = {item.name: item for item in read_in_turn(found, Reading(options=ReadOptions()))}
+    told = {item.name: item for item in SourceReader(found, Reading(options=ReadOptions()))}
     assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
     failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
     assert failed == [
@@ -126,11 +129,34 @@ def test_how_many_there_are_and_which_is_read() -> None:
     told: list[tuple[int, str, int | None]] = []
     sources = find_sources(["x", "no", "m.jsonl"])
     reading = Reading(options=ReadOptions(), on_source=lambda *told_of: told.append(told_of))
-    items = read_in_turn(sources, reading)
-    assert next(items).name == "x/a.txt"
-    assert told == [(1, "x/a.txt", None)]
-    assert len(list(items)) == 4
-    assert told[1:] == [(2, "x/b.txt", None), (3, "no", None), (4, "m.jsonl", None)]
+    for ahead in (0, 2):  # what is read ahead is told of in its turn
+        told.clear()
+        items = SourceReader(sources, replace(reading, ahead=ahead))
+        assert next(items).name == "x/a.txt"
+        assert told == [(1, "x/a.txt", None)]
+        assert [item.name for item in items] == ["x/b.txt", "no", "m.jsonl#1", "m.jsonl#2"]
+        assert told[1:] == [(2, "x/b.txt", None), (3, "no", None), (4, "m.jsonl", None)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_waiting_for_the_turn_is_no_reading_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = inputs.read_documents
+    begun: list[str] = []
+
+    def slowly(path: str, options: ReadOptions) -> Any:
+        begun.append(path)
+        time.sleep(0.05)
+        return read(path, options)
+
+    monkeypatch.setattr(inputs, "read_documents", slowly)
+    items = SourceReader(find_sources(["x", "c.txt"]), Reading(options=ReadOptions(), ahead=1))
+    first = next(items)
+    time.sleep(0.3)
+    assert items.is_ready
+    assert begun == ["x/a.txt", "x/b.txt"]  # beside the work on the first
+    found = [first, *items]
+    assert all(isinstance(item, InputDocument) for item in found)
+    assert all(0.05 <= item.read_s < 0.25 for item in found if isinstance(item, InputDocument))
 
 
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
@@ -142,7 +168,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         {"text": "Five.", "id": "l" * 300},
     ]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(read_in_turn(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    items = list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
     assert [str(item.relative) for item in items] == [
         "m.jsonl#.._x_y_",
         "m.jsonl#same",
@@ -154,14 +180,14 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
 
 def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
-    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
+    (item,) = SourceReader(find_sources(["-"]), Reading(options=ReadOptions()))
     assert isinstance(item, InputDocument)
     assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = read_in_turn(find_sources(["-"]), Reading(options=ReadOptions()))
+    (item,) = SourceReader(find_sources(["-"]), Reading(options=ReadOptions()))
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"
@@ -176,7 +202,7 @@ ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
 @given(label=ids)
 def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
     (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
-    (item,) = read_in_turn(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
+    (item,) = SourceReader(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
     (name,) = item.relative.parts  # no folder, and no way up
     assert name.startswith("many.jsonl#")
     assert len(name.encode()) < 200  # of 255, for endings

@@ -78,7 +78,8 @@ def test_a_full_disk_spoils_only_its_own_line(
     journal = Journal(tmp_path, "s")
     real = os.write
     monkeypatch.setattr(os, "write", lambda file, line: real(file, line[:20]))
-    journal.done(A, INPUT)
+    with pytest.raises(UsageError, match="No space left"):
+        journal.done(A, INPUT)
     monkeypatch.undo()
     journal.done(B, INPUT)
     later = Journal(tmp_path, "s")

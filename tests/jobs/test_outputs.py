@@ -1,14 +1,15 @@
 """Files that specx may replace, and those that it may not."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from specx.errors import UsageError
-from specx.jobs import outputs
-from specx.jobs.outputs import RECORD, Outputs, written_files
+from specx.jobs import outputs, record
+from specx.jobs.outputs import Outputs, written_files
+from specx.jobs.record import RECORD, Record
+from specx.jobs.sealed import unsealed
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -65,9 +66,8 @@ def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
         writer.write_text(tmp_path / name, "One.\n")
     outside = tmp_path.parent / "outside"
     writer.write({outside / "r.json": "{}"})
-    record = json.loads((tmp_path / RECORD).read_text())
-    assert list(record["files"]) == ["b\udce9.md", "x/deep/a.md"]
-    assert list(json.loads((outside / RECORD).read_text())["files"]) == ["r.json"]
+    assert sorted(Record(tmp_path).files()) == ["b\udce9.md", "x/deep/a.md"]
+    assert list(Record(outside).files()) == ["r.json"]
 
 
 def test_a_file_is_known_however_it_is_named(
@@ -96,7 +96,7 @@ def test_processes_keep_each_others_records(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         names = [f"{number}.md" for number in range(40)]
         list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
-    assert sorted(json.loads((tmp_path / RECORD).read_text())["files"]) == sorted(names)
+    assert sorted(Record(tmp_path).files()) == sorted(names)
 
 
 def test_killed_between_record_and_file_the_old_one_stays_known(
@@ -141,14 +141,48 @@ def test_only_its_own_files_are_removed(tmp_path: Path) -> None:
     assert [path.exists() for path in (mine, yours)] == [False, True]
 
 
-def test_records_with_one_hash_a_file_are_still_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.md"
-    Outputs().write_text(path, "One.\n")
-    record = json.loads((tmp_path / RECORD).read_text())
-    record["files"]["a.md"] = record["files"]["a.md"][0]
-    (tmp_path / RECORD).write_text(json.dumps(record))
-    assert Outputs().is_complete(path)
-    Outputs().write_text(path, "Two.\n")
+def test_a_record_is_read_on_from_where_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    monkeypatch.setattr(record, "unsealed", lambda lines: read.append(lines) or unsealed(lines))
+    for number in range(20):
+        Outputs(tmp_path).write_text(tmp_path / f"{number}.md", "One.\n")
+    assert Outputs().is_complete(tmp_path / "3.md")
+    assert b"".join(read) == (tmp_path / RECORD).read_bytes()  # each line once
+
+
+def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md"):
+        Outputs().write_text(tmp_path / name, "One.\n")
+    content = (tmp_path / RECORD).read_bytes()
+    (tmp_path / RECORD).write_bytes(content[:-5])
+    Outputs().write_text(tmp_path / "c.md", "One.\n")
+    assert sorted(Record(tmp_path).files()) == ["a.md", "c.md"]
+    assert [Outputs().is_complete(tmp_path / f"{name}.md") for name in "abc"] == [True, False, True]
+
+
+def test_a_record_of_few_files_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_SPARE_LINES", 10)
+    for number in range(100):
+        Record(tmp_path).add(lambda _, number=number: {f"{number % 3}.md": [str(number)]})  # type: ignore[misc]
+    assert Record(tmp_path).files() == {"0.md": ["99"], "1.md": ["97"], "2.md": ["98"]}
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") < 20
+
+
+def test_a_record_is_not_shortened_while_another_process_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_SPARE_LINES", 0)
+    monkeypatch.setattr(record, "_PAUSE", 0)
+    with Record(tmp_path)._alone() as alone:
+        assert alone
+        for number in range(9):
+            Record(tmp_path).add(lambda _, number=number: {"a.md": [str(number)]})  # type: ignore[misc]
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 9
+    Record(tmp_path).add(lambda _: {"a.md": ["9"]})
+    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 1
+    assert Record(tmp_path).files() == {"a.md": ["9"]}
 
 
 def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from specx.cli.main import run
 from specx.engine.methods import Pair
-from specx.errors import ModelError, UsageError
+from specx.errors import ModelError, ProfileError, UsageError
 from specx.jobs.pair import choose_device, load_pair
+from specx.models.head_files import LoadedHead
 from specx.profile import load_profile
 from specx.records import Method
+from tests.heads import SMALL, make_head_file
 from tests.tiny import make_checkpoint
 
 from .pairs import write_profile
@@ -99,6 +102,44 @@ def test_the_shipped_pair_fits() -> None:
     pair = load_pair(load_profile("mini"), "specextend", CPU)
     assert pair.draft is not None
     assert pair.target.dtype == pair.draft.dtype == torch.float32
+
+
+def test_a_head_is_known_by_its_files(tmp_path: Path) -> None:
+    """A profile says nothing but where it is."""
+    target = make_checkpoint(tmp_path / "target", num_hidden_layers=8)
+    file = make_head_file("speculators").write(tmp_path / "head")
+    settings: dict[str, Any] = {"target": {"model": str(target)}, "draft": {"model": str(file)}}
+    pair = load(tmp_path, **settings)
+    assert isinstance(pair.draft, LoadedHead)
+    assert pair.draft_allowed is not None
+    assert len(pair.draft_allowed) == SMALL
+    assert load(tmp_path, "plain", **settings).draft is None
+    layers = {**settings["draft"], "layers": [1, 2, 3]}
+    pair = load(tmp_path, target=settings["target"], draft=layers)
+    assert isinstance(pair.draft, LoadedHead)
+    assert pair.draft.spec.features == (1, 2, 3)
+
+
+def test_a_head_of_another_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = make_head_file("specforge", hidden_size=128).write(tmp_path / "head")
+    profile = write_profile(tmp_path, draft={"model": str(file)})
+    (tmp_path / "report.txt").write_text("The harbour master wrote a report about the ships.")
+    assert run(["summarize", str(tmp_path / "report.txt"), "--profile", profile]) == 4
+    sentences = capsys.readouterr().err
+    assert "its hidden_size is 128, the target calls for 64" in sentences
+
+
+def test_a_heads_own_window_limits_the_working_cache(tmp_path: Path) -> None:
+    target = make_checkpoint(tmp_path / "target", num_hidden_layers=8)
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 40}
+    file = make_head_file("speculators", **window).write(tmp_path / "head")
+    settings: dict[str, Any] = {"target": {"model": str(target)}, "draft": {"model": str(file)}}
+    with pytest.raises(ModelError, match=r"trained_context is 512 tokens, .*\(40 tokens\)"):
+        load(tmp_path, **settings)
+    settings["draft"]["trained_context"] = 40
+    with pytest.raises(ProfileError, match="chunk × top_k = 64 tokens"):
+        load(tmp_path, **settings)
+    load(tmp_path, **settings, draft_cache={"top_k": 5})
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, find_sources, read_in_turn
+from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
 from specx.jobs.queue import Queue
 from specx.jobs.results import Destination, Results
 from specx.profile import load_profile
@@ -82,7 +82,7 @@ class Batch:
         ]
         self.fake = Fake()
         self.prepared = 0
-        self.done: list[str] = []
+        self.reports: list[Report] = []
         self.errors: list[SpecxError] = []
         self.stdout = io.StringIO()
 
@@ -100,11 +100,16 @@ class Batch:
             prepare,
             results,
             Silent(),
-            on_done=lambda report: self.done.append(report.input.name),
+            on_done=self.reports.append,
             on_error=self.errors.append,
             **options,
         )
-        return queue.run(iter(self.items), alone=alone)
+        queue.run(iter(self.items), alone=alone)
+        return self.reports
+
+    @property
+    def done(self) -> list[str]:
+        return [report.input.name for report in self.reports]
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stdout.getvalue().splitlines()]
@@ -222,7 +227,10 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
         f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
     )
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"0.txt.partial.md", ".specx.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "0.txt.partial.md",
+        ".specx-outputs.jsonl",
+    }
 
 
 @pytest.mark.parametrize(
@@ -257,7 +265,7 @@ def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> Non
         lambda: batch.fake,  # type: ignore[arg-type,return-value]
         results,
         Silent(),
-        on_done=lambda report: batch.done.append(report.input.name),
+        on_done=batch.reports.append,
         on_error=batch.errors.append,
     )
     with pytest.raises(BatchError, match="1 of 2 documents failed"):
@@ -283,7 +291,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 
 def lines_of(text: str) -> list[Input]:
     Path("m.jsonl").write_text(text)
-    return list(read_in_turn(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
 
 
 def test_a_bad_line_is_an_input_in_its_place(

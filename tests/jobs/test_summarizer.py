@@ -31,6 +31,7 @@ KEYS = {
     "citations": None,
     "cited_by": None,
     "dropped_sentences": None,
+    "completed_sentences": None,
     "finish_reasons": None,
     "removed": {"lines", "pages"},
     "levels": None,
@@ -317,6 +318,23 @@ def test_a_digest_that_strayed_says_so(embedded: Pair) -> None:
         "the digest ended early, because the model no longer quoted the document; a profile with "
         "a larger model may read it better (specx profiles ls)",
     ]
+
+
+def test_sentences_that_the_model_broke_off_are_counted(embedded: Pair) -> None:
+    clauses = [
+        f"the harbour of {town} counted {ships} ships with a cargo of timber from the north"
+        for town, ships in (("Bergen", 41), ("Bremen", 97), ("Dover", 18), ("Kiel", 63))
+    ]
+    text = f"In that year {', '.join(clauses)}, and nobody asked why."
+    paper = Document("a.txt", "text", (), tuple(Paragraph(each, None) for each in (text, TEXT)))
+    reports = [
+        summarize(digests(embedded, 4, method=method), paper).to_dict()
+        for method in ("plain", "specextend")
+    ]
+    for report in reports:
+        assert report["completed_sentences"] == 1
+        assert report["citations"][0]["sentence"] == text
+    assert reports[0]["summary"] == reports[1]["summary"]
 
 
 def test_citations_say_what_they_count(embedded: Pair) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from specx.cores import cgroup_free
 from specx.errors import OutOfMemoryError
 from specx.models import memory
 
@@ -13,14 +14,14 @@ def test_control_group_with_a_limit(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")
     (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 150\n")
-    assert memory.cgroup_free(tmp_path) == 450
+    assert cgroup_free(tmp_path) == 450
 
 
 def test_control_group_without_a_limit(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("700\n")
-    assert memory.cgroup_free(tmp_path) is None
-    assert memory.cgroup_free(tmp_path / "missing") is None
+    assert cgroup_free(tmp_path) is None
+    assert cgroup_free(tmp_path / "missing") is None
 
 
 def test_both_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,16 @@ from tests.profile.examples import MINIMAL
 ROOT = Path(__file__).parents[2]
 SHIPPED = [
     "llama-3.1-8b",
+    "llama-3.1-8b-eagle3",
     "longchat-7b-68m",
     "mini",
     "qwen2.5-3b",
     "qwen3-14b",
+    "qwen3-14b-eagle3",
     "qwen3-32b",
+    "qwen3-32b-eagle3",
     "qwen3-8b",
+    "qwen3-8b-eagle3",
     "vicuna-7b-68m",
 ]
 

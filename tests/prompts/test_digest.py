@@ -241,6 +241,8 @@ def test_a_sentence_that_breaks_off_for_its_length_is_quoted_to_its_end(
     prompts = DIGEST.prompts(Document("a.txt", "text", (), (Paragraph(text, None),)), 10_000)
     begun = TOKENIZER.decode(encode(text)[:LONGEST])
     assert "and" not in begun
-    (quote,) = read(f"<p0>{begun}", prompts[0]).quotes
+    output = read(f"<p0>{begun}", prompts[0])
+    (quote,) = output.quotes
+    assert output.completed == whole
     assert quote.sentence == (text[: text.index(" Then")] if whole else begun.strip())
     assert quote.verbatim

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specx.reports.index import FAILURE_SCHEMA, LONGEST_SENTENCE, index_page
 from specx.reports.report import Report
-from specx.reports.writers import write_report
+from specx.reports.writers import report_text, write_text_atomic
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 
@@ -14,7 +14,8 @@ from tests.reports.pages import Page
 def put(report: Report, place: Path, *endings: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     for ending in (".json", *endings):
-        write_report(report, place.with_name(place.name + ending))
+        path = place.with_name(place.name + ending)
+        write_text_atomic(path, report_text(report, path))
 
 
 def fail(folder: Path, name: str, reason: str) -> None:

@@ -45,6 +45,7 @@ def test_keys_are_stable() -> None:
         "citations",
         "cited_by",
         "dropped_sentences",
+        "completed_sentences",
         "finish_reasons",
         "removed",
         "levels",

@@ -1,7 +1,10 @@
 """Reports as files."""
 
+import errno
+import fcntl
 import json
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -11,12 +14,21 @@ from specx.errors import UsageError
 from specx.records import Speedup
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.markdown import to_markdown
-from specx.reports.report import LosslessCheck, PartSummary
-from specx.reports.writers import check_report_path, write_report, write_text_atomic
+from specx.reports.report import LosslessCheck, PartSummary, Report
+from specx.reports.writers import (
+    check_report_path,
+    remove_abandoned,
+    report_text,
+    write_text_atomic,
+)
 from tests.reports.examples import make_report
 
 HALF = "caf\udce9.pdf"  # how Python holds the name of a file that is no UTF-8
 as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def write(report: Report, path: Path) -> None:
+    write_text_atomic(path, report_text(report, path))
 
 
 # ---------------------------------------------------------------- files
@@ -26,13 +38,13 @@ as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywher
 def test_json(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     check_report_path(path)
-    write_report(make_report(), path)
+    write(make_report(), path)
     assert json.loads(path.read_text(encoding="utf-8")) == make_report().to_dict()
     assert path.read_bytes().endswith(b"}\n")
 
 
 def test_markdown(tmp_path: Path) -> None:
-    write_report(make_report(HALF), tmp_path / "report.md")
+    write(make_report(HALF), tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.startswith("# Summary of caf\\udce9.pdf\n\nFirst sentence.\nSecond sentence.\n\n")
 
@@ -41,7 +53,7 @@ def test_html(tmp_path: Path) -> None:
     (tmp_path / HALF).write_bytes(b"")
     report = make_report(HALF)
     report.source = tmp_path / HALF
-    write_report(report, tmp_path / "report.HTML")
+    write(report, tmp_path / "report.HTML")
     text = (tmp_path / "report.HTML").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert 'href="caf%E9.pdf#page=2"' in text
@@ -49,7 +61,7 @@ def test_html(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["report.htm", "report", "report.md.txt"])
 def test_other_endings(tmp_path: Path, name: str) -> None:
-    for attempt in (check_report_path, lambda path: write_report(make_report(), path)):
+    for attempt in (check_report_path, lambda path: write(make_report(), path)):
         with pytest.raises(UsageError, match=r"must end in \.json, \.md or \.html"):
             attempt(tmp_path / name)
     assert not list(tmp_path.iterdir())
@@ -75,7 +87,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "report.md"
     with pytest.raises(UsageError) as caught:
-        write_report(make_report(), path)
+        write(make_report(), path)
     assert str(caught.value) == f"cannot write {path}: No such file or directory"
     assert caught.value.exit_code == 2
 
@@ -95,6 +107,45 @@ def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert list(tmp_path.iterdir()) == [path]
     write_text_atomic(path, "after\n")
     assert path.read_bytes() == b"after\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_what_killed_processes_have_left_goes_and_what_others_write_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    living = os.fork()
+    if not living:  # it writes until it is killed
+        try:
+            monkeypatch.setattr(os, "fsync", lambda _: (os.write(writer, b"!"), signal.pause()))
+            write_text_atomic(tmp_path / "a.md", "text")
+        finally:
+            os._exit(1)
+    try:
+        os.read(reader, 1)
+        (written,) = tmp_path.iterdir()
+        left, yours, fresh = (tmp_path / n for n in (".specx-1.tmp", "1.tmp", ".specx-2.tmp"))
+        for path in (left, yours, fresh):
+            path.write_text("a part")
+        for path in (left, yours, written):
+            os.utime(path, (0, 0))
+        write_text_atomic(tmp_path / "b.md", "text")
+        assert {*tmp_path.iterdir()} == {written, yours, fresh, tmp_path / "b.md"}
+    finally:
+        os.kill(living, signal.SIGKILL)
+        os.waitpid(living, 0)
+    remove_abandoned.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", no_locks)
+        write_text_atomic(tmp_path / "b.md", "text")
+    assert written.exists()
+    remove_abandoned.cache_clear()
+    write_text_atomic(tmp_path / "b.md", "text")
+    assert {*tmp_path.iterdir()} == {yours, fresh, tmp_path / "b.md"}
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "no locks")
 
 
 def test_permissions_and_links_stay(tmp_path: Path) -> None:

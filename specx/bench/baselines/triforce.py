@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.baselines.excerpt import Excerpt
+from specx.bench.runs import refuse_head
 from specx.engine.drafter import Drafter, StepPlan
 from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair, retrieval_layer
@@ -133,10 +134,11 @@ class TriForce(Drafter):
 def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
     """Return the draft of the pair on its first and latest tokens.
 
-    Raises UsageError when the profile has no draft.
+    Raises UsageError when the profile has no draft model.
     """
     if pair.draft is None or pair.draft_allowed is None:
         raise UsageError(f"profile {profile.name} has no draft, so it cannot run triforce")
+    refuse_head(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
     settings = profile.draft_cache.changed(policy="streaming", every=2)

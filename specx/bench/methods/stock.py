@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StaticCache
 
 from specx.bench.cases import Case
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Run, Setting, refuse_head
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
@@ -71,6 +71,8 @@ class Stock:
         limit = min(setting.profile.output_limit, window - len(case.ids))
         if limit < 1:
             raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
+        if self.drafts:
+            refuse_head(pair, self.name)
         if self.drafts and pair.draft and pair.draft.vocab_size != pair.target.vocab_size:
             raise UsageError(
                 f"{self.name} needs a draft whose lm head is as large as the target's; "

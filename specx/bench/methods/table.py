@@ -15,7 +15,7 @@ from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.stock import STOCK
-from specx.bench.runs import BenchMethod
+from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, draft_plan, make_drafter
 from specx.errors import UsageError
@@ -32,6 +32,7 @@ DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as t
 def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
     assert pair.draft is not None, "Engine.check refuses profiles without a draft"
     assert pair.draft_allowed is not None
+    refuse_head(pair, "chain")
     plan = draft_plan("specextend", profile, pair.target)
     return ChainDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
 

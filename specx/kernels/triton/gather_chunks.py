@@ -80,7 +80,7 @@ def _choose(
     place = to + tl.where(tl.load(chunks_ptr) == 0, short, 0)
     inside = tl.minimum(place // chunk, count - 1)
     row = tl.load(chunks_ptr + inside) * chunk + place % chunk - short
-    row = tl.minimum(row, capacity - 1)  # beyond the text: any row will do
+    row = tl.maximum(tl.minimum(row, capacity - 1), 0)  # beyond the text: any row will do
     head = tl.arange(0, BLOCK_HEADS)[:, None]
     is_head = head < heads
     source = ((layer * 2 * heads + head) * capacity + row) * DIM

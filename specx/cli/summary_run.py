@@ -1,0 +1,235 @@
+"""The run of ``specx summarize``: it connects the rooms."""
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
+from specx.cli.teller import Teller
+from specx.cores import choose_threads
+from specx.documents.discover import DocumentSource
+from specx.documents.formats import passed_over
+from specx.documents.read import ReadOptions
+from specx.jobs.crew import Crew
+from specx.jobs.deadline import Deadline
+from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
+from specx.jobs.job import Earlier, JobOptions, settings_of
+from specx.jobs.local_workers import LocalWorkers
+from specx.jobs.queue import Queue
+from specx.jobs.results import Destination, Results
+from specx.jobs.shared_queue import SharedQueue
+from specx.jobs.short import as_it_is
+from specx.jobs.staff import Staff, choose_staff, parse_workers
+from specx.jobs.tasks import WorkerSettings
+from specx.profile import EMBEDDED, Profile
+from specx.records import Method
+from specx.reports.job_progress import JobProgress
+from specx.reports.live import LiveLine
+from specx.reports.writers import remove_unfinished
+
+if TYPE_CHECKING:  # it imports torch, which takes seconds
+    from specx.cli.main import RootOptions
+    from specx.jobs.summarizer import Summarizer
+
+_MINI_NOTICE = (
+    "mini copies a document's own sentences (an extractive digest); for a summary in new words "
+    "choose a profile with a larger model: specx profiles ls"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeRequest:
+    """Everything that the options ask for."""
+
+    sources: list[str]
+    reading: ReadOptions
+    destination: Destination
+    job: JobOptions
+    profile: Profile
+    method: Method
+    device: str
+    threads: int | None
+    workers: str | None
+    check: bool
+    quiet: bool
+    debug: bool
+
+    @property
+    def settings(self) -> str:
+        """Return what tells runs apart whose outputs differ."""
+        return settings_of(self.profile, self.method, self.reading, check=self.check)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Return True if the model comes with specx."""
+        return self.profile.target.model.startswith(EMBEDDED)
+
+    @property
+    def worker_settings(self) -> WorkerSettings:
+        """Return what a worker has to know."""
+        return WorkerSettings(
+            profile=self.profile,
+            method=self.method,
+            device=self.device,
+            check=self.check,
+            timeout=self.job.timeout,
+        )
+
+
+class SummaryRun:
+    """Documents are read, summarized, written; progress goes to stderr."""
+
+    def __init__(self, request: SummarizeRequest, options: "RootOptions") -> None:
+        self._request, self._options = request, options
+        self._job, self._destination = request.job, request.destination
+        self._console = make_console(quiet=request.quiet)
+        # The live line makes room for errors.
+        errors = make_console() if request.quiet else self._console
+        self._results = Results(self._destination, headings=False)
+        self._teller = Teller(self._console, errors, self._results, debug=request.debug)
+        self._asked = parse_workers(request.workers)
+
+    def run(self) -> None:
+        """Run; raise the error that decides the exit code."""
+        if skipped := passed_over(self._request.sources):
+            self._console.print(f"specx: {skipped}", soft_wrap=True)
+        found = find_sources(self._request.sources)
+        self._destination.check(len(found), [each.name for each in found])
+        self._job.check(self._destination)
+        self._threads.set(os.environ)  # what OpenMP reads when torch is imported
+        staff = self._staff(len(found))
+        if takes_a_while(found) and not staff.number:
+            self._options.importing.begin()
+        with ExitStack() as stack:
+            earlier = stack.enter_context(
+                Earlier(self._job, self._destination, self._request.settings)
+            )
+            live = stack.enter_context(self._live())
+            self._options.interruption.tidy += [live.abandon, remove_unfinished]
+            inputs = self._inputs(found, live, earlier, staff)
+            self._summarize(found, inputs, live, earlier)
+
+    @cached_property
+    def _threads(self) -> Any:
+        return choose_threads(self._request.threads, os.environ, self._options.others)
+
+    def _staff(self, documents: int) -> Staff:
+        request = self._request
+        return choose_staff(
+            self._asked, documents, request.device, self._threads, asked_threads=request.threads
+        )
+
+    def _live(self) -> LiveLine:
+        return LiveLine(
+            self._console,
+            stream_to=sys.stdout if self._destination.streamed else None,
+            pass_on=self._results.write if self._destination.piped else None,
+            steps_aside=not is_file(sys.stdout),
+        )
+
+    def _inputs(
+        self,
+        found: list[DocumentSource | FailedInput],
+        live: LiveLine,
+        earlier: Earlier,
+        staff: Staff,
+    ) -> Inputs:
+        def on_source(number: int, name: str, total: int | None) -> None:
+            live.start(name, number=number, total=total)
+            live.phase("reading")
+
+        reading = self._job.reading(
+            self._request.reading, on_source, earlier.is_done, ahead=staff.reading
+        )
+        return read_inputs(found, reading)
+
+    def _summarize(
+        self,
+        found: list[DocumentSource | FailedInput],
+        inputs: Inputs,
+        live: LiveLine,
+        earlier: Earlier,
+    ) -> None:
+        self._destination.check(inputs.least)
+        self._results.headings = several = max(len(found), inputs.least) > 1
+        if several:
+            live.job = self._teller.job = JobProgress(inputs.total)
+        options: dict[str, Any] = {
+            "on_skipped": self._teller.skipped,
+            "total": inputs.total,
+            "journal": earlier.journal,
+            "fail_fast": self._job.fail_fast,
+        }
+        staff = self._staff(inputs.least)
+        items = self._teller.before(inputs.items, self._request.profile)
+        try:
+            if staff.number:
+                queue = self._shared_queue(staff, live, options)
+                self._options.interruption.sentence = queue.interrupted
+                queue.share(items, inputs.is_ready)
+            else:
+                alone = self._queue(live, options)
+                self._options.interruption.sentence = alone.interrupted
+                alone.run(items, alone=not several)
+        finally:
+            self._results.finish()
+            self._teller.end(several=several)
+
+    @property
+    def _tells(self) -> Iterable[Any]:
+        as_is = partial(as_it_is, self._request.profile, self._request.method)
+        return self._teller.done, self._teller.failed, as_is
+
+    def _queue(self, live: LiveLine, options: dict[str, Any]) -> Queue:
+        deadline = self._job.deadline()
+        prepare = partial(self._prepare, live, deadline)
+        return Queue(prepare, self._results, live, *self._tells, deadline=deadline, **options)
+
+    def _shared_queue(self, staff: Staff, live: LiveLine, options: dict[str, Any]) -> SharedQueue:
+        request = self._request
+        workers = LocalWorkers(request.worker_settings, staff.environment, debug=request.debug)
+        crew = Crew(
+            workers,
+            staff.number,
+            waiting=staff.waiting,
+            one_first=not (request.is_embedded or staff.gpus or self._asked),
+            on_first=self._tell_of_mini,
+        )
+        in_order = self._destination.folder is None
+        return SharedQueue(crew, self._results, live, *self._tells, in_order=in_order, **options)
+
+    def _prepare(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
+        """Load the models. torch, which takes seconds to import, comes with them."""
+        self._options.importing.wait()
+        with without_collecting():
+            return self._load(live, deadline)
+
+    def _load(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
+        from specx.jobs.neighbours import Neighbours
+        from specx.jobs.pair import choose_device, load_pair
+        from specx.jobs.summarizer import Summarizer
+
+        request = self._request
+        self._tell_of_mini()
+        device = choose_device(request.device)
+        profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
+        pair = load_pair(profile, request.method, device)
+        gives_way = not self._threads.fixed and device.type == "cpu"
+        return Summarizer(
+            profile,
+            request.method,
+            pair,
+            live,
+            check=request.check,
+            neighbours=Neighbours() if gives_way else None,
+            deadline=deadline,
+        )
+
+    def _tell_of_mini(self) -> None:
+        if self._request.is_embedded:
+            self._console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)

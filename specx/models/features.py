@@ -1,0 +1,110 @@
+"""The hidden states of a target that a head reads, noted while a forward pass goes through it.
+
+Hooks on the layers are the seam: they find the record in the pass's ``specx_call``, and do nothing
+where there is none. So they serve layers of any kind, fused ones too, and a pass that is recorded.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+RECENT = 512  # tokens: more than a head ever falls behind
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """The states to note: the input of ``layers``, or the normed output where there are none.
+
+    Layers are counted from 0; the number of layers stands for the output of the last. ``size``:
+    elements of a token's features, all layers together.
+    """
+
+    layers: tuple[int, ...]
+    size: int
+
+
+class Features:
+    """The features of one document.
+
+    ``rows`` [R, F]: of the tokens of the last pass, in its order. Of the text, those of the last
+    tokens are remembered (``read``). All is changed in place.
+    """
+
+    def __init__(
+        self, source: FeatureSource, rows: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """``rows``: the most tokens of a pass."""
+        self.source = source
+        self.rows = torch.zeros(rows, source.size, dtype=dtype, device=device)
+        self._recent = torch.zeros(RECENT, source.size, dtype=dtype, device=device)
+        self._counted = torch.arange(RECENT, device=device)
+
+    def note(self, hidden: Tensor, place: int = 0) -> None:
+        """Take hidden [1, T, H] as the ``place``-th part of the features of a pass over T rows."""
+        size = hidden.shape[-1]
+        self.rows[: hidden.shape[1], place * size : (place + 1) * size] = hidden[0]
+
+    def keep(self, rows: Tensor, position: Tensor) -> None:
+        """Remember ``rows`` int64 [n] of the last pass as those of the tokens from ``position`` on.
+
+        position int64 [1], in the text. Those behind the end of the text are overwritten later.
+        """
+        places = (position + self._counted[: len(rows)]) % RECENT
+        self._recent.index_copy_(0, places, self.rows.index_select(0, rows))
+
+    def read(self, position: Tensor | int, count: int) -> Tensor:
+        """Return the features of ``count`` tokens from ``position`` (int64 [1]) on: [count, F]."""
+        return self._recent.index_select(0, (position + self._counted[:count]) % RECENT)
+
+
+def watch_features(model: Any, source: FeatureSource) -> None:
+    """Put the hooks on a model that note ``source``. Idempotent."""
+    decoder = model.get_decoder()
+    watched = decoder.__dict__.setdefault("specx_watched", set())
+    count = len(decoder.layers)
+    for layer in source.layers or (None,):
+        if layer in watched:
+            continue
+        watched.add(layer)
+        if layer is None:
+            decoder.register_forward_hook(_NormedOutput(), with_kwargs=True)
+        elif layer == count:
+            decoder.layers[-1].register_forward_hook(_LayerOutput(layer), with_kwargs=True)
+        else:
+            decoder.layers[layer].register_forward_pre_hook(_LayerInput(layer), with_kwargs=True)
+
+
+def _wanted(kwargs: dict[str, Any]) -> Features | None:
+    return getattr(kwargs.get("specx_call"), "features", None)
+
+
+def _note_layer(kwargs: dict[str, Any], layer: int, hidden: Tensor) -> None:
+    features = _wanted(kwargs)
+    if features is not None and layer in features.source.layers:
+        features.note(hidden, features.source.layers.index(layer))
+
+
+@dataclass(frozen=True)
+class _LayerInput:
+    layer: int
+
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        _note_layer(kwargs, self.layer, args[0] if args else kwargs["hidden_states"])
+
+
+@dataclass(frozen=True)
+class _LayerOutput:
+    layer: int
+
+    def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
+        _note_layer(kwargs, self.layer, output[0] if isinstance(output, tuple) else output)
+
+
+@dataclass(frozen=True)
+class _NormedOutput:
+    def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
+        features = _wanted(kwargs)
+        if features is not None and not features.source.layers:
+            features.note(output.last_hidden_state)

@@ -1,0 +1,185 @@
+"""EAGLE and EAGLE-3 heads: drafts of a layer or a few that read the target's hidden states.
+
+Row t of a head is the embedding of token t + 1 beside its *state* at position t. A state comes from
+the target's *features* where the target has read the text (``project``), and is the head's own
+output above that, in a tree. Layers are those of transformers, so attention and cache go through
+the same seams as a model's.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, Qwen3Config
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
+
+HeadKind = Literal["eagle", "eagle3"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpec:
+    """The shape of a head, and every flag that changes what it computes.
+
+    ``config``: of its layers. ``features``: the layers of the target whose input it reads, counted
+    from 0 (the number of layers: the output of the last); empty for the normed output, which EAGLE
+    reads. ``feature_size``: elements of one of them. ``vocabulary``: rows of its lm head, None for
+    the target's own lm head. ``embeds``: it brings its own embeddings.
+
+    ``norms_residual``: the first residual is the normed state. ``feature_norm``: of the features
+    before ``fc``, over all together or each alone. ``final_norm``: in front of the lm head.
+    ``feeds_normed``: the state of a row is its normed output. ``window``: rows that a row attends
+    to, its own included; None: all. ``qkv_bias``: of queries, keys and values alone.
+    """
+
+    kind: HeadKind
+    config: LlamaConfig | Qwen3Config
+    features: tuple[int, ...]
+    feature_size: int
+    vocabulary: int | None
+    embeds: bool
+    fc_bias: bool = False
+    norms_residual: bool = False
+    feature_norm: Literal["none", "all", "each"] = "none"
+    final_norm: bool = True
+    feeds_normed: bool = False
+    window: int | None = None
+    qkv_bias: bool = False
+
+    @property
+    def width(self) -> int:
+        """Elements of the features of one token."""
+        return max(1, len(self.features)) * self.feature_size
+
+
+class EagleFirstLayer(nn.Module):
+    """The first layer of an EAGLE-3 head, which reads embedding and state side by side."""
+
+    def __init__(self, spec: HeadSpec) -> None:
+        super().__init__()
+        config, hidden = spec.config, spec.config.hidden_size
+        layer = _layer(spec, 0, inputs=2 * hidden)
+        self.norms_residual = spec.norms_residual
+        self.input_layernorm, self.hidden_norm = layer.input_layernorm, _norm(hidden, config)
+        self.self_attn, self.mlp = layer.self_attn, layer.mlp
+        self.post_attention_layernorm = layer.post_attention_layernorm
+
+    def forward(self, embedded: Tensor, states: Tensor, **attention: Any) -> Tensor:
+        """Read embedded, states [1, T, H] -> [1, T, H]."""
+        normed = self.hidden_norm(states)
+        residual = normed if self.norms_residual else states
+        x = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        x = residual + self.self_attn(hidden_states=x, attention_mask=None, **attention)[0]
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Head(nn.Module):
+    """A head; its parameters have the names of speculators' files.
+
+    ``target_ids`` int64 [rows of the lm head]: the target's id of each of the head's.
+    """
+
+    target_ids: Tensor
+
+    def __init__(self, spec: HeadSpec, embed_tokens: nn.Module, lm_head: nn.Module) -> None:
+        """``embed_tokens``, ``lm_head``: the target's, which serve where the head has none."""
+        super().__init__()
+        self.spec, config, hidden = spec, spec.config, spec.config.hidden_size
+        self.config, rows = config, spec.vocabulary
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if spec.embeds else embed_tokens
+        self.lm_head = lm_head if rows is None else nn.Linear(hidden, rows, bias=False)
+        inputs = 2 * hidden if spec.kind == "eagle" else spec.width
+        self.fc = nn.Linear(inputs, hidden, bias=spec.fc_bias)
+        first = EagleFirstLayer(spec) if spec.kind == "eagle3" else _layer(spec, 0)
+        if spec.kind == "eagle":
+            first.input_layernorm = nn.Identity()
+        others = (_layer(spec, index) for index in range(1, config.num_hidden_layers))
+        self.layers = nn.ModuleList([first, *others])
+        self.norm = _norm(hidden, config) if spec.final_norm else nn.Identity()
+        if spec.feature_norm == "all":
+            self.input_norm = _norm(spec.width, config)
+        if spec.feature_norm == "each":
+            norms = [_norm(spec.feature_size, config) for _ in spec.features]
+            self.fc_norm = nn.ModuleList(norms)
+        self.rotary_emb = LlamaRotaryEmbedding(config)
+        ids = torch.arange(_rows(lm_head) if rows is None else rows)
+        self.register_buffer("target_ids", ids, persistent=False)
+
+    def get_decoder(self) -> "Head":
+        """Return the module that has the layers."""
+        return self
+
+    def get_output_embeddings(self) -> nn.Module:
+        """Return the map to logits."""
+        return self.lm_head
+
+    def project(self, features: Tensor) -> Tensor:
+        """Make states [T, H] of the target's features [T, F]."""
+        features = features.to(self.fc.weight.dtype)
+        if self.spec.kind == "eagle":
+            return features
+        if self.spec.feature_norm == "all":
+            features = self.input_norm(features)
+        if self.spec.feature_norm == "each":
+            parts = features.split(self.spec.feature_size, dim=-1)
+            normed = [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)]
+            features = torch.cat(normed, dim=-1)
+        states: Tensor = self.fc(features)
+        return states
+
+    def forward(
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        positions: Tensor,
+        logits_of: Tensor | int = 0,
+        **attention: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Read tokens, positions int64 [B, T] beside states [B, T, H].
+
+        ``attention``: what the layers' attention gets, the cache and ``specx_call``. ``logits_of``:
+        the rows (int64) that need logits, or how many of the last rows; 0 means all. Returns the
+        states [B, T, H] of what follows each row, and logits [B, rows, V] in the head's ids.
+        """
+        embedded = self.embed_tokens(tokens).to(states.dtype)
+        attention["position_embeddings"] = self.rotary_emb(embedded, positions)
+        first, *others = self.layers
+        if self.spec.kind == "eagle":
+            x = first(self.fc(torch.cat([embedded, states], dim=-1)), **attention)
+        else:
+            x = first(embedded, states, **attention)
+        for layer in others:
+            x = layer(x, **attention)
+        normed = self.norm(x)
+        rows = slice(-logits_of, None) if isinstance(logits_of, int) and logits_of else logits_of
+        asked = normed if isinstance(rows, int) else normed[:, rows]
+        logits = self.lm_head(asked.to(self.lm_head.weight.dtype))
+        return normed if self.spec.feeds_normed else x, logits
+
+
+def _layer(spec: HeadSpec, index: int, inputs: int | None = None) -> Any:
+    """Make a decoder layer whose attention reads so many ``inputs``; None: the hidden size."""
+    config = spec.config
+    layer = (Qwen3DecoderLayer if isinstance(config, Qwen3Config) else LlamaDecoderLayer)(
+        config, index
+    )
+    inputs, bias = inputs or config.hidden_size, config.attention_bias or spec.qkv_bias
+    for name in ("q_proj", "k_proj", "v_proj"):
+        rows = getattr(layer.self_attn, name).out_features
+        setattr(layer.self_attn, name, nn.Linear(inputs, rows, bias=bias))
+    return layer
+
+
+def _norm(size: int, config: LlamaConfig | Qwen3Config) -> nn.Module:
+    norm: nn.Module = LlamaRMSNorm(size, eps=config.rms_norm_eps)
+    return norm
+
+
+def _rows(lm_head: nn.Module) -> int:
+    weight: Any = lm_head.weight
+    return len(weight)

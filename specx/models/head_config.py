@@ -1,0 +1,295 @@
+"""The config of a head, as its project wrote it, to what the head computes (``HeadSpec``).
+
+Three projects write heads, and the same word may mean two things (``docs/heads.md``). What cannot
+be told from the files is refused, unless the profile says it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transformers import LlamaConfig, Qwen3Config
+
+from specx.errors import ModelError
+from specx.models.facts import ModelFacts
+from specx.models.head import HeadSpec
+from specx.models.reason import reason
+from specx.models.rope import FIXED
+
+Project = Literal["speculators", "SpecForge", "SafeAILab"]
+Shapes = Mapping[str, tuple[int, ...]]
+IDS = "eagle_aux_hidden_state_layer_ids"
+THETA = 10_000.0  # where a head states none; never the target's
+_NEEDED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+_UP_TO = 1 << 24  # for any size in a config; more is damage
+_KINDS: dict[str, type[LlamaConfig] | type[Qwen3Config]] = {
+    "llama": LlamaConfig,
+    "qwen3": Qwen3Config,
+}
+
+
+@dataclass(frozen=True)
+class HeadChoices:
+    """The profile's word on what files leave open.
+
+    ``layers``: layers of the target whose input the head reads, counted from 0. ``norm_output``:
+    the meaning of the key of that name.
+    """
+
+    layers: tuple[int, ...] | None = None
+    norm_output: Literal["fed-back", "lm-head"] | None = None
+
+
+def project_of(raw: dict[str, Any], label: str) -> Project | None:
+    """Return the project that wrote a config of a head; None where nothing says that it is one."""
+    kind = raw.get("speculators_model_type")
+    if kind is not None and kind != "eagle3":
+        raise ModelError(
+            f"{label} has speculators_model_type {kind!r}, which is not supported; choose an "
+            "EAGLE-3 head (eagle3)."
+        )
+    marked = any("eagle3" in str(name).lower() for name in _architectures(raw))
+    if kind:
+        return "speculators"
+    if marked or "eagle_config" in raw:
+        return "SpecForge"
+    return "SafeAILab" if "draft_vocab_size" in raw else None
+
+
+def read_head_spec(
+    raw: dict[str, Any], shapes: Shapes, target: ModelFacts, choices: HeadChoices, label: str
+) -> HeadSpec:
+    """Read what a head computes. ``shapes``: of its tensors, by speculators' names.
+
+    Raises ModelError that names the key.
+    """
+    project = project_of(raw, label) or "SafeAILab"
+    is_eagle3 = "layers.0.hidden_norm.weight" in shapes or project != "SafeAILab"
+    if not is_eagle3 and "lm_head.weight" in shapes:
+        raise ModelError(
+            f"{label} lacks the tensor layers.0.hidden_norm.weight of an EAGLE-3 head."
+        )
+    layer = raw.get("transformer_layer_config") if project == "speculators" else raw
+    if not isinstance(layer, dict):
+        raise ModelError(f"{label} has no transformer_layer_config in its config.json.")
+    config = _layer_config(layer, shapes, project, label)
+    if config.vocab_size < target.vocab_size and "embed_tokens.weight" in shapes:
+        raise _other_target(label, "vocab_size", config.vocab_size, target.vocab_size)
+    if is_eagle3:
+        return _eagle3(raw, layer, config, shapes, (target, choices, project, label))
+    if config.hidden_size != target.hidden_size:
+        raise _other_target(label, "hidden_size", config.hidden_size, target.hidden_size)
+    return HeadSpec(
+        kind="eagle",
+        config=config,
+        features=(),
+        feature_size=target.hidden_size,
+        vocabulary=None,
+        embeds="embed_tokens.weight" in shapes,
+        fc_bias=_flag(raw, "bias", default=True, label=label),
+        final_norm=False,
+        qkv_bias=_flag(raw, "qkv_bias", default=False, label=label),
+    )
+
+
+def _eagle3(
+    raw: dict[str, Any],
+    layer: dict[str, Any],
+    config: Any,
+    shapes: Shapes,
+    known: tuple[ModelFacts, HeadChoices, Project, str],
+) -> HeadSpec:
+    target, choices, project, label = known
+    size = raw.get("target_hidden_size") or config.hidden_size
+    if size != target.hidden_size:
+        key = "target_hidden_size" if raw.get("target_hidden_size") else "hidden_size"
+        raise _other_target(label, key, size, target.hidden_size)
+    embeds = "embed_tokens.weight" in shapes
+    if config.hidden_size != target.hidden_size and not embeds:
+        raise ModelError(
+            f"{label} lacks the tensor embed_tokens.weight, which a head of another hidden_size "
+            f"than the target's needs ({config.hidden_size} and {target.hidden_size})."
+        )
+    means = _norm_output(raw, choices, project, label)
+    return HeadSpec(
+        kind="eagle3",
+        config=config,
+        features=_features(raw, shapes, target, choices, project, label),
+        feature_size=target.hidden_size,
+        vocabulary=_size(raw, "draft_vocab_size", label, default=config.vocab_size),
+        embeds=embeds,
+        norms_residual=_flag(raw, "norm_before_residual", default=False, label=label),
+        feature_norm=_feature_norm(raw, label),
+        final_norm=means != ("lm-head", False),
+        feeds_normed=means == ("fed-back", True),
+        window=_window(layer, label),
+        qkv_bias=_flag(raw, "qkv_bias", default=False, label=label),
+    )
+
+
+def _norm_output(
+    raw: dict[str, Any], choices: HeadChoices, project: Project, label: str
+) -> tuple[str, bool]:
+    """Return the meaning of ``norm_output`` and its value.
+
+    speculators feeds the normed output back; SpecForge has a norm in front of the lm head.
+    """
+    own = {"speculators": "fed-back", "SpecForge": "lm-head", "SafeAILab": None}[project]
+    meaning = choices.norm_output or own
+    if "norm_output" in raw and meaning is None:
+        raise ModelError(
+            f"{label} has norm_output in its config.json but does not say which project's; set "
+            "draft.norm_output to fed-back (speculators) or lm-head (SpecForge)."
+        )
+    meaning = meaning or "lm-head"
+    return meaning, _flag(raw, "norm_output", default=meaning == "lm-head", label=label)
+
+
+def _features(
+    raw: dict[str, Any],
+    shapes: Shapes,
+    target: ModelFacts,
+    choices: HeadChoices,
+    project: Project,
+    label: str,
+) -> tuple[int, ...]:
+    """Return the layers of the target whose input is read."""
+    count = shapes.get("fc.weight", (0, 0))[-1] // target.hidden_size
+    advice = "; set draft.layers"
+    if choices.layers is not None:
+        layers, key, advice = choices.layers, "draft.layers", ""
+    elif (stated := _stated_layers(raw, project, label)) is not None:
+        layers, key = stated, IDS
+    else:
+        layers, key = (2, target.num_layers // 2, target.num_layers - 3), "The default"
+    if len(layers) != count:
+        raise ModelError(
+            f"{label} has an fc.weight for {count} layers of the target, but {key} names "
+            f"{len(layers)}{advice}."
+        )
+    if any(not 0 <= each <= target.num_layers for each in layers) or len(set(layers)) < count:
+        raise ModelError(
+            f"{label} reads layers {list(layers)} ({key}) of a target with layers 0 to "
+            f"{target.num_layers - 1}{advice}."
+        )
+    return tuple(layers)
+
+
+def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[int, ...] | None:
+    """Return the stated layers as entering ids: speculators' are that, SpecForge's are outputs."""
+    nested = raw.get("eagle_config") or {}
+    if not isinstance(nested, dict):
+        raise ModelError(f"{label} has an eagle_config that is no mapping.")
+    if nested.get("use_aux_hidden_state") is False:
+        raise ModelError(f"{label} has use_aux_hidden_state: false, which is not supported.")
+    outer, inner = raw.get(IDS), nested.get(IDS)
+    expected = inner is None if project == "speculators" else outer is None
+    if not expected:
+        raise ModelError(
+            f"{label} has {IDS} where it may mean layers' inputs or outputs; set draft.layers "
+            "to the layers whose input is read."
+        )
+    for ids in (outer, inner):
+        if ids is not None and not (
+            isinstance(ids, list) and ids and all(type(each) is int for each in ids)
+        ):
+            raise ModelError(f"{label} has {IDS} {ids!r}, which is no list of layers.")
+    if outer is not None:
+        return tuple(outer)
+    return None if inner is None else tuple(each + 1 for each in inner)
+
+
+def _feature_norm(raw: dict[str, Any], label: str) -> Literal["none", "all", "each"]:
+    over_all = _flag(raw, "norm_before_fc", default=False, label=label)
+    each = _flag(raw, "fc_norm", default=False, label=label)
+    if over_all and each:
+        raise ModelError(f"{label} has both norm_before_fc and fc_norm, which exclude each other.")
+    return "all" if over_all else "each" if each else "none"
+
+
+def _window(layer: dict[str, Any], label: str) -> int | None:
+    kinds = set(layer.get("layer_types") or [])
+    if kinds - {"full_attention", "sliding_attention"} or len(kinds) > 1:
+        raise ModelError(
+            f"{label} has layer_types {sorted(map(str, kinds))}, which are not supported; all of "
+            "a head's layers attend to everything or to one window."
+        )
+    if kinds != {"sliding_attention"}:
+        return None
+    return _size(layer, "sliding_window", label)
+
+
+def _layer_config(
+    layer: dict[str, Any], shapes: Shapes, project: Project, label: str
+) -> LlamaConfig | Qwen3Config:
+    kind = str(layer.get("model_type", "llama"))
+    if kind not in _KINDS:
+        known = " or ".join(_KINDS)
+        raise ModelError(f"{label} has model_type {kind!r}; the layers of a head are {known}.")
+    if layer.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"{label} has hidden_act {layer['hidden_act']!r}; a head's is silu.")
+    sizes = {key: _size(layer, key, label) for key in _NEEDED}
+    heads = sizes["num_attention_heads"]
+    layers = {key.split(".")[1] for key in shapes if key.startswith("layers.")}
+    sizes |= {
+        "num_key_value_heads": _size(layer, "num_key_value_heads", label, default=heads),
+        "head_dim": _size(layer, "head_dim", label, default=sizes["hidden_size"] // heads),
+        "num_hidden_layers": len(layers) or 1,
+    }
+    if heads % sizes["num_key_value_heads"]:
+        raise ModelError(f"{label} has num_key_value_heads that do not divide its {heads} heads.")
+    settings = {
+        "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
+        "attention_bias": _flag(layer, "attention_bias", default=False, label=label),
+        "rope_parameters": _rope(layer, project, label),
+        "max_position_embeddings": layer.get("max_position_embeddings", 2048),
+    }
+    try:
+        return _KINDS[kind](**sizes, **settings)
+    except Exception as error:  # transformers' own validation has several classes
+        raise ModelError(f"{label} has a config.json that is refused ({reason(error)}).") from error
+
+
+def _rope(layer: dict[str, Any], project: Project, label: str) -> dict[str, Any]:
+    """Return the rotary settings of a head."""
+    stated = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
+    if not isinstance(stated, dict):
+        raise ModelError(f"{label} has a rope_scaling that is no mapping.")
+    kind = str(stated.get("rope_type") or stated.get("type") or "default")
+    if kind not in FIXED:
+        raise ModelError(
+            f"{label} has {kind} RoPE (rope_scaling), but retrieval needs fixed frequencies: one "
+            f"of {', '.join(sorted(FIXED))}."
+        )
+    theta = stated.get("rope_theta") or layer.get("rope_theta") or THETA
+    if project == "SafeAILab" and kind == "yarn":
+        theta = THETA  # the code that wrote such heads does not read rope_theta
+    return {**stated, "rope_type": kind, "rope_theta": float(theta)}
+
+
+def _size(raw: dict[str, Any], key: str, label: str, default: int | None = None) -> int:
+    value = raw.get(key)
+    value = default if value is None else value
+    if type(value) is not int or not 1 <= value <= _UP_TO:
+        stated = "lacks" if value is None else f"has {value!r} for"
+        raise ModelError(f"{label} {stated} {key} in its config.json; it must be a whole number.")
+    return value
+
+
+def _flag(raw: dict[str, Any], key: str, *, default: bool, label: str) -> bool:
+    value = raw.get(key)
+    value = default if value is None else value
+    if not isinstance(value, bool):
+        raise ModelError(f"{label} has {value!r} for {key} in its config.json; it is a yes or no.")
+    return value
+
+
+def _architectures(raw: dict[str, Any]) -> list[object]:
+    names = raw.get("architectures")
+    return names if isinstance(names, list) else []
+
+
+def _other_target(label: str, key: str, stated: object, size: int) -> ModelError:
+    return ModelError(
+        f"{label} was made for another target: its {key} is {stated}, the target calls for {size}."
+    )

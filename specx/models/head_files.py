@@ -1,0 +1,237 @@
+"""The files of a head, to a loaded head: its tensors by name, each of them checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from specx.errors import ModelError
+from specx.kernels.ops import ops_for
+from specx.models import attention
+from specx.models.architecture import read_raw
+from specx.models.head import Head, HeadSpec
+from specx.models.head_config import HeadChoices, project_of, read_head_spec
+from specx.models.load import DTYPES, LoadedModel, ModelSpec
+from specx.models.memory import check_memory
+from specx.models.quiet import quiet_transformers
+from specx.models.reason import reason
+from specx.models.rope import rope_facts
+from specx.models.seam import check_rotation, check_seam
+from specx.models.source import ModelSource, locate
+from specx.models.weights import measure, weight_files
+
+_FIRST, _MIDDLE = "layers.0.", "midlayer."  # the same layer's name in speculators and elsewhere
+_NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedHead(LoadedModel):
+    """A head at work with one target, whose tokenizer it shares; ``vocab_size`` is its own."""
+
+    spec: HeadSpec
+
+
+@dataclass(frozen=True)
+class HeadFiles:
+    """A checkpoint that is a head: its config, and its tensors by speculators' names."""
+
+    label: str
+    raw: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
+    """Open a draft that is a head; None if it is a model of its own.
+
+    Raises ModelError as ``load_model`` does, and for a head's tensors that have two names.
+    """
+    with quiet_transformers():
+        source = locate(spec.model, spec.revision, "draft")
+    raw = read_raw(source.folder, source.label)
+    marked = project_of(raw, source.label) is not None
+    if not marked and raw.get("num_hidden_layers") != 1:
+        return None  # heads that say nothing of themselves have one layer
+    tensors = _tensors(source, spec, device)
+    return HeadFiles(source.label, raw, tensors) if marked or "fc.weight" in tensors else None
+
+
+def load_head(
+    files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
+) -> LoadedHead:
+    """Build the head for its target, and see that specx computes it correctly.
+
+    Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
+    """
+    label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shape = read_head_spec(files.raw, shapes, target, choices, label)
+    own = target.model.get_input_embeddings(), target.model.get_output_embeddings()
+    with torch.device("meta"):
+        head = Head(shape, *own)
+    expected = {name: p for name, p in head.named_parameters() if p.is_meta}
+    weights = _checked(tensors, {name: tuple(p.shape) for name, p in expected.items()}, label)
+    ids = _target_ids(tensors, shape, target, label)
+    moved = {name: tensor.to(target.device, dtype) for name, tensor in weights.items()}
+    head.load_state_dict(moved, assign=True, strict=False)
+    head.target_ids = ids.to(target.device)
+    head.rotary_emb = LlamaRotaryEmbedding(shape.config).to(target.device)
+    attention.register()
+    shape.config._attn_implementation = attention.NAME
+    head = head.eval().requires_grad_(False)
+    loaded = _loaded(head, target, spec.model, dtype)
+    check_seam(_Probed(head), loaded, label, 1)
+    check_rotation(_Probed(head), loaded, label)
+    return loaded
+
+
+def _loaded(head: Head, target: LoadedModel, source: str, dtype: torch.dtype) -> LoadedHead:
+    config = head.config
+    shared = {id(p) for p in target.model.parameters()}
+    return LoadedHead(
+        spec=head.spec,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        num_kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        hidden_size=config.hidden_size,
+        vocab_size=len(head.target_ids),
+        window=head.spec.window or _NO_LIMIT,
+        eos_token_ids=target.eos_token_ids,
+        rope=rope_facts(head),
+        model=head,
+        tokenizer=target.tokenizer,
+        source=source,
+        dtype=dtype,
+        device=target.device,
+        weight_bytes=sum(p.nbytes for p in head.parameters() if id(p) not in shared),
+        ops=ops_for(target.device),
+    )
+
+
+class _Probed:
+    """A head as the seam's trial runs call a model: with tokens alone."""
+
+    def __init__(self, head: Head) -> None:
+        self.head, self.config, self.device = head, head.config, head.target_ids.device
+
+    def __call__(self, input_ids: Tensor, position_ids: Tensor, **attention: Any) -> None:
+        embed: Any = self.head.embed_tokens
+        ids = self.head.target_ids[input_ids].clamp(max=embed.num_embeddings - 1)
+        embedded = embed(ids)
+        states = embedded.to(self.head.fc.weight.dtype)
+        self.head(ids, states, position_ids, **attention)
+
+
+def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict[str, Tensor]:
+    """Read all tensors by speculators' names."""
+    files = weight_files(source)
+    wanted = DTYPES.get(spec.dtype)
+    needed = measure(files, source.label, 2).loaded(None if wanted is None else wanted.itemsize)
+    check_memory(needed, device, source.label)
+    found: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in _read(file, source.label).items():
+            if "rotary_emb" in name:
+                continue
+            own = name.replace(_MIDDLE, _FIRST, 1) if name.startswith(_MIDDLE) else name
+            if own in found:
+                raise ModelError(f"{source.label} has two tensors for {own}; which counts is open.")
+            found[own] = tensor
+    return found
+
+
+def _read(file: Path, label: str) -> dict[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as opened:
+                return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except UnpicklingError as error:
+        raise ModelError(
+            f"{label} has a torch file that is damaged or holds Python objects, which specx never "
+            "runs; choose a checkpoint in safetensors."
+        ) from error
+    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError) as error:
+        raise ModelError(
+            f"{label} has weights that cannot be read ({reason(error)}); download it again."
+        ) from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{label} has a torch file that is no mapping of names to tensors.")
+    for name, tensor in found.items():
+        if not isinstance(tensor, Tensor):
+            raise ModelError(f"{label} has no tensor under {name!r} in {file.name}.")
+    return found
+
+
+def _checked(
+    tensors: dict[str, Tensor], expected: dict[str, tuple[int, ...]], label: str
+) -> dict[str, Tensor]:
+    """Return the tensors of the head's parameters, all there and none besides."""
+    given = tensors.keys() - {"d2t", "t2d"}
+    if missing := sorted(expected.keys() - given):
+        raise ModelError(
+            f"{label} lacks {len(missing)} of its tensors, the first is {missing[0]}; the "
+            "checkpoint is incomplete, or its config.json that of another head."
+        )
+    if extra := sorted(given - expected.keys()):
+        raise ModelError(
+            f"{label} has tensors that its config.json does not call for, the first is "
+            f"{extra[0]}; it is another head's, or a flag is missing."
+        )
+    for name, shape in expected.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{label} has a tensor {name} of shape {list(tensor.shape)}; its config.json and "
+                f"its target call for {list(shape)}."
+            )
+        if not tensor.is_floating_point() or tensor.itemsize < 2:
+            raise ModelError(
+                f"{label} has a tensor {name} of {tensor.dtype}, which is not supported; choose "
+                "a head that is not quantized."
+            )
+        if not tensor.isfinite().all():
+            raise ModelError(f"{label} has a tensor {name} with values that are no numbers.")
+    return {name: tensors[name] for name in expected}
+
+
+def _target_ids(
+    tensors: dict[str, Tensor], spec: HeadSpec, target: LoadedModel, label: str
+) -> Tensor:
+    """Return the target's id of each id of the head: int64 [rows of its lm head]."""
+    offsets, known = tensors.get("d2t"), tensors.get("t2d")
+    rows = target.vocab_size if spec.vocabulary is None else spec.vocabulary
+    own = torch.arange(rows)
+    if offsets is None:
+        if known is not None or (spec.vocabulary is not None and rows < target.vocab_size):
+            raise ModelError(f"{label} lacks the tensor d2t, which says what its {rows} ids mean.")
+        return own
+    if spec.vocabulary is None:
+        raise ModelError(
+            f"{label} has a tensor d2t, but an EAGLE head has its target's vocabulary."
+        )
+    if offsets.shape != own.shape or offsets.dtype != torch.int64:
+        raise ModelError(
+            f"{label} has a tensor d2t of {offsets.dtype} {list(offsets.shape)}; draft_vocab_size "
+            f"calls for int64 [{rows}]."
+        )
+    ids = own + offsets
+    if int(ids.min()) < 0 or int(ids.max()) >= target.vocab_size or len(ids.unique()) < rows:
+        raise ModelError(
+            f"{label} has a d2t that does not lead to different ids of the target, which has "
+            f"{target.vocab_size}."
+        )
+    if known is not None and not _agree(known, ids):
+        raise ModelError(f"{label} has a t2d and a d2t that do not agree on the ids.")
+    return ids
+
+
+def _agree(known: Tensor, ids: Tensor) -> bool:
+    if known.dtype != torch.bool or known.ndim != 1 or len(known) <= int(ids.max()):
+        return False
+    return int(known.sum()) == len(ids) and bool(known[ids].all())
