@@ -243,7 +243,10 @@ class FusedModel(Fused):
         decoder = module.get_decoder()
         self._embedding, self._norm = decoder.embed_tokens, decoder.norm
         self._layers, self._angles = list(decoder.layers), decoder.rotary_emb.forward
-        self._head = module.get_output_embeddings().forward.product
+        head = module.get_output_embeddings()
+        self._head = head.forward.product
+        self._passed = [decoder, self._embedding, self._norm, decoder.rotary_emb, head]
+        self._passed += self._layers
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
@@ -274,8 +277,8 @@ class FusedModel(Fused):
         return self._head(self.ops.rms_norm(x, norm.weight, norm.variance_epsilon))
 
     def _is_bare(self) -> bool:
-        """Return True if nobody wants to see what goes in or out of a layer."""
-        return not any(each._forward_hooks or each._forward_pre_hooks for each in self._layers)
+        """Return True if nobody wants to see what goes in or out of a module that is not called."""
+        return not any(each._forward_hooks or each._forward_pre_hooks for each in self._passed)
 
 
 def _is_whole(model: Any) -> bool:

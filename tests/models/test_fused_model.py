@@ -110,10 +110,13 @@ def test_weights_are_there_once():
     assert heads.untyped_storage().data_ptr() in kept
 
 
-def test_a_hook_on_a_layer_sees_every_pass():
+@pytest.mark.parametrize(
+    "part", ["model", "model.layers.1", "model.norm", "model.embed_tokens", "lm_head"]
+)
+def test_a_hook_sees_every_pass(part):
     model, exact = models_of("llama")
     seen = []
-    handle = model.model.layers[1].register_forward_hook(lambda *_: seen.append(1))
+    handle = model.get_submodule(part).register_forward_hook(lambda *_: seen.append(1))
     assert_alike(one_pass(model, 5), one_pass(exact, 5))
     assert seen == [1]
     handle.remove()
