@@ -1,10 +1,12 @@
 """The time that a part of a step cannot be faster than.
 
 A floor is the bytes that a part has to read, over the bandwidth that a copy reaches in the same
-run, or its products over the rate that a large product reaches.
+run (on a CPU: that reading reaches), or its products over the rate that a large product reaches.
+Verification of several rows can be bound by either.
 """
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,13 +19,59 @@ from specx.profile import Profile, TreeSettings
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The device at its best: bytes/s of a copy, read and written; flop/s in bf16."""
+    """The device at its best.
+
+    ``bandwidth``: bytes/s of a copy, read and written, or of reading on a CPU; ``matmul``: flop/s
+    in bf16, or in float32 on a CPU. On a CPU also, in seconds: ``call``, the smallest operation
+    from Python; ``threads``, having all threads work on an operation.
+    """
 
     bandwidth: float
     matmul: float
+    call: float = 0.0
+    threads: float = 0.0
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:
+    """Measure the device at its best: in some seconds, with some GB of its memory."""
+    return _of_gpu(device) if device.type == "cuda" else _of_cpu()
+
+
+def _of_cpu() -> Ceilings:
+    """Time reading 512 MB, the product of two matrices of 2048 x 2048, and operations on little.
+
+    Small operations of all threads are compared with those of one thread on its share.
+    """
+    large = torch.ones(2**27)
+    read = _median_of_cpu(large.sum, 5)
+    a, b = (torch.randn(2048, 2048) for _ in range(2))
+    product = _median_of_cpu(lambda: a @ b, 5)
+    one, threads = torch.ones(1), torch.get_num_threads()
+    share = torch.ones(_SHARED)
+    shares = torch.ones(threads * _SHARED)
+    call = _median_of_cpu(lambda: one.add_(1), 1000)
+    together = _median_of_cpu(lambda: shares.add_(1), 1000)
+    torch.set_num_threads(1)
+    try:
+        alone = _median_of_cpu(lambda: share.add_(1), 1000)
+    finally:
+        torch.set_num_threads(threads)
+    return Ceilings(large.nbytes / read, 2 * 2048**3 / product, call, max(0.0, together - alone))
+
+
+_SHARED = 2**16  # numbers for each thread: more than torch leaves to a single one
+
+
+def _median_of_cpu(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats + 3):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[3:])
+
+
+def _of_gpu(device: torch.device) -> Ceilings:
     """Time a copy of 4 GB, and the product of two matrices of 8192 x 8192 random numbers."""
     source = torch.empty(2**31, dtype=torch.bfloat16, device=device).normal_()
     target = torch.empty_like(source)
@@ -74,6 +122,12 @@ def floors(
         "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
         "verification": (read_bytes(target) + cached) / ceilings.bandwidth,
     }
+    if drafts and target.device.type == "cpu" and isinstance(profile.tree, TreeSettings):
+        # A few rows are much work for a CPU: of each row the products of a prefill of one token.
+        each = 2 * (body + head / target.dtype.itemsize)
+        each += 4 * target.num_layers * target.num_heads * target.head_dim * prompt
+        products = (profile.tree.nodes + 1) * each / ceilings.matmul
+        found["verification"] = max(found["verification"], products)
     if drafts and draft is not None and isinstance(profile.tree, TreeSettings):
         working = profile.draft_cache.working_tokens or prompt
         level = read_bytes(draft) + cache_bytes(draft, working)

@@ -57,8 +57,9 @@ class MaskedPrefillCall(PrefillCall):
     """
 
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> tuple[Tensor, None]:
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
+        *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
+    ) -> tuple[Tensor, None]:  # fmt: skip
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
         return masked_attention(q, keys, values, scaling, visible), None

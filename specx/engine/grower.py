@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specx.engine.forward import forward
 from specx.engine.kv_cache import PreallocatedCache
-from specx.kernels.ancestors import AncestorMask, single_sets, words_for
+from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.torch.trees import expected_gain
 from specx.kernels.trees import Level, LevelInputs, TokenTree
 from specx.models.call import AttentionCall, SlotMapping
@@ -32,6 +32,10 @@ class TreeGrower:
         self.forbidden = ~allowed
         self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
         words = words_for((tree.depth - 1) * width)
+        self._chain: list[AncestorMask] = []
+        if width == 1 and model.device.type == "cpu":  # on a GPU finding a mask is one launch
+            sets = chain_sets(tree.depth, model.device)
+            self._chain = [AncestorMask(row[None], 1 + at) for at, row in enumerate(sets)]
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
         self.own = [
             single_sets(level * width, width, words, model.device)
@@ -90,6 +94,8 @@ class TreeGrower:
         node, and what they were read with.
         """
         nodes = len(own)
+        if self._chain and nodes == 1:
+            return self._read_one(level, depth, cache)
         inputs = self.ops.level_inputs(
             level.parents, None if above is None else above.visible, own,
             length=cache.length, after=(depth - 1) * nodes,
@@ -102,6 +108,20 @@ class TreeGrower:
             mask=AncestorMask(inputs.visible, depth * nodes),
         )
         return self.run(level, inputs.positions, cache, call), inputs
+
+    def _read_one(
+        self, level: Level, depth: int, cache: PreallocatedCache
+    ) -> tuple[Tensor, LevelInputs]:
+        """Read the one node of a level of a chain: it sees all before it, which is known ahead."""
+        mask, behind = self._chain[depth - 1], depth - 1
+        slot, position = cache.length + behind, cache.next_position + behind
+        call = self.model.tree_call(
+            ops=self.ops,
+            mapping=SlotMapping(cache.storage, slot),
+            prefix=cache.length,
+            mask=mask,
+        )
+        return self.run(level, position, cache, call), LevelInputs(mask.sets, position, slot)
 
     def run(
         self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall

@@ -29,6 +29,21 @@ class AncestorMask:
         """The sets written out, once for all layers: bool [T, rows]."""
         return unpack_sets(self.sets, self.rows)
 
+    @property
+    def sees_all(self) -> bool:
+        """True if nothing is masked. Waits for the device."""
+        return self.rows == 1 or bool(self._all)
+
+    @cached_property
+    def _all(self) -> Tensor:
+        return self.dense.all()
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """The same to be added to scores: 0 where a row is seen, else −inf, float32 [T, rows]."""
+        zeros = torch.zeros(self.dense.shape, device=self.sets.device)
+        return zeros.masked_fill_(~self.dense, -torch.inf)
+
 
 def unpack_sets(sets: Tensor, rows: int) -> Tensor:
     """Write out which of ``rows`` rows are in each set: int64 [T, W] -> bool [T, rows]."""

@@ -18,19 +18,20 @@ from torch import Tensor
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
-from specx.kernels.torch.backend import TorchOps
+from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
 
 def ops_for(device: torch.device) -> "Ops":
-    """Choose the backend of a device: Triton on a GPU that has it, else torch."""
+    """Choose the backend of a device: Triton on a GPU that has it, else torch, which has kernels
+    of its own for a CPU."""
     if device.type == "cuda" and HAS_TRITON:
         from specx.kernels.triton.backend import TritonOps
 
         return TritonOps()
-    return TorchOps()
+    return CpuOps() if device.type == "cpu" else TorchOps()
 
 
 class Ops(Protocol):
@@ -96,7 +97,9 @@ class Ops(Protocol):
         prefix: Tensor,
         mask: AncestorMask,
         scaling: float,
-    ) -> tuple[Tensor, Tensor]:
+        *,
+        needs_lse: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend to a committed prefix without a mask, and to the tree's own rows under one.
 
         q [Hq, T, D], T <= 64; keys, values [Hkv, capacity, D], one layer's whole storage; prefix
@@ -104,7 +107,8 @@ class Ops(Protocol):
         included. The parts are merged by log-sum-exp:
         ``o = o_p σ(lse_p − lse_t) + o_t σ(lse_t − lse_p)`` (SpecExtend, hybrid tree attention).
 
-        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm).
+        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm). The
+        latter may be None where it is not needed.
         """
 
     def prefill_attention(
@@ -206,6 +210,9 @@ class Ops(Protocol):
 
     def fuses(self, dtype: torch.dtype) -> bool:
         """Return True if layers in ``dtype`` run faster through the operations below."""
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        """Return the same weight [N, K], laid out in memory as products with it are fastest."""
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         """Prepare the kernels of one decoder layer, which keep its weights."""

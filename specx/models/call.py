@@ -79,18 +79,23 @@ class AttentionCall(ABC):
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
         """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
         keys, values = self.mapping.storage[layer]
-        out, lse = self.compute(q, keys, values, scaling)
-        if self.retrieval is not None and self.retrieval.layer == layer:
-            self.retrieval.note(q, lse)
+        retrieval = self.retrieval if self._is_watched(layer) else None
+        out, lse = self.compute(q, keys, values, scaling, needs_lse=retrieval is not None)
+        if retrieval is not None:
+            retrieval.note(q, lse)
         return out
+
+    def _is_watched(self, layer: int) -> bool:
+        """Return True if the queries of a layer are kept for retrieval."""
+        return self.retrieval is not None and self.retrieval.layer == layer
 
     @abstractmethod
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float, *, needs_lse: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from q [Hq, T, D] to keys, values [Hkv, capacity, D].
 
-        Returns (out [T, Hq, D], lse [Hq, T], or None in a prefill).
+        Returns (out [T, Hq, D], lse [Hq, T], or None in a prefill or where it is not needed).
         """
 
 
@@ -110,10 +115,19 @@ class PrefillCall(AttentionCall):
         self.start = torch.tensor(self.past)
 
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> tuple[Tensor, None]:
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
+        *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
+    ) -> tuple[Tensor, None]:  # fmt: skip
         out = self.ops.prefill_attention(q, keys, values, self.past, self.window, scaling)
         return out, None
+
+    def attend_last(self, layer: int, q: Tensor, scaling: float, rows: int) -> Tensor:
+        """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, T, D] -> [rows, Hq, D]."""
+        if self.retrieval is not None and self.retrieval.layer == layer:
+            self.retrieval.note(q, None)
+        keys, values = self.mapping.storage[layer]
+        past = self.past + q.shape[1] - rows
+        return self.ops.prefill_attention(q[:, -rows:], keys, values, past, self.window, scaling)
 
 
 @dataclass(kw_only=True)
@@ -128,6 +142,8 @@ class TreeCall(AttentionCall):
     mask: AncestorMask
 
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> tuple[Tensor, Tensor]:
-        return self.ops.tree_attention(q, keys, values, self.prefix, self.mask, scaling)
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float, *, needs_lse: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.ops.tree_attention(
+            q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse
+        )

@@ -8,10 +8,12 @@ else on: another attention, other kinds of layers. The kernels are the backend's
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
 from specx.kernels.ops import Ops
@@ -35,7 +37,8 @@ def fuse_layers(model: Any, ops: Ops) -> None:
     if not all(is_known(layer) for layer in layers):
         return
     for layer in layers:
-        layer.forward = FusedLayer(layer, layer.forward, ops, ops.layer_kernels(weights_of(layer)))
+        weights = weights_of(layer, ops.arranged)
+        layer.forward = FusedLayer(layer, layer.forward, ops, ops.layer_kernels(weights))
     if _is(decoder.norm, "RMSNorm"):
         decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward, ops)
     rotary = decoder.rotary_emb
@@ -47,6 +50,8 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         head.forward = FusedHead(head, head.forward, ops, product)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
+    elif _is_whole(model):
+        model.forward = FusedModel(model, model.forward, ops)
 
 
 def is_fused(model: Any) -> bool:
@@ -91,8 +96,13 @@ def is_known(layer: Any) -> bool:
     )
 
 
-def weights_of(layer: Any) -> LayerWeights:
-    """Return the weights of a known layer; those of one input are joined, the maps get views."""
+def weights_of(
+    layer: Any, arranged: Callable[[Tensor], Tensor] = lambda weight: weight
+) -> LayerWeights:
+    """Return the weights of a known layer; those of one input are joined, the maps get views.
+
+    ``arranged``: lays each weight out in memory, where it stays the only copy.
+    """
     attention, mlp = layer.self_attn, layer.mlp
     head_norms = None
     if norms := _norms_of_heads(attention):
@@ -100,13 +110,13 @@ def weights_of(layer: Any) -> LayerWeights:
         head_norms = query.weight, key.weight, query.variance_epsilon
     return LayerWeights(
         input_norm=_norm(layer.input_layernorm),
-        heads=LinearMap(*join([attention.q_proj, attention.k_proj, attention.v_proj])),
+        heads=LinearMap(*join([attention.q_proj, attention.k_proj, attention.v_proj], arranged)),
         head_norms=head_norms,
         head_dim=attention.head_dim,
-        out=LinearMap(attention.o_proj.weight, attention.o_proj.bias),
+        out=LinearMap(*join([attention.o_proj], arranged)),
         output_norm=_norm(layer.post_attention_layernorm),
-        gate_up=LinearMap(*join([mlp.gate_proj, mlp.up_proj])),
-        down=LinearMap(mlp.down_proj.weight, mlp.down_proj.bias),
+        gate_up=LinearMap(*join([mlp.gate_proj, mlp.up_proj], arranged)),
+        down=LinearMap(*join([mlp.down_proj], arranged)),
     )
 
 
@@ -156,6 +166,10 @@ class FusedLayer(Fused):
 
     kernels: LayerKernels
 
+    def __post_init__(self) -> None:
+        attention = self.module.self_attn
+        self._layer, self._scaling = attention.layer_idx, attention.scaling
+
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         call = kwargs.get("specx_call")
         # Calls of other classes attend in another way, which the layer's own forward lets them.
@@ -165,12 +179,20 @@ class FusedLayer(Fused):
         cos, sin = kwargs["position_embeddings"]
         return self.run(hidden_states[0], cos[0], sin[0], call)[None]
 
-    def run(self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall) -> Tensor:
-        """Compute the layer: x [T, K]; cos, sin [T, D] -> [T, K]."""
-        attention, mapping = self.module.self_attn, call.mapping
-        keys, values = mapping.storage[attention.layer_idx]
+    def run(
+        self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall, last: int = 0
+    ) -> Tensor:
+        """Compute the layer: x [T, K]; cos, sin [T, D] -> [T, K].
+
+        ``last``: return that many of the last rows alone, of a prefill; 0: all.
+        """
+        mapping, layer, scaling = call.mapping, self._layer, self._scaling
+        keys, values = mapping.storage[layer]
         q = self.kernels.before_attention(x, cos, sin, mapping.slots, keys, values)
-        attended = call.attend_stored(attention.layer_idx, q, attention.scaling)
+        if last and isinstance(call, PrefillCall):
+            attended, x = call.attend_last(layer, q, scaling, last), x[-last:]
+        else:
+            attended = call.attend_stored(layer, q, scaling)
         return self.kernels.after_attention(attended.flatten(1), x)
 
 
@@ -206,3 +228,66 @@ class FusedHead(Fused):
 
     def __call__(self, x: Tensor) -> Any:
         return self.product(x[0])[None] if self.takes(x) else self.forward(x)
+
+
+class FusedModel(Fused):
+    """The forward of a whole model, from tokens to logits.
+
+    What transformers does around its layers, masks and caches and records of outputs, takes a CPU
+    as long as two layers of a small model. A prefill computes no more rows of the last layer than
+    have logits.
+    """
+
+    def __init__(self, module: Any, forward: Callable[..., Any], ops: Ops) -> None:
+        super().__init__(module, forward, ops)
+        decoder = module.get_decoder()
+        self._embedding, self._norm = decoder.embed_tokens, decoder.norm
+        self._layers, self._angles = list(decoder.layers), decoder.rotary_emb.forward
+        head = module.get_output_embeddings()
+        self._head = head.forward.product
+        self._passed = [decoder, self._embedding, self._norm, decoder.rotary_emb, head]
+        self._passed += self._layers
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
+        known = type(call) in (PrefillCall, TreeCall) and ids is not None and len(ids) == 1
+        if not known or not self._is_bare():
+            return self.forward(*args, **kwargs)
+        assert isinstance(call, PrefillCall | TreeCall)
+        assert ids is not None
+        kept = kwargs.get("logits_to_keep", 0)
+        return SimpleNamespace(logits=self.run(ids[0], kwargs["position_ids"], call, kept)[None])
+
+    def run(
+        self, ids: Tensor, positions: Tensor, call: PrefillCall | TreeCall, kept: Tensor | int
+    ) -> Tensor:
+        """Compute logits [rows, V] of tokens int64 [T] at positions int64 [1, T].
+
+        ``kept``: the rows that have logits, or how many of the last; 0 means all.
+        """
+        x = embedding(ids, self._embedding.weight)
+        cos, sin = (part[0] for part in self._angles(x[None], positions))
+        last = kept if isinstance(kept, int) and isinstance(call, PrefillCall) else 0
+        for layer in self._layers[:-1]:
+            x = layer.forward.run(x, cos, sin, call)
+        x = self._layers[-1].forward.run(x, cos, sin, call, last)
+        if isinstance(kept, Tensor) or 0 < kept < x.shape[0]:
+            x = x[kept] if isinstance(kept, Tensor) else x[-kept:]
+        norm = self._norm
+        return self._head(self.ops.rms_norm(x, norm.weight, norm.variance_epsilon))
+
+    def _is_bare(self) -> bool:
+        """Return True if nobody wants to see what goes in or out of a module that is not called."""
+        return not any(each._forward_hooks or each._forward_pre_hooks for each in self._passed)
+
+
+def _is_whole(model: Any) -> bool:
+    """Return True if a model with fused layers does nothing else than ``FusedModel``."""
+    decoder = model.get_decoder()
+    parts = decoder.norm, decoder.rotary_emb, model.get_output_embeddings()
+    return (
+        _is(model, "ForCausalLM")
+        and _is(decoder, "Model")
+        and type(decoder.embed_tokens) is nn.Embedding
+        and all(isinstance(part.forward, Fused) for part in parts)
+    )

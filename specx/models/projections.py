@@ -7,6 +7,8 @@ whole matrix themselves (``join``). In layers of other kinds, compiled, all proj
 state the product with the whole matrix, and ``merge_products`` leaves one of these products.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
@@ -48,12 +50,15 @@ def share_projections(model: nn.Module) -> None:
                 _share(module, names, group)
 
 
-def join(group: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+def join(
+    group: list[nn.Linear], arranged: Callable[[Tensor], Tensor] = lambda weight: weight
+) -> tuple[Tensor, Tensor | None]:
     """Join linear maps: return weight and bias of one map with the rows of all, in this order.
 
-    The maps stay what they are; their weights become views.
+    The maps stay what they are; their weights become views. ``arranged``: lays the weight out in
+    memory.
     """
-    weight = torch.cat([m.weight.detach() for m in group])
+    weight = arranged(torch.cat([m.weight.detach() for m in group]))
     rows = [m.out_features for m in group]
     for member, own in zip(group, weight.split(rows), strict=True):
         member.weight = nn.Parameter(own, requires_grad=member.weight.requires_grad)

@@ -83,7 +83,8 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
     return {
         name: on_the_host(value, seen)
         for name, value in getattr(thing, "__dict__", {}).items()
-        if name not in ("_tree", "dense")  # constants, made once when they are first asked for
+        # Constants, made once when they are first asked for.
+        if name not in ("_tree", "dense", "bias", "_all")
     }
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
-from specx.kernels.torch.backend import TorchOps
+from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.layer import TorchLayer
 from specx.kernels.trees import Level, TokenTree, root_only
 from tests.kernels import reference
@@ -62,8 +62,8 @@ class Backend:
 
 
 def backends(torch_types: list[torch.dtype], triton_types: list[torch.dtype]) -> Any:
-    """Run a test on torch in some types, and on Triton in others."""
-    found = [Backend(TorchOps(), dtype, CPU) for dtype in torch_types]
+    """Run a test on torch in some types, on its kernels for a CPU too, and on Triton in others."""
+    found = [Backend(ops, dtype, CPU) for ops in (TorchOps(), CpuOps()) for dtype in torch_types]
     if HAS_TRITON:
         from specx.kernels.triton.backend import TritonOps
 
@@ -324,6 +324,7 @@ READ = {
         for window, past in product((1, 2, 49, 50, 51, 1000), (0, 1, 40))
     },
     "several blocks of a window": PrefillCase(600, 20, 30),
+    "blocks as large as the window": PrefillCase(300, 150, 128),
 }
 
 
@@ -734,8 +735,10 @@ def test_rotary_angles(backend: Backend) -> None:
         assert error(part.cpu(), expected) < max(1e-6, torch.finfo(backend.dtype).eps)
 
 
-def test_only_half_precision_is_fused_and_by_triton_alone() -> None:
+def test_triton_fuses_half_precision_and_a_cpu_float32() -> None:
     assert not any(TorchOps().fuses(dtype) for dtype in (F64, F32, F16, BF16))
+    fused = [CpuOps().fuses(dtype) for dtype in (F64, F32, F16, BF16)]
+    assert fused == [False, True, False, False]
     if HAS_TRITON:
         from specx.kernels.triton.backend import TritonOps
 

@@ -1,18 +1,18 @@
 """The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8).
 
-On a GPU parts stand beside the times that they cannot be faster than (``floors.py``).
+Parts stand beside the times that they cannot be faster than (``floors.py``).
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from statistics import mean, median
 from typing import Any
 
 from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
-from specx.bench.floors import floors, measure_ceilings
+from specx.bench.floors import Ceilings, floors, measure_ceilings
 from specx.bench.forcing import drafts_with_a_model
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods.engine import Engine
@@ -32,8 +32,8 @@ DEFINED = (
 )
 FLOORS_ARE = (
     "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "
-    "to read over the bandwidth of a copy, or the products of prefill over the rate of a large "
-    "one, both measured just before."
+    "to read over the bandwidth of a copy (on a CPU: of reading), or the products of prefill, on a "
+    "CPU also of a full tree, over the rate of a large one, all measured just before."
 )
 
 Parts = Callable[[Run], dict[str, float]]
@@ -41,18 +41,21 @@ Parts = Callable[[Run], dict[str, float]]
 
 def measure(bench: Workbench) -> Iterator[Run]:
     bench = replace(bench, shared=False)  # each run has a prefill of its own to be timed
-    floors_of = _floors_of_methods(bench) if bench.on_gpu else {}
+    ceilings = measure_ceilings(bench.pair.target.device)
+    floors_of = _floors_of_methods(bench, ceilings)
     before = {id(case): _before(bench, case) for case in bench.all_cases()}
     for run in in_turn(bench):
         facts: dict[str, Any] = dict(before[id(bench.case_of(run))])
         if run.method in floors_of:
             facts["floor_ms"] = floors_of[run.method](run.prompt_tokens)
+            facts["ceilings"] = asdict(ceilings)
         yield replace(run, facts=facts)
 
 
-def _floors_of_methods(bench: Workbench) -> dict[str, Callable[[int], dict[str, float]]]:
+def _floors_of_methods(
+    bench: Workbench, ceilings: Ceilings
+) -> dict[str, Callable[[int], dict[str, float]]]:
     """Return, for methods of our engine, what tells the floors behind so many tokens of prompt."""
-    ceilings = measure_ceilings(bench.pair.target.device)
     setting = Setting(bench.pair, bench.profile)
     return {
         method.name: partial(
@@ -192,6 +195,22 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     if rows:
         columns = ("method", "input", "part", "ms", "floor, ms", "ratio")
         yield Table(f"Parts and their floors, {task}", columns, rows, note=FLOORS_ARE)
+        yield from _machine(task, runs)
+
+
+def _machine(task: str, runs: Sequence[Run]) -> Iterator[Table]:
+    """Yield what the machine did at its best, which the floors are reckoned with."""
+    best = next((run.facts["ceilings"] for run in runs if "ceilings" in run.facts), None)
+    if best is None:  # of a report of an earlier version
+        return
+    found = {
+        "reading or copying memory, GB/s": best["bandwidth"] / 1e9,
+        "a large product, GFLOP/s": best["matmul"] / 1e9,
+        "the smallest operation, µs": 1e6 * best["call"],
+        "starting work on all threads, µs": 1e6 * best["threads"],
+    }
+    rows = tuple((what, value) for what, value in found.items() if value)
+    yield Table(f"The machine at its best, {task}", ("what", "measured"), rows)
 
 
 EXPERIMENT = Experiment(

@@ -25,8 +25,9 @@ def pack(q: Tensor, kv_heads: int) -> Tensor:
 
 
 def tree_attention(
-    q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask, scaling: float
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask, scaling: float,
+    *, needs_lse: bool = True,  # noqa: ARG001 - it is there in any case
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Compute ``Ops.tree_attention``. The host reads ``prefix``, which costs nothing on a CPU."""
     heads, rows, dim = q.shape
     kv_heads, committed = len(keys), int(prefix)

@@ -1,8 +1,21 @@
 """The backend in plain torch: which function serves which operation."""
 
-import torch
+from typing import ClassVar
 
-from specx.kernels.torch import attention, cache, layer, scores, softmax, trees
+import torch
+from torch import Tensor
+
+from specx.kernels.layers import LayerKernels, LayerWeights
+from specx.kernels.torch import (
+    attention,
+    cache,
+    cpu_attention,
+    cpu_layer,
+    layer,
+    scores,
+    softmax,
+    trees,
+)
 
 
 class TorchOps:
@@ -15,7 +28,9 @@ class TorchOps:
     append_rows = staticmethod(cache.append_rows)
     gather_chunks = staticmethod(cache.gather_chunks)
 
-    tree_attention = staticmethod(attention.tree_attention)
+    tree_attention: ClassVar["staticmethod[..., tuple[Tensor, Tensor | None]]"] = staticmethod(
+        attention.tree_attention
+    )
     prefill_attention = staticmethod(attention.prefill_attention)
     merge_attention = staticmethod(softmax.merge)
     chunk_scores = staticmethod(scores.chunk_scores)
@@ -27,10 +42,39 @@ class TorchOps:
     most_probable = staticmethod(trees.most_probable)
     accept = staticmethod(trees.accept)
 
-    layer_kernels = staticmethod(layer.TorchLayer)
+    layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
+        layer.TorchLayer
+    )
     product = staticmethod(layer.TorchProduct)
     rms_norm = staticmethod(layer.rms_norm)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
         return False  # transformers' own layers are as fast
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+class CpuOps(TorchOps):
+    """``Ops`` in torch for a CPU."""
+
+    name = "cpu"
+
+    tree_attention = staticmethod(cpu_attention.tree_attention)
+
+    prefill_attention = staticmethod(cpu_attention.prefill_attention)
+
+    best_continuations = staticmethod(trees.best_continuations_on_cpu)
+    most_probable = staticmethod(trees.most_probable_on_cpu)
+
+    arranged = staticmethod(cpu_layer.arranged)
+    layer_kernels = staticmethod(cpu_layer.CpuLayer)
+
+    def fuses(self, dtype: torch.dtype) -> bool:
+        # Half precision rounds where transformers rounds, which these layers do not.
+        return dtype == torch.float32
+
+    @staticmethod
+    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return cpu_layer.CpuNorm(weight, eps)(x)

@@ -18,8 +18,12 @@ def rotary_angles(
     positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Compute ``Ops.rotary_angles``."""
-    angles = (positions[:, None] * inv_freq).repeat(1, 2)
-    return (angles.cos() * scaling).to(dtype), (angles.sin() * scaling).to(dtype)
+    angles = positions[:, None] * inv_freq
+    angles = torch.cat((angles, angles), dim=1)
+    cos, sin = angles.cos(), angles.sin()
+    if scaling != 1:
+        cos, sin = cos * scaling, sin * scaling
+    return cos.to(dtype), sin.to(dtype)
 
 
 class TorchProduct:

@@ -13,6 +13,24 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
     return best_children(logprobs, weights, nodes)
 
 
+def best_continuations_on_cpu(
+    logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
+) -> Level:
+    """Compute ``Ops.best_continuations`` where a look at ``forbidden`` costs nothing."""
+    if forbidden.any():
+        return best_continuations(logits, forbidden, weights, nodes)
+    return best_children(logits.float().log_softmax(-1), weights, nodes)
+
+
+def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """Compute ``Ops.most_probable`` where a look at the result costs nothing.
+
+    The best id is nearly always allowed, and then no logits have to be copied to be masked.
+    """
+    best = logits.argmax(-1)
+    return most_probable(logits, forbidden) if forbidden[best].any() else best
+
+
 def best_children(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
     """Choose the best ``nodes`` children over all parents.
 
@@ -20,11 +38,16 @@ def best_children(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
     """
     # No node can have more than `nodes` children among the best, so V shrinks before the sum.
     best = logprobs.topk(min(nodes, logprobs.shape[1]), dim=1)
+    if best.values.numel() == nodes and len(weights) == 1:  # they are sorted already
+        tokens = best.indices[0]
+        return Level(tokens, torch.zeros_like(tokens), weights + best.values[0])
     paths = (weights[:, None] + best.values).flatten()
     chosen = paths.topk(min(nodes, len(paths)))
     tokens = best.indices.flatten()[chosen.indices]
     parents = chosen.indices // best.indices.shape[1]
     missing = nodes - len(tokens)
+    if not missing:
+        return Level(tokens, parents, chosen.values)
     return Level(
         pad(tokens, (0, missing)),
         pad(parents, (0, missing)),

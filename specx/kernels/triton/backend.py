@@ -62,6 +62,8 @@ class TritonOps:
         prefix: Tensor,
         mask: AncestorMask,
         scaling: float,
+        *,
+        needs_lse: bool = True,  # noqa: ARG002 - it comes with the parts that are merged
     ) -> tuple[Tensor, Tensor]:
         """Attend by Hopper's kernel where many rows share a key head, else by Triton's."""
         scale = scaling * tree_attention.LOG2_E
@@ -126,6 +128,9 @@ class TritonOps:
 
     def fuses(self, dtype: torch.dtype) -> bool:
         return dtype in HALF
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        return weight
 
     def layer_kernels(self, weights: LayerWeights) -> "TritonLayer":
         return TritonLayer(weights)

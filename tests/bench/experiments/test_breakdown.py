@@ -1,6 +1,7 @@
 """Parts add up, and each is where it belongs."""
 
 import pytest
+import torch
 
 from specx.bench import workbench
 from specx.bench.experiments import breakdown
@@ -12,8 +13,7 @@ from specx.bench.experiments.breakdown import (
     ms_per_token,
     s_per_document,
 )
-from specx.bench.floors import Ceilings, cache_bytes, floors, read_bytes
-from specx.bench.workbench import Workbench
+from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings, read_bytes
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
@@ -69,12 +69,13 @@ def test_methods_that_time_no_parts_have_none() -> None:
     assert EXPERIMENT.conclude([made_up("hf-generate")]).tables == ()
 
 
-def test_a_measurement_has_its_own_prefill() -> None:
+def test_a_measurement_has_its_own_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Timings(read=0.5, load=2.0)
+    monkeypatch.setattr(breakdown, "measure_ceilings", lambda _: Ceilings(1e9, 1e12))
     runs = list(EXPERIMENT.measure(tiny_bench(before=before)))
     assert [run.method for run in runs] == ["plain", "specextend"]
     for run in runs:
-        assert set(run.facts) == set(BEFORE)
+        assert set(run.facts) == {*BEFORE, "floor_ms", "ceilings"}
         assert (run.facts["read"], run.facts["load"]) == (0.5, 2.0)
         assert run.total_s["target_prefill"] > 0
         parts = sum(run.total_s[part] for part in (*PREFILL, *DECODING))
@@ -82,9 +83,8 @@ def test_a_measurement_has_its_own_prefill() -> None:
     assert runs[1].total_s["retrieval"] > 0 == runs[0].total_s["retrieval"]
 
 
-def test_on_a_gpu_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Workbench, "on_gpu", True)
-    monkeypatch.setattr(breakdown, "measure_ceilings", lambda _: Ceilings(1e9, 1e12))
+def test_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakdown, "measure_ceilings", lambda _: Ceilings(1e9, 1e12, 2e-6, 5e-6))
     bench = tiny_bench("plain,specextend,specextend:depth=2,hf-generate")
     monkeypatch.setitem(workbench.WARM_UP_TOKENS, "cpu", 1)
     runs = list(EXPERIMENT.measure(bench))
@@ -96,7 +96,8 @@ def test_on_a_gpu_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatc
     assert ours["verification"] == pytest.approx(read / 1e6)
     shallow = floors["specextend:depth=2"]["drafting"] / 2
     assert ours["drafting"] == pytest.approx(bench.profile.tree.depth * shallow)
-    table = EXPERIMENT.conclude(runs).tables[-1]
+    table, machine = EXPERIMENT.conclude(runs).tables[-2:]
+    assert [value for _, value in machine.rows] == pytest.approx([1, 1000, 2, 5])
     rows = {(row[0], row[2]): row[3:] for row in table.rows}
     assert [part for method, part in rows if method == "plain"] == [
         "verification",
@@ -106,6 +107,28 @@ def test_on_a_gpu_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatc
     assert floor == ours["verification"]
     assert ms == next(run for run in runs if run.method == "specextend").parts_ms["verification"]
     assert ratio == pytest.approx(ms / floor)
+
+
+def test_many_rows_are_bound_by_products_on_a_cpu() -> None:
+    pair, profile = tiny_bench().pair, tiny_bench().profile
+    reads, multiplies = (
+        floors(pair, profile, ceilings, 1000, drafts=True)["verification"]
+        for ceilings in (Ceilings(1e9, 1e30), Ceilings(1e30, 1e9))
+    )
+    assert reads == pytest.approx((read_bytes(pair.target) + cache_bytes(pair.target, 1000)) / 1e6)
+    wider = profile.changed(tree={"nodes": 2 * profile.tree.nodes + 1})
+    twice = floors(pair, wider, Ceilings(1e30, 1e9), 1000, drafts=True)["verification"]
+    assert twice == pytest.approx(2 * multiplies)
+
+
+def test_a_machine_at_its_best() -> None:
+    threads = torch.get_num_threads()
+    best = measure_ceilings(torch.device("cpu"))
+    assert 1e8 < best.bandwidth < 1e13
+    assert 1e8 < best.matmul < 1e14
+    assert 0 < best.call < 1e-2
+    assert best.threads >= 0
+    assert torch.get_num_threads() == threads
 
 
 def test_floors_of_what_is_read_once_and_multiplied_once() -> None:

@@ -139,7 +139,7 @@ def test_fused_layers_run_as_transformers_wrote_them_and_are_fused_again():
     model = target.model
     fuse_layers(model, FusingOps())
     fused = [each for each in model.modules() if isinstance(vars(each).get("forward"), Fused)]
-    assert len(fused) == 2 + 3  # layers; norm, angles and head
+    assert len(fused) == 2 + 3 + 1  # layers; norm, angles and head; the model
     forwards = [module.forward for module in fused]
     with stock(target):
         assert not any("forward" in vars(module) for module in model.modules())

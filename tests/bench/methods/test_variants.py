@@ -8,7 +8,7 @@ import torch
 from specx.bench.methods import METHODS
 from specx.bench.methods.table import find_method
 from specx.engine.methods import with_layer
-from specx.kernels.torch.backend import TorchOps
+from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, TreeCall
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
@@ -73,9 +73,9 @@ def calls_of(monkeypatch, name):
     calls = {"tree": 0, "prefill": 0}
 
     def counted(phase, function):
-        def inner(*args):
+        def inner(*args, **kwargs):
             calls[phase] += 1
-            return function(*args)
+            return function(*args, **kwargs)
 
         return inner
 
@@ -83,8 +83,8 @@ def calls_of(monkeypatch, name):
     with monkeypatch.context() as patch:
         for phase in calls:
             operation = f"{phase}_attention"
-            function = getattr(TorchOps, operation)
-            patch.setattr(TorchOps, operation, staticmethod(counted(phase, function)))
+            function = getattr(CpuOps, operation)
+            patch.setattr(CpuOps, operation, staticmethod(counted(phase, function)))
         run_method(name, setting, tiny_case(30))
     return calls
 
