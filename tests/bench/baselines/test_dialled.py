@@ -102,7 +102,7 @@ def outcomes(method: Dialled, at: Setting, case: Case) -> list[Step]:
 
 def test_each_rank_is_right_as_often_as_the_tree_is_told() -> None:
     """Behind every root all ten children are there, so the first token of a step tells."""
-    at, cases = setting(LIKE_IT, max_new_tokens=240), [tiny_case(40 + i) for i in range(14)]
+    at, cases = setting(LIKE_IT, max_new_tokens=240), [tiny_case(40 + i) for i in range(9)]
 
     def steps_of(dial: Dial) -> list[Step]:
         way = dialled(dial, tree=TREES[0])
@@ -111,13 +111,13 @@ def test_each_rank_is_right_as_often_as_the_tree_is_told() -> None:
     base = steps_of(Dial(1.0, 1.0))
     dial = Dial(0.6, sum(step.accepted for step in base) / len(base))
     steps = steps_of(dial)
-    assert len(steps) > 600
+    assert len(steps) > 400
     assert 0.5 < dial.agreement < 0.98
     found = Counter(step.ranks[0][1] for step in steps if step.ranks)
     for rank, probability in enumerate(dial.expected, start=1):
-        assert found[rank] / len(steps) == pytest.approx(probability, abs=0.04)
+        assert found[rank] / len(steps) == pytest.approx(probability, abs=0.05)
     missed = 1 - sum(found.values()) / len(steps)
-    assert missed == pytest.approx(1 - sum(dial.expected), abs=0.04)
+    assert missed == pytest.approx(1 - sum(dial.expected), abs=0.05)
 
 
 # ---------------------------------------------------------------- what is drawn

@@ -1,6 +1,8 @@
 """The experiment with a dialled draft: what it runs, and what it concludes."""
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +88,23 @@ def test_tables_and_figure_are_of_the_runs() -> None:
     assert [series.label for series in figure.series] == ["1K", "4K"]
     assert figure.series[0].x == (1.8, 2.7)
     assert figure.series[0].y == (pytest.approx(1.2), 2.0)
+
+
+def test_the_table_of_the_documentation() -> None:
+    """A column for each file, a dash where a setting was out of reach, every source an address."""
+    script = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "expectation.py"))
+    small = [made_up("plain"), way(2.0, "auto", 1.2, 1.8), way(3.0, "auto", 2.0, 2.7)]
+    large = [made_up("plain"), way(2.0, "auto", 1.6, 1.9)]
+    files = [(name, EXPERIMENT.conclude(runs)) for name, runs in (("8B", small), ("7B", large))]
+    assert list(script["measured"](files, "1K")) == [
+        "| setting, 1K | 8B | 7B |",
+        "|---|---|---|",
+        "| 2 | 1.20 (1.80) | 1.60 (1.90) |",
+        "| 3 | 2.00 (2.70) | – |",
+    ]
+    assert script["figure_of"](files[0][1]).series[0].y == (pytest.approx(1.2), 2.0)
+    note = Path(__file__).parents[3] / "docs" / "notes" / "2026-11-23-expectation.md"
+    assert "\n".join(script["published"]()) in note.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
