@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO, TypeGuard
+from typing import Annotated, Any, NoReturn, TypeGuard
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -262,27 +262,39 @@ def _open_missing_output() -> None:
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
 
 
-class _Stderr(io.FileIO):
-    """A stderr that may go away, as a terminal does. What cannot be told then is dropped."""
+class _Stderr(io.TextIOWrapper):
+    """A stderr that may go away, as a terminal does. What cannot be told then is dropped.
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream.fileno(), "w", closefd=False)
-        self._stream = stream  # whose end would close the descriptor
+    The raw file below is Python's own: an interruption in the middle of another's ``write`` would
+    leave its text in the buffer, to be written a second time.
+    """
 
-    def write(self, text: Any, /) -> int:
+    def __init__(self, old: io.TextIOWrapper) -> None:
+        raw = io.FileIO(old.fileno(), "w", closefd=False)
+        super().__init__(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=True)
+        self._old = old  # whose end would close the descriptor
+
+    def write(self, text: str, /) -> int:
         try:
             return super().write(text)
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            self._let_go()
             return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
 
 
 def _let_stderr_go() -> None:
     """Let no loss of stderr end the work: results go elsewhere."""
-    old = sys.stderr
-    if isinstance(old, io.TextIOWrapper):
-        new = io.BufferedWriter(_Stderr(old))
-        sys.stderr = io.TextIOWrapper(new, old.encoding, old.errors, line_buffering=True)
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Stderr(sys.stderr)
 
 
 def _drop_unwritable_output() -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specx.errors import ModelError
-from specx.kernels.ops import ops_for
 from specx.models import attention
 from specx.models.architecture import read_raw
 from specx.models.head import Head, HeadSpec
@@ -109,7 +108,7 @@ def _loaded(head: Head, target: LoadedModel, source: str, dtype: torch.dtype) ->
         dtype=dtype,
         device=target.device,
         weight_bytes=sum(p.nbytes for p in head.parameters() if id(p) not in shared),
-        ops=ops_for(target.device),
+        ops=target.ops,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from specx import __version__
+from specx import __version__, cores
 from specx.cli import doctor
 from specx.cli.main import app
 from specx.kernels import ops
@@ -193,9 +193,9 @@ def test_specx_own_cache_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_free_memory_is_what_loading_compares_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (doctor._memory() or 0) > 0
-    monkeypatch.setattr(memory, "_meminfo_available", lambda: 8 * 10**9)
-    monkeypatch.setattr(memory, "_own_cgroups", lambda: [Path("container")])
-    monkeypatch.setattr(memory, "cgroup_free", lambda _: 2 * 10**9)
+    monkeypatch.setattr(cores, "_meminfo_available", lambda: 8 * 10**9)
+    monkeypatch.setattr(cores, "_memory_cgroups", lambda: [Path("container")])
+    monkeypatch.setattr(cores, "cgroup_free", lambda _: 2 * 10**9)
     report = doctor.examine()
     assert report["machine"]["free_memory_gb"] == 2.0
     assert "  free memory       2.0 GB" in list(doctor._lines(report))

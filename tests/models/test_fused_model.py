@@ -64,7 +64,7 @@ def one_pass(model, rows, kind=TreeCall, *, layer=1, kept=0, window=None):
 
 def assert_alike(results, expected):
     for actual, exact in zip(results, expected, strict=True):
-        torch.testing.assert_close(actual.double(), exact.double(), rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(actual.double(), exact.double(), rtol=2e-5, atol=5e-5)
 
 
 def test_every_family_that_is_fused_is_tried():
