@@ -207,7 +207,7 @@ def children(process: int) -> set[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 def test_no_reader_survives(report: Path) -> None:
-    slow = "import specx.documents.pdf as p, pathlib\np._WORKER = pathlib.Path('{}')\n"
+    slow = "import specx.documents.child as p, pathlib\np._WORKER = pathlib.Path('{}')\n"
     worker = report.parent / "worker.py"
     worker.write_text("import time; time.sleep(30)")
     started = Started(["summarize", str(report)], slow.format(worker))
