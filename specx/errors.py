@@ -5,6 +5,7 @@ Each class carries the exit code of the process. ``docs/cli.md`` documents the c
 
 import re
 import sys
+import traceback
 
 
 class SpecxError(Exception):
@@ -114,7 +115,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_of(name: str, error: Exception) -> SpecxError:
-    """Return the error that tells why a document failed without a sentence of its own."""
+    """Return the error that tells why a document failed without a sentence of its own.
+
+    Whoever keeps ``error`` keeps no caches: its frames are emptied.
+    """
+    traceback.clear_frames(error.__traceback__)
     if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{name} needs more memory than there is; choose a smaller profile or pages "

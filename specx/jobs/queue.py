@@ -1,7 +1,6 @@
 """Summarizing many documents in a row. One that fails is reported, and the others are done."""
 
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -196,7 +195,6 @@ class Queue:
         except Exception as error:  # an unexpected failure costs no other document
             if isinstance(error, OSError) and error.filename is None:  # stdout
                 raise
-            traceback.clear_frames(error.__traceback__)  # whoever keeps it keeps no caches
             raise error_of(item.name, error) from error
 
     def interrupted(self) -> str:

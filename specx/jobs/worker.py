@@ -108,7 +108,7 @@ class Worker:
         try:
             outcome: Report | SpecxError = self._summarizer.summarize(task.document, before)
         except SpecxError as error:
-            outcome = error
+            outcome = error.with_traceback(None)  # it would hold the caches, and this frame it
         except Exception as error:  # an unexpected failure costs no other document
             outcome = error_of(task.document.name, error)
         partial = self._summarizer.partial
