@@ -27,9 +27,11 @@ from specx.models import attention
 from specx.models.head import Head, HeadSpec
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset, Mixture
+from specx.training.team import Team
 
 EMBEDDED = Path(__file__).parents[1] / "models" / "embedded"
 LENGTHS = (512, 1024)  # tokens of a document
+TOKENS = 4096  # of a step
 STEPS = 6  # drafts in a row that are trained
 FADE = 0.9  # weight of a step's loss over that of the one before
 REPORTS = range(1_000_000, 1_003_000)  # seeds; none is used to measure anything
@@ -192,9 +194,18 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
 class HeadTrainer:
     """One run: the head, its optimizer, the step it has reached of ``total``."""
 
-    def __init__(self, out: Path, pool: Pool, total: int, rate: float, device: torch.device):
-        torch.manual_seed(0)
+    def __init__(
+        self,
+        out: Path,
+        pool: Pool,
+        total: int,
+        rate: float,
+        device: torch.device,
+        team: Team | None = None,
+    ) -> None:
+        torch.manual_seed(0)  # the same head everywhere in the team
         self.out, self.pool, self.total, self.rate, self.device = out, pool, total, rate, device
+        self.team = team or Team()
         folder = EMBEDDED / "target"
         self.target = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
         self.target.eval().requires_grad_(False)
@@ -210,17 +221,25 @@ class HeadTrainer:
     def run(self, minutes: float) -> None:
         """Train until the last step or for so many minutes; save now and then."""
         deadline = time.perf_counter() + 60 * minutes
-        while self.step < self.total and time.perf_counter() < deadline:
-            loss, right = self._update()
+        steps = range(self.step, self.total)
+        documents = DigestDataset(
+            self.pool.training, LENGTHS, TOKENS, steps, 0, MIXTURE, team=self.team
+        )
+        for index in range(len(documents)):
+            loss, right = self._update(documents[index].to(self.device))
             if self.step % 20 == 0:
                 self._log(loss=loss, right=right)
             if self.step % 100 == 0:
                 self.save()
-        self._log(held_out=self.evaluate())
+            # To ask the others makes everybody wait, so a team does it seldom.
+            asks = self.team.size == 1 or self.step % 20 == 0
+            if asks and self.team.any(time.perf_counter() > deadline, self.device):
+                break
+        if self.team.is_leader:
+            self._log(held_out=self.evaluate())
         self.save()
 
-    def _update(self) -> tuple[float, list[float]]:
-        batch = self._batch(self.pool.training, self.step, 4096)
+    def _update(self, batch: Batch) -> tuple[float, list[float]]:
         readings, total, right = list(read(self.target, batch)), 0.0, []
         for reading in readings:
             loss, accuracies = torch.zeros((), device=self.device), []
@@ -231,6 +250,7 @@ class HeadTrainer:
             (loss / len(readings)).backward()
             total += float(loss.detach()) / len(readings)
             right.append(accuracies)
+        self.team.average_gradients(self.trained)
         nn.utils.clip_grad_norm_(self.trained, 1.0)
         shape = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * self.step / self.total))
         for group in self.optimizer.param_groups:
@@ -244,17 +264,16 @@ class HeadTrainer:
     def evaluate(self) -> list[float]:
         """Return, for each step of a draft, the share that is the target's choice, held out."""
         right = []
-        for reading in read(self.target, self._batch(self.pool.evaluation, -1, 8192)):
+        documents = DigestDataset(self.pool.evaluation, LENGTHS, 8192, range(1), 0, MIXTURE)
+        for reading in read(self.target, documents[0].to(self.device)):
             pairs = unroll(self.head, reading)
             right.append([float((a.argmax(-1) == b.argmax(-1)).float().mean()) for a, b in pairs])
         return _means(right)
 
-    def _batch(self, pool: Pool, step: int, tokens: int) -> Batch:
-        data = DigestDataset(pool, LENGTHS, tokens, range(step + 1, step + 2), 0, MIXTURE)
-        return Batch(*data[0]).to(self.device)
-
     def save(self) -> None:
         """Write a checkpoint to resume from, and the head in SafeAILab's layout, in bfloat16."""
+        if not self.team.is_leader:
+            return
         self.out.mkdir(parents=True, exist_ok=True)
         own = {k: v for k, v in self.head.state_dict().items() if not k.startswith("embed_tokens.")}
         state = {"head": own, "optimizer": self.optimizer.state_dict(), "step": self.step}
@@ -268,6 +287,8 @@ class HeadTrainer:
         self.step = state["step"]
 
     def _log(self, **measured: object) -> None:
+        if not self.team.is_leader:
+            return
         line = json.dumps({"step": self.step, **measured})
         print(line, flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -315,11 +336,13 @@ def main() -> None:
         if arguments.pool
         else generated_pool(tokenizer, REPORTS, CHARACTERS)
     )
+    team = Team.join()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trainer = HeadTrainer(arguments.out, pool, arguments.steps, arguments.rate, device)
+    trainer = HeadTrainer(arguments.out, pool, arguments.steps, arguments.rate, device, team)
     if arguments.resume:
         trainer.resume()
     trainer.run(arguments.minutes)
+    team.leave()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Several processes, one on each GPU, that train one model together."""
+"""Several processes that train one model together: one on each GPU, or some on one."""
 
 import os
 from collections.abc import Iterable
@@ -22,9 +22,12 @@ class Team:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        gpus = torch.cuda.device_count()
+        if gpus:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+        # NCCL takes one process a GPU. Where launching kernels takes the time, more gain.
+        own = int(os.environ["LOCAL_WORLD_SIZE"]) <= gpus
+        dist.init_process_group("nccl" if own else "gloo")
         return cls(dist.get_rank(), size)
 
     @property

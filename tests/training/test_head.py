@@ -6,15 +6,25 @@ from transformers import AutoTokenizer
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import load_head, open_head
 from specx.models.load import ModelSpec, load_model
-from specx.training.head import EMBEDDED, LAYERS, STEPS, HeadTrainer, read, unroll
+from specx.training.head import (
+    EMBEDDED,
+    LAYERS,
+    LENGTHS,
+    MIXTURE,
+    STEPS,
+    HeadTrainer,
+    read,
+    unroll,
+)
 from specx.training.pool import generated_pool
+from specx.training.task import DigestDataset
 
 
 def test_a_head_learns_and_can_be_loaded(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "target")
     pool = generated_pool(tokenizer, range(20, 32), 3000)
     trainer = HeadTrainer(tmp_path, pool, 4, 1e-3, torch.device("cpu"))
-    batch = trainer._batch(pool.training, 0, 2048)
+    batch = DigestDataset(pool.training, LENGTHS, 2048, range(1, 2), 0, MIXTURE)[0]
     reading = next(read(trainer.target, batch))
     with torch.no_grad():
         pairs = list(unroll(trainer.head, reading))
@@ -23,7 +33,7 @@ def test_a_head_learns_and_can_be_loaded(tmp_path):
     ours, theirs = pairs[0]  # the pointers of the target find most of it before any training
     assert (ours.argmax(-1) == theirs.argmax(-1)).float().mean() > 0.4
     before = trainer.head.fc.weight.clone()
-    trainer._update()
+    trainer._update(batch)
     assert not torch.equal(before, trainer.head.fc.weight)
     trainer.save()
     again = HeadTrainer(tmp_path, pool, 4, 1e-3, torch.device("cpu"))
