@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from specx.jobs.collecting import without_collecting
 from specx.jobs.tasks import Lost, Message, Task, WorkerSettings
 
 _PACKAGES = Path(__file__).parents[2]
@@ -115,10 +116,12 @@ def serve(descriptor: int) -> None:
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     settings: WorkerSettings = connection.recv()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
-    from specx.jobs.worker import Worker
+    with without_collecting():
+        from specx.jobs.worker import Worker
 
-    worker = Worker(settings, connection.send)
-    if worker.load():
+        worker = Worker(settings, connection.send)
+        is_loaded = worker.load()
+    if is_loaded:
         while True:
             worker.do(tasks.get())
 
