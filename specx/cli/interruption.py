@@ -123,9 +123,9 @@ class Interruption:
         start = "\r" if os.isatty(2) else ""  # the terminal has shown ^C
         text = f"{start}specx: {line[0]}\n".encode(errors="backslashreplace")
         self._within(_PATIENCE / 3, lambda: os.write(2, text))
-        for child in _children():
+        for process in _descendants():
             with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
         os._exit(self.exit_code)
 
     def _within(self, seconds: float, action: Callable[[], object]) -> None:
@@ -151,12 +151,14 @@ def _stand_still() -> None:
         time.sleep(60)
 
 
-def _children() -> list[int]:
-    """Return the processes that this one has started, as far as the system tells."""
-    found = []
+def _descendants() -> list[int]:
+    """Return the processes below this one, those of a Ray cluster, too, as far as Linux tells."""
+    below: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208 - names
         with contextlib.suppress(OSError, ValueError, IndexError):
             state = Path(f"/proc/{int(entry)}/stat").read_text()
-            if int(state.rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(entry))
+            below.setdefault(int(state.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found = below.get(os.getpid(), [])
+    for process in found:  # it grows meanwhile
+        found += below.get(process, [])
     return found

@@ -12,6 +12,7 @@ from typing import Literal, TextIO
 
 from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.jobs.outputs import Outputs
+from specx.jobs.record import RECORD
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
@@ -250,9 +251,10 @@ class Results:
                 self._refresh_index()
 
     def finish(self) -> None:
-        """Complete the folder's index, after the last document."""
-        if self._to.folder is not None and not self._indexed:
-            self._write_index(self._to.folder)
+        """Complete the folder's index, after the last document, or where a killed run has not."""
+        folder = self._to.folder
+        if folder is not None and (not self._indexed or _is_behind(folder / INDEX)):
+            self._write_index(folder)
 
     def _forget_failure(self, relative: PurePath) -> None:
         """Remove the failure of an earlier run."""
@@ -312,3 +314,18 @@ class Results:
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)
         self._to.stdout.flush()
+
+
+def _is_behind(index: Path) -> bool:
+    """Return True if specx may have written something into the folder after its index.
+
+    The record of the folder has a line for each file, which is written before the file.
+    """
+    try:
+        recorded = index.with_name(RECORD).stat().st_mtime_ns
+    except OSError:  # specx wrote nothing
+        return False
+    try:
+        return index.stat().st_mtime_ns <= recorded
+    except OSError:
+        return True

@@ -1,16 +1,37 @@
-"""Processes of ``specx`` that start with torch imported already, which takes seconds."""
+"""Runs of ``specx`` from the outside, in processes that start with torch imported already."""
 
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
 
 from specx.cli.main import main
 
 PATIENCE = 120  # seconds
+
+
+class Ended(NamedTuple):
+    """The end of a run, and all that it wrote to stdout and stderr."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+def in_a_process(*arguments: str) -> Ended:
+    """Run ``specx summarize`` in a process of its own, with real streams."""
+    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+    process = fork_specx(["summarize", *arguments], out, err)
+    os.close(out)
+    os.close(err)
+    written, told = read_all(from_out, from_err)
+    return Ended(exit_code(process), written, told)
 
 
 def fork_specx(

@@ -13,7 +13,7 @@ import pytest
 from specx.cli.main import run
 from specx.documents import discover, formats
 from specx.jobs import summarizer
-from tests.cli.processes import exit_code, fork_specx, read_all
+from tests.cli.processes import in_a_process
 from tests.documents import pdfs
 from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint, make_tokenizer
@@ -353,12 +353,7 @@ def test_a_folder_without_permission(summarize: Run) -> None:
 )
 def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
     write_profile(tmp_path, "hub", target={"model": "no-such-org/no-such-model"})
-    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
-    process = fork_specx(["summarize", *arguments], out, err)
-    os.close(out)
-    os.close(err)
-    written, told = read_all(from_out, from_err)
-    ended = Ended(exit_code(process), written, told)
+    ended = Ended(*in_a_process(*arguments))
     assert ended.code == code
     assert ended.sentence().startswith(sentence)
 

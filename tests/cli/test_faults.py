@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from specx.cli.main import run
 from specx.documents import child
 from specx.errors import UsageError
 from specx.jobs import inputs, job, summarizer
@@ -26,9 +25,8 @@ from specx.jobs.results import Results
 from specx.models import load
 from specx.records import Event
 from tests.cli import processes
-from tests.cli.processes import exit_code, fork_specx, read_all
+from tests.cli.processes import Run, exit_code, fork_specx, in_a_process, read_all
 from tests.cli.test_jobs import done
-from tests.cli.test_summarize import Ended
 from tests.documents.pdfs import text_pdf
 from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint
@@ -37,7 +35,6 @@ ROOT = Path(__file__).parents[2]
 NAMES = ["docs/a.txt", "docs/b.txt", "docs/c.txt"]
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
-Run = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
@@ -48,26 +45,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in NAMES:
         Path(name).write_text(f"Notes of {name}.\n")
     return tmp_path
-
-
-@pytest.fixture
-def specx(capsys: pytest.CaptureFixture[str]) -> Run:
-    def do(*arguments: str) -> Ended:
-        capsys.readouterr()
-        code = run(["summarize", *arguments])
-        return Ended(code, *capsys.readouterr())
-
-    return do
-
-
-def in_a_process(*arguments: str) -> Ended:
-    """The same in a process of its own, with real streams."""
-    (from_out, out), (from_err, err) = os.pipe(), os.pipe()
-    process = fork_specx(["summarize", *arguments], out, err)
-    os.close(out)
-    os.close(err)
-    written, told = read_all(from_out, from_err)
-    return Ended(exit_code(process), written, told)
 
 
 @contextmanager

@@ -205,17 +205,22 @@ def children(process: int) -> set[int]:
     return found
 
 
+def below(process: int) -> set[int]:
+    """Its children, theirs, and so on."""
+    return set().union(*({each} | below(each) for each in children(process)))
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
-def test_no_reader_survives(report: Path) -> None:
+def test_no_reader_survives_nor_what_it_started(report: Path) -> None:
     slow = "import specx.documents.child as p, pathlib\np._WORKER = pathlib.Path('{}')\n"
     worker = report.parent / "worker.py"
-    worker.write_text("import time; time.sleep(30)")
+    worker.write_text("import subprocess; subprocess.run(['sleep', '30'])")
     started = Started(["summarize", str(report)], slow.format(worker))
     started.wait_for("reading")
     deadline = time.monotonic() + 10
-    while not (readers := children(started.process.pid)) and time.monotonic() < deadline:
+    while len(readers := below(started.process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert readers
+    assert len(readers) == 2
     code, _, err, seconds = started.end_by(signal.SIGTERM)
     assert (code, err) == (143, "specx: interrupted before anything was written\n")
     assert seconds < MOST_SECONDS

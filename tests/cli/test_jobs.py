@@ -3,9 +3,7 @@
 import io
 import json
 import os
-import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,17 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from specx.cli.main import run
 from specx.jobs import job, summarizer
 from specx.jobs.deadline import Deadline
 from specx.jobs.journal import Journal
 from specx.records import Event
 from specx.reports import writers
-from tests.cli.processes import exit_code, fork_specx
-from tests.cli.test_summarize import Ended
+from tests.cli.processes import Ended, Run, exit_code, fork_specx
 from tests.jobs.pairs import TEXT, saying, write_profile
 
-Run = Callable[..., Ended]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
@@ -41,16 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(1)
     yield tmp_path
     torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def specx(capsys: pytest.CaptureFixture[str]) -> Run:
-    def do(*arguments: str) -> Ended:
-        capsys.readouterr()
-        code = run(["summarize", *arguments])
-        return Ended(code, *capsys.readouterr())
-
-    return do
 
 
 def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -320,8 +305,8 @@ def results(folder: str) -> dict[str, Any]:
         str(path.relative_to(folder)): json.loads(path.read_text())
         for path in sorted(Path(folder).rglob("[!.]*.json"))
     }
-    keys = ("summary", "citations", "input", "settings")
-    return {name: {key: report[key] for key in keys} for name, report in reports.items()} | {
+    keys = ("summary", "citations", "input", "settings", "error")
+    return {name: {key: report.get(key) for key in keys} for name, report in reports.items()} | {
         str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("[!.]*.md")
     }
 
@@ -388,35 +373,5 @@ def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
             assert specx(*arguments[1:]).code == 0
             assert results(out) == expected
             assert done(out) == ["docs/a.txt", "docs/b.txt"]
+            assert all(name in Path(out, "index.html").read_text() for name in done(out))
             assert not list(Path(out).rglob(".specx-*.tmp"))
-
-
-@posix
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_at_20_random_moments_nothing_is_lost_or_done_twice(specx: Run) -> None:
-    documents = [f"many/{number:02}.txt" for number in range(12)]
-    Path("many").mkdir()
-    for number, name in enumerate(documents):
-        sentences = (
-            f"In year {year} the harbour of town {number} counted {year * 7 + number} ships."
-            for year in range(1900, 1960)
-        )
-        Path(name).write_text("\n\n".join(sentences))
-    began = time.monotonic()
-    specx("many", "--out", "WHOLE")
-    whole = time.monotonic() - began
-    killed = 0
-    chance = random.Random(7)
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        for _ in range(20):
-            arguments = ["summarize", "many", "--out", "OUT", "--resume"]
-            process = fork_specx(arguments, nowhere.fileno(), nowhere.fileno())
-            time.sleep(chance.uniform(0, whole / 8))
-            os.kill(process, signal.SIGKILL)
-            killed += exit_code(process) == -signal.SIGKILL
-    assert killed == 20
-    assert done("OUT")  # some ended between two kills
-    assert specx("many", "--out", "OUT", "--resume").code == 0
-    assert done("OUT") == documents
-    assert results("OUT") == results("WHOLE")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -24,21 +24,12 @@ from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
 from specx.jobs import inputs, lossless, neighbours, pair, summarizer
 from specx.records import Event
-from tests.cli.processes import exit_code, fork_specx, read_all
+from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
 from tests.documents import pdfs
 from tests.jobs.pairs import TEXT, saying, write_profile
 
 ESCAPE = "\x1b"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, terminals and pipes of POSIX")
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)

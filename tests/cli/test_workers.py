@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from specx.cli.main import run
+from tests.cli.processes import Run
 from tests.cli.test_interruption import Started, alive, children
 from tests.cli.test_jobs import done, long, results
-from tests.cli.test_summarize import Ended
 from tests.jobs.pairs import write_profile
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -41,23 +40,15 @@ def slow(tmp_path: Path) -> str:
     )
 
 
-def specx(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ended:
-    capsys.readouterr()
-    code = run(["summarize", *arguments])
-    return Ended(code, *capsys.readouterr())
-
-
 def workers(process: int) -> list[int]:
     """The workers of a run that is in the middle of its documents."""
     lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(process)}
     return sorted(child for child, line in lines.items() if b"local_workers" in line)
 
 
-def test_they_write_what_one_process_writes(
-    capsys: pytest.CaptureFixture[str], profile: str
-) -> None:
-    alone = specx(capsys, "docs", "-p", profile)
-    shared = specx(capsys, "docs", "-p", profile, "--workers", "2")
+def test_they_write_what_one_process_writes(specx: Run, profile: str) -> None:
+    alone = specx("docs", "-p", profile)
+    shared = specx("docs", "-p", profile, "--workers", "2")
     assert shared.code == alone.code == 7
     assert shared.out == alone.out
     last = re.compile("specx: .*docs/c.txt.*\n|specx: 1 of 5.*\n")
@@ -65,8 +56,8 @@ def test_they_write_what_one_process_writes(
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "٣"])
-def test_a_number_of_workers_that_is_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    ended = specx(capsys, "docs", "--workers", text)
+def test_a_number_of_workers_that_is_none(specx: Run, text: str) -> None:
+    ended = specx("docs", "--workers", text)
     assert ended == (
         2,
         "",
@@ -75,9 +66,9 @@ def test_a_number_of_workers_that_is_none(capsys: pytest.CaptureFixture[str], te
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_loaded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded(specx: Run, tmp_path: Path) -> None:
     profile = write_profile(tmp_path, "none", target={"model": "./nowhere"})
-    ended = specx(capsys, "docs", "-p", profile, "--workers", "2", "--out", "OUT")
+    ended = specx("docs", "-p", profile, "--workers", "2", "--out", "OUT")
     assert ended.code == 4
     assert "nowhere" in ended.err.splitlines()[-1]
 
@@ -95,9 +86,9 @@ def in_the_middle(started: Started, out: str, documents: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_loses_nothing(capsys: pytest.CaptureFixture[str], slow: str) -> None:
+def test_a_killed_worker_loses_nothing(specx: Run, slow: str) -> None:
     Path("docs/c.txt").unlink()
-    specx(capsys, "docs", "-p", slow, "--out", "WHOLE")
+    specx("docs", "-p", slow, "--out", "WHOLE")
     for attempt in range(3):
         out = f"OUT{attempt}"
         started = Started(["summarize", "docs", "-p", slow, "--out", out, "--workers", "2"])
