@@ -94,7 +94,8 @@ class HeadDrafter(ModelDrafter):
         super().__init__(model, allowed, plan, max_tokens)
 
     def begin(self) -> bool:
-        return False  # what it notes of the target is made with each document
+        self._followed, self._read_features = 0, None
+        return super().begin()
 
     def _make_grower(self, plan: DraftPlan) -> HeadGrower:
         return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
