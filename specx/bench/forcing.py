@@ -9,11 +9,14 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Setting, refuse_head
+from specx.bench.prefill import read_together
+from specx.bench.runs import Setting
+from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path, root_only
+from specx.models.head_files import LoadedHead
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Expectation:
     """The expectations of target and draft in the place of ``token``, after all the text before it.
 
     ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
-    elsewhere; V is that of the model with fewer.
+    elsewhere; ids and V are the target's.
     """
 
     token: int
@@ -68,30 +71,38 @@ def force(
     the first is decided before there is a draft.
     """
     pair, device = setting.pair, setting.pair.target.device
-    refuse_head(pair, "this experiment")
-    assert pair.draft_allowed is not None
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
     assert isinstance(drafter, ModelDrafter)
     target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
-    for reading in (target.prefill(text), drafter.prefill(text, target)):
-        for _ in reading:
-            pass
+    read_together(target, drafter, text)
     drafter.commit(Path.of(tokens[:1]))
-    rows = min(pair.target.vocab_size, len(pair.draft_allowed))
-    forbidden = ~(pair.draft_allowed.to(device)[:rows] & pair.target_allowed[:rows])
+    own, ids = _shared_ids(pair)
+    forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
         if drafter.retrieval_due(place - 1):
             drafter.retrieve(target)
-        drafted = drafter.read_pending()[0, :rows].to(device)
-        verified = target.verify(root_only(tokens[place - 1 : place]))[0, :rows]
+        drafted = drafter.read_pending()[0].to(device)
+        drafted = drafted.new_zeros(len(forbidden)).index_copy(0, ids, drafted[own])
+        verified = target.verify(root_only(tokens[place - 1 : place]))[0]
         yield Expectation(
             output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden)
         )
         path = Path.of(tokens[place : place + 1])
         target.keep(path)
         drafter.commit(path)
+
+
+def _shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
+    """Return the ids that both may write, as the draft and as the target count them: int64 [n]."""
+    assert pair.draft_allowed is not None
+    own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
+    ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own
+    known = ids < pair.target.vocab_size
+    own, ids = own[known], ids[known]
+    both = pair.target_allowed[ids]
+    return own[both], ids[both]
 
 
 def _logprobs(logits: Tensor, forbidden: Tensor) -> Tensor:
