@@ -150,8 +150,8 @@ def test_the_fixed_tree_of_levels() -> None:
 
 def test_each_level_is_right_as_often_as_the_tree_is_told() -> None:
     """In a chain that always moves to the first rank, the head's own agreement decides."""
-    at = setting("safeailab", max_new_tokens=160)
-    cases = [tiny_case(40 + i) for i in range(3)]
+    at = setting("safeailab", max_new_tokens=120)
+    cases = [tiny_case(40 + i) for i in range(2)]
     chains = tuple(tuple(chains_of(at, case, levels=3)) for case in cases)
     right = tuple(tuple(chain[0] for chain in output) for output in chains)
     record = AgreementRecord(right, (), chains)
@@ -162,15 +162,16 @@ def test_each_level_is_right_as_often_as_the_tree_is_told() -> None:
     for depth in range(2):
         before = [step for step in steps if step >= depth]
         share = sum(step > depth for step in before) / len(before)
-        assert share == pytest.approx(told[depth], abs=0.05)
+        assert share == pytest.approx(told[depth], abs=0.1)
 
 
 # ---------------------------------------------------------------- what is written
 
 
-@pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sure", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize(
+    ("method", "sure"), [("tree", 0.0), ("streaming", 0.4), ("specextend", 0.9)]
+)
 def test_the_output_is_that_of_plain_decoding(kind: str, sure: float, method: str) -> None:
     at, case = setting(kind, cache=SMALL_CACHE), tiny_case(40)
     way = dialled(Dial(sure, 0.9, below=(0.7, 0.4)), method, tree=AutoTree(), below=0.0)
