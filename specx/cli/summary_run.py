@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -216,8 +216,9 @@ class SummaryRun:
         """Return the place of workers, and how many there may be."""
         request = self._request
         if not self._ray:
+            settings = replace(request.worker_settings, prepares=staff.prepares)
             environment, debug = staff.environment, request.debug
-            return LocalWorkers(request.worker_settings, environment, debug=debug), staff.number
+            return LocalWorkers(settings, environment, debug=debug), staff.number
         try:
             from specx.jobs.ray_workers import RayWorkers
         except ImportError as error:

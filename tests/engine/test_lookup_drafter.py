@@ -11,6 +11,7 @@ import torch
 from specx.engine import decode as loop
 from specx.engine.drafter import DraftMode
 from specx.engine.joined_drafter import JoinedDrafter
+from specx.engine.lookup import REACH
 from specx.engine.methods import Pair, make_drafter
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
@@ -64,7 +65,7 @@ def check(pair, method, profile, prompt) -> Run:
 def test_a_text_that_repeats_itself_is_looked_up():
     profile = make_profile(tree=LONG, cache=FULL, max_new_tokens=120)
     result = check(repeating_pair(), "lookup", profile, [2, 4, 1])
-    assert result.accepted[-4:-1] == [8, 8, 8]  # the last is cut
+    assert result.accepted[-4:-1] == [REACH] * 3  # the last is cut
     assert min(result.accepted) == 0
 
 
@@ -118,7 +119,7 @@ def test_thresholds(method, threshold, alternate):
     result = check(repeating_pair(), method, profile, [2, 4, 1])
     drafted = {step.drafted for step in result.steps}
     if method == "lookup":
-        assert drafted == {8} if threshold == 0 else drafted == {0} if threshold > 1 else (
+        assert drafted == {REACH} if threshold == 0 else drafted == {0} if threshold > 1 else (
             len(drafted) > 2
         )  # fmt: skip
 
