@@ -26,7 +26,10 @@ Stop = Callable[[int], FinishReason | None]
 
 @dataclass(kw_only=True)
 class Timings:
-    """Seconds spent on one document, part by part. ``host`` is the remainder of ``total``."""
+    """Seconds spent on one document, part by part. ``host`` is the remainder of ``total``.
+
+    ``read`` and ``tokenize`` count in full where they were done beside other documents.
+    """
 
     read: float = 0.0
     tokenize: float = 0.0

@@ -31,12 +31,14 @@ class Dial:
     If the choices before it are wrong, choice r is right with ``sure`` / r, which lies between what
     two public heads reach as a chain and as a tree
     (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
-    choice is the target's.
+    choice is the target's; ``below``: how often at each further level of a tree, where those before
+    it are right. The last one holds for all levels below.
     """
 
     sure: float
     agreement: float
     seed: int = 0
+    below: tuple[float, ...] = ()
 
     @cached_property
     def ranks(self) -> tuple[float, ...]:
@@ -49,8 +51,14 @@ class Dial:
 
     @cached_property
     def expected(self) -> tuple[float, ...]:
-        """The probability with which each choice is the target's: what a tree is to see."""
+        """The probability with which each choice behind a root is the target's."""
         return tuple(self.agreement * rank for rank in self.ranks)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[float, ...], ...]:
+        """The probabilities of choices at each level: what a tree is to see."""
+        shares = (self.agreement, *self.below)
+        return tuple(tuple(share * rank for rank in self.ranks) for share in shares)
 
     def rank_of(self, uniform: float) -> int:
         """Return the rank, from 0, that a number in [0, 1) draws; RANKS is a miss."""
@@ -74,30 +82,30 @@ def _uniform(text: str) -> float:
     return (int.from_bytes(digest, "big") >> 3) / 2**53
 
 
-def fixed_tree(expected: Sequence[float], tree: TreeSettings) -> frozenset[Chosen]:
-    """Return the likeliest nodes of a tree whose nodes all have children as likely as ``expected``.
+def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:
+    """Return the likeliest nodes of a tree whose nodes have children as likely as ``levels`` say.
 
-    Ties go to the shallower node, as in ``Ops.best_tree``.
+    The last one holds for all levels below. Ties go to the shallower node, as in ``Ops.best_tree``.
     """
     found: set[Chosen] = set()
-    waiting: list[tuple[float, int, Chosen]] = [(-expected[0], 1, (0,))]
+    waiting: list[tuple[float, int, Chosen]] = [(-levels[0][0], 1, (0,))]
     while waiting and len(found) < tree.nodes:
         weight, _, node = heapq.heappop(waiting)
         if weight == 0:
             break
         found.add(node)
-        for child, factor in _next_nodes(node, expected, tree.depth):
+        for child, factor in _next_nodes(node, levels, tree.depth):
             heapq.heappush(waiting, (weight * factor, len(child), child))
     return frozenset(found)
 
 
 def _next_nodes(
-    node: Chosen, expected: Sequence[float], depth: int
+    node: Chosen, levels: Sequence[Sequence[float]], depth: int
 ) -> Iterator[tuple[Chosen, float]]:
     """Yield the likeliest child and the next sibling, with their weight over the node's."""
     if len(node) < depth:
-        yield (*node, 0), expected[0]
-    rank = node[-1]
+        yield (*node, 0), levels[min(len(node), len(levels) - 1)][0]
+    rank, expected = node[-1], levels[min(len(node), len(levels)) - 1]
     if rank + 1 < len(expected):
         yield (*node[:-1], rank + 1), expected[rank + 1] / expected[rank]
 
@@ -107,11 +115,14 @@ class AgreementRecord:
     """The base draft's first choices along outputs that are known, right or wrong.
 
     ``right``: for each output and each place in it but the first, whether its first choice was
-    the token; ``uniforms``: the numbers drawn there, several rows for each output.
+    the token; ``uniforms``: the numbers drawn there, several rows for each output. ``chains``: for
+    each output and place, the same of a chain that is drafted from there. A head reads its own
+    output there and is right less often; a model is as it is in ``right``, and has no chains.
     """
 
     right: tuple[tuple[bool, ...], ...]
     uniforms: tuple[tuple[tuple[float, ...], ...], ...]
+    chains: tuple[tuple[tuple[bool, ...], ...], ...] = ()
 
     @property
     def agreement(self) -> float:
@@ -119,27 +130,40 @@ class AgreementRecord:
         places = [right for output in self.right for right in output]
         return sum(places) / len(places)
 
+    @cached_property
+    def below(self) -> tuple[float, ...]:
+        """For chains the share at each further level, of those that are right so far."""
+        chains = [chain for output in self.chains for chain in output]
+        found: list[float] = []
+        for depth in range(1, max(map(len, chains), default=0)):
+            right = [chain[depth] for chain in chains if len(chain) > depth and all(chain[:depth])]
+            before = found[-1] if found else self.agreement
+            found.append(sum(right) / len(right) if right else before)
+        return tuple(found)
+
     def acceptance_length(self, dial: Dial, tree: TreeSettings = REFERENCE) -> float:
         """Return the acceptance length that the dialled draft has in a tree on these outputs."""
-        nodes = fixed_tree(dial.expected, tree)
+        nodes = fixed_tree(dial.levels, tree)
         steps = tokens = 0
-        for right, rows in zip(self.right, self.uniforms, strict=True):
+        for chains, rows in zip(self._all_chains, self.uniforms, strict=True):
             for row in rows:
-                ranks = [
-                    dial.rank_of(number) if sure else RANKS
-                    for number, sure in zip(row, right, strict=True)
-                ]
-                steps += sum(1 for _ in _steps(ranks, nodes))
-                tokens += len(ranks)
+                steps += sum(1 for _ in _steps(list(map(dial.rank_of, row)), chains, nodes))
+                tokens += len(row)
         return tokens / steps
+
+    @cached_property
+    def _all_chains(self) -> tuple[tuple[tuple[bool, ...], ...], ...]:
+        return self.chains or tuple(
+            tuple(right[start:] for start in range(len(right))) for right in self.right
+        )
 
     def dial(self, setting: float) -> Dial:
         """Return the dial that gives an acceptance length of ``setting`` in the reference tree.
 
         Raises UsageError where the base draft itself does not reach it.
         """
-        agreement = self.agreement
-        most = self.acceptance_length(Dial(1.0, agreement)) if agreement else 1.0
+        agreement, below = self.agreement, self.below
+        most = self.acceptance_length(Dial(1.0, agreement, below=below)) if agreement else 1.0
         if most < setting:
             raise UsageError(
                 f"the draft agrees with the target at {agreement:.0%} of the places, which gives "
@@ -148,20 +172,26 @@ class AgreementRecord:
         low, high = 0.0, 1.0
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            if self.acceptance_length(Dial(middle, agreement)) < setting:
+            if self.acceptance_length(Dial(middle, agreement, below=below)) < setting:
                 low = middle
             else:
                 high = middle
-        return Dial(high, agreement)
+        return Dial(high, agreement, below=below)
 
 
-def _steps(ranks: Sequence[int], nodes: frozenset[Chosen]) -> Iterator[int]:
-    """Yield the tokens that each step emits, ``ranks`` being where the right ones stand."""
+def _steps(
+    ranks: Sequence[int], chains: Sequence[Sequence[bool]], nodes: frozenset[Chosen]
+) -> Iterator[int]:
+    """Yield the tokens that each step emits.
+
+    ``ranks``: where the base draft's first choice stands at each place; ``chains``: from each place
+    on, whether that choice is right.
+    """
     start = 0
     while start < len(ranks):
         node: Chosen = ()
-        while start + len(node) < len(ranks):
-            longer = (*node, ranks[start + len(node)])
+        for right, rank in zip(chains[start], ranks[start:], strict=False):
+            longer = (*node, rank if right else RANKS)
             if longer not in nodes:
                 break
             node = longer

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from specx.engine.methods import Pair
+from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import Profile, TreeSettings
 
@@ -94,7 +95,15 @@ def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
 
 
 def read_bytes(model: LoadedModel) -> int:
-    """Return the bytes of weights that a forward pass reads: all but the rows of the embedding."""
+    """Return the bytes of weights that a forward pass reads: all but the rows of the embedding.
+
+    Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
+    """
+    if isinstance(model, LoadedHead):
+        head = model.model
+        unread = [head.embed_tokens, *([head.fc] if head.spec.kind == "eagle3" else [])]
+        left = {id(weight) for module in unread for weight in module.parameters()}
+        return sum(weight.nbytes for weight in head.parameters() if id(weight) not in left)
     embedding = model.model.get_input_embeddings().weight
     tied = embedding is model.model.get_output_embeddings().weight
     total = sum(weight.nbytes for weight in model.model.parameters())

@@ -9,11 +9,16 @@ from torch import Tensor
 
 from specx.bench.methods import BenchMethod
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Setting, refuse_head
+from specx.bench.prefill import read_together
+from specx.bench.runs import Setting
+from specx.engine.head_drafter import HeadDrafter, HeadGrower
+from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
-from specx.kernels.trees import MAX_ROWS, Path, root_only
+from specx.kernels.trees import MAX_ROWS, Level, Path, root_only
+from specx.models.head_files import LoadedHead
+from specx.profile import TreeSettings
 
 
 @dataclass(frozen=True)
@@ -21,12 +26,14 @@ class Expectation:
     """The expectations of target and draft in the place of ``token``, after all the text before it.
 
     ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
-    elsewhere; V is that of the model with fewer.
+    elsewhere; ids and V are the target's. ``ahead``: for tokens behind, True where a head that
+    reads on by itself, as in a tree, would propose the next one first.
     """
 
     token: int
     target: Tensor
     draft: Tensor
+    ahead: tuple[bool, ...] = ()
 
     @property
     def draft_is_right(self) -> bool:
@@ -59,39 +66,77 @@ def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Eng
 
 @torch.inference_mode()
 def force(
-    method: Engine, setting: Setting, prompt: Sequence[int], output: Sequence[int]
+    method: Engine,
+    setting: Setting,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    levels: int = 1,
 ) -> Iterator[Expectation]:
     """Feed ``output`` behind ``prompt`` and tell what target and draft expected in its place.
 
     It is decoding with a step for every token: the draft reads what was emitted, retrieves when
     its policy is due, and the target reads one token behind it. Yields from the second token on:
-    the first is decided before there is a draft.
+    the first is decided before there is a draft. ``levels``: so many tokens a head drafts from each
+    place, by itself but for the first; its tree must have room for them.
     """
     pair, device = setting.pair, setting.pair.target.device
-    refuse_head(pair, "this experiment")
-    assert pair.draft_allowed is not None
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
     assert isinstance(drafter, ModelDrafter)
     target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
-    for reading in (target.prefill(text), drafter.prefill(text, target)):
-        for _ in reading:
-            pass
+    read_together(target, drafter, text)
     drafter.commit(Path.of(tokens[:1]))
-    rows = min(pair.target.vocab_size, len(pair.draft_allowed))
-    forbidden = ~(pair.draft_allowed.to(device)[:rows] & pair.target_allowed[:rows])
+    own, ids = _shared_ids(pair)
+    reader = _HeadAhead(drafter, levels) if isinstance(drafter, HeadDrafter) else None
+    forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
         if drafter.retrieval_due(place - 1):
             drafter.retrieve(target)
-        drafted = drafter.read_pending()[0, :rows].to(device)
-        verified = target.verify(root_only(tokens[place - 1 : place]))[0, :rows]
+        drafted = drafter.read_pending()[0].to(device)
+        ahead = reader.right(tokens[place : place + levels]) if reader else ()
+        drafted = drafted.new_zeros(len(forbidden)).index_copy(0, ids, drafted[own])
+        verified = target.verify(root_only(tokens[place - 1 : place]))[0]
         yield Expectation(
-            output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden)
+            output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden), ahead
         )
         path = Path.of(tokens[place : place + 1])
         target.keep(path)
         drafter.commit(path)
+
+
+class _HeadAhead:
+    """A head that reads a known text as it reads the nodes of a tree, beside its own output."""
+
+    def __init__(self, drafter: HeadDrafter, levels: int) -> None:
+        tree = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
+        self.drafter = drafter
+        self.grower = HeadGrower(drafter.model, drafter.allowed, tree)
+
+    def right(self, tokens: Tensor) -> tuple[bool, ...]:
+        """Return, for each of tokens int64 [n] but the first, whether it is the first choice."""
+        drafter, grower = self.drafter, self.grower
+        grower.states[:1] = drafter.grower.states[:1]
+        sure, inputs, choices = torch.zeros(1, device=tokens.device), None, [tokens[:1]]
+        for depth in range(1, len(tokens)):
+            token = tokens[depth - 1 : depth]
+            level, own = Level(token, torch.zeros_like(token), sure), grower.own[depth - 1]
+            logits, inputs = grower.read(level, inputs, own, depth, drafter.cache.working)
+            first = drafter.model.ops.most_probable(logits, grower.forbidden)
+            choices.append(drafter.model.model.target_ids[first])
+        found: list[bool] = torch.cat(choices).eq(tokens)[1:].tolist()
+        return tuple(found)
+
+
+def _shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
+    """Return the ids that both may write, as the draft and as the target count them: int64 [n]."""
+    assert pair.draft_allowed is not None
+    own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
+    ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own
+    known = ids < pair.target.vocab_size
+    own, ids = own[known], ids[known]
+    both = pair.target_allowed[ids]
+    return own[both], ids[both]
 
 
 def _logprobs(logits: Tensor, forbidden: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
-"""A prompt that the target reads once, for all methods that go on from there."""
+"""The prompt: read once by the target for all methods, or by target and drafter together."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair
 from specx.engine.target import Target
+from specx.records import PrefillProgress
 
 
 @torch.inference_mode()
@@ -28,3 +30,14 @@ def restore(target: Target, rows: Tensor) -> None:
     count = rows.shape[3]
     target.cache.storage[:, :, :, :count] = rows
     target.cache.commit(count)
+
+
+def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
+    """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
+    for item in target.prefill(prompt):
+        if drafter.features is not None and isinstance(item, PrefillProgress):
+            drafter.follow(prompt, item.done, target)
+    for _ in drafter.prefill(prompt, target):
+        pass

@@ -17,7 +17,8 @@ class Request:
     ``command``: as it was written. ``experiments``, ``methods``: their names. ``documents``: none
     means reports made up from ``seed``; ``most``: how many at a length; ``tokens``: most tokens of
     an output, None as the profile says. ``scale``, ``scale_draft``: shapes that the embedded pair
-    is written into (``bench/shapes.py``), if any. ``larger_draft``: a second draft, to compare with
+    is written into (``bench/shapes.py``), if any; a draft of 68m, for the profile of the
+    embedded head a head, unless said otherwise. ``larger_draft``: a second draft, to compare with
     (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds that
     reading the documents took.
     """
@@ -35,7 +36,7 @@ class Request:
     seed: int
     device: str
     scale: str | None = None
-    scale_draft: str = "68m"
+    scale_draft: str | None = None
     larger_draft: str | None = None
     read_s: float = 0.0
 

@@ -7,28 +7,36 @@ than on real data. Tables made with such models are labelled ``scaled mini``.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaRotaryEmbedding
 
-from specx.bench.shapes import DRAFTS, TARGETS, Shape
+from specx.bench.scaled_head import scaled_head
+from specx.bench.scaled_weights import (
+    check_frequencies,
+    check_holds,
+    exact,
+    fill_randomly,
+    place_heads,
+    scaled_layer,
+    write_attention,
+    write_feed_forward,
+    write_norm,
+    write_rows,
+)
+from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
 from specx.engine.methods import Pair, with_layer
-from specx.errors import ModelError, UsageError
+from specx.errors import UsageError
 from specx.models import attention as dispatch
 from specx.models.architecture import read_config
-from specx.models.compat import check_pair
+from specx.models.compat import check_pair, head_facts
 from specx.models.fused_layers import fuse_layers
 from specx.models.load import LoadedModel, ModelSpec, Role, in_memory, load_model, usable
 from specx.models.memory import check_memory
 from specx.models.source import locate
 from specx.profile import Profile
-
-STD = 0.02  # of the weights that are left open: activations keep the size they have in real models
 
 
 def scaled_pair(
@@ -39,27 +47,31 @@ def scaled_pair(
     seed: int = 0,
 ) -> Pair:
     """Return the embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``, on
-    ``device``.
-    The draft gets the target's vocabulary. Tokenizer, window, RoPE and end of text are those of
+    ``device``. The draft ``eagle3`` is the embedded head.
+
+    A draft model gets the target's vocabulary. Tokenizer, window, RoPE and end of text are those of
     the embedded models.
 
     Raises UsageError for a name or a device that does not exist, OutOfMemoryError before anything
     is built when the weights of both do not fit.
     """
-    shapes = _named(TARGETS, target, "target"), _named(DRAFTS, draft, "draft")
-    device, rows = usable(device), shapes[0].vocab_size
+    shape = TARGETS[_known(TARGETS, target, "target")]
+    own = draft_shape(_known((*DRAFTS, HEAD), draft, "draft"), shape)
+    device, rows = usable(device), shape.vocab_size
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what torch keeps of an earlier pair is free
-    needed = sum(shape.parameters(rows) for shape in shapes) * dtype.itemsize
+    needed = sum(each.parameters(rows) for each in (shape, own)) * dtype.itemsize
     kind = str(dtype).removeprefix("torch.")
     check_memory(needed, device, f"The scaled pair {target} and {draft} in {kind}")
-    roles: tuple[Role, Role] = ("target", "draft")
-    large_target, large_draft = (
-        _scaled(_embedded(role), shape, rows, dtype, device, seed)
-        for role, shape in zip(roles, shapes, strict=True)
-    )
-    facts = check_pair(large_target, large_draft)
-    return Pair(large_target, facts.target_allowed, large_draft, facts.draft_allowed)
+    small = _embedded("target")
+    large = _scaled(small, shape, rows, dtype, device, seed)
+    if isinstance(own, HeadShape):
+        head = scaled_head(small, large, own, seed)
+        facts = head_facts(large, head)
+        return Pair(large, facts.target_allowed, head, facts.draft_allowed)
+    large_draft = _scaled(_embedded("draft"), own, rows, dtype, device, seed)
+    facts = check_pair(large, large_draft)
+    return Pair(large, facts.target_allowed, large_draft, facts.draft_allowed)
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:
@@ -72,17 +84,8 @@ def scaled_profile(profile: Profile, target: str) -> Profile:
         return profile
     source = locate("embedded:target", None, "target")
     config = read_config(source.folder, source.label)
-    shape = _named(TARGETS, target, "target")
-    return with_layer(profile, scaled_layer(layer, config.num_hidden_layers, shape))
-
-
-def scaled_layer(layer: int, small_layers: int, shape: Shape) -> int:
-    """Return the place of layer ``layer`` of a model with ``small_layers`` layers in its large
-    form.
-
-    Layers that do nothing come first, so that the final layer stays the final one.
-    """
-    return shape.num_layers - small_layers + layer
+    shape = TARGETS[_known(TARGETS, target, "target")]
+    return with_layer(profile, scaled_layer(layer, config.num_hidden_layers, shape.num_layers))
 
 
 @torch.no_grad()
@@ -110,118 +113,32 @@ def scale(
     Raises ModelError when the shape does not hold ``small``.
     """
     rows = shape.vocab_size if vocab_size is None else vocab_size
-    _check_holds(small.config, shape, rows)
+    check_holds(small.config, shape, rows)
     large = _random_model(_large_config(small.config, shape, rows), dtype, device, seed)
-    _check_frequencies(small, large)
+    check_frequencies(small.model.rotary_emb, large.model.rotary_emb)
     large.generation_config = copy.deepcopy(small.generation_config)
     _write_vocabulary(small, large)
-    first = scaled_layer(0, small.config.num_hidden_layers, shape)
+    first = scaled_layer(0, small.config.num_hidden_layers, shape.num_layers)
     for layer in large.model.layers[:first]:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
-    heads = _place_heads(small.config, shape)
+    heads = place_heads(small.config, shape)
     for ours, layer in zip(small.model.layers, large.model.layers[first:], strict=True):
-        _write_attention(ours.self_attn, layer.self_attn, heads)
-        _write_feed_forward(ours.mlp, layer.mlp)
+        write_attention(ours.self_attn, layer.self_attn, heads)
+        write_feed_forward(ours.mlp, layer.mlp)
         for name in ("input_layernorm", "post_attention_layernorm"):
-            _write_norm(getattr(ours, name), getattr(layer, name))
-    _write_norm(small.model.norm, large.model.norm)
+            write_norm(getattr(ours, name), getattr(layer, name))
+    write_norm(small.model.norm, large.model.norm)
     return large
-
-
-@dataclass(frozen=True)
-class _HeadPlaces:
-    """The places of heads in the large model.
-
-    ``sources`` [Hkv of the large model]: the KV head of the small model that each one copies.
-    ``queries``: rows of the large q_proj, columns of its o_proj, one for each of the small
-    model's. ``keys``: rows of the large k_proj and v_proj, for the small model's rows repeated
-    as ``sources`` says. ``stretch``: factor between the head sizes.
-    """
-
-    sources: Tensor
-    queries: Tensor
-    keys: Tensor
-    stretch: int
-
-
-def _place_heads(config: LlamaConfig, shape: Shape) -> _HeadPlaces:
-    """Place every small query head where it meets a copy of its own KV head.
-
-    The copies of a KV head are neighbours, and so are the large query heads that read them.
-    """
-    kv_heads, size = config.num_key_value_heads, config.head_dim
-    sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
-    firsts = torch.searchsorted(sources, torch.arange(kv_heads))  # copies of each, the first
-    groups = config.num_attention_heads // kv_heads, shape.num_heads // shape.num_kv_heads
-    places = (firsts[:, None] * groups[1] + torch.arange(groups[0])).flatten()
-    # Half-split layout: pair i is elements i and i + size/2. The frequency of a pair depends on
-    # its place relative to the size of the head.
-    stretch = shape.head_dim // size
-    pairs = torch.arange(size // 2) * stretch
-    elements = torch.cat([pairs, pairs + shape.head_dim // 2])
-
-    def rows(heads: Tensor) -> Tensor:
-        return (heads[:, None] * shape.head_dim + elements).flatten()
-
-    return _HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
-
-
-def _write_attention(small: Any, large: Any, heads: _HeadPlaces) -> None:
-    """Write queries, keys, values and output of one layer.
-
-    What has no counterpart in the small model has zero queries: unused elements add nothing to a
-    score, and unused heads attend uniformly, so that a mean over heads keeps its order.
-    """
-    query, out = large.q_proj.weight, large.o_proj.weight
-    queries, keys = (rows.to(query.device) for rows in (heads.queries, heads.keys))
-    width = small.q_proj.in_features
-    used = query[queries]
-    used[:, :width] = _exact(small.q_proj, query) * heads.stretch**0.5
-    query.zero_()[queries] = used
-    for name in ("k_proj", "v_proj"):
-        ours, theirs = getattr(small, name), getattr(large, name).weight
-        by_head = _exact(ours, theirs).unflatten(0, (-1, small.head_dim))
-        repeated = by_head[heads.sources.to(theirs.device)].flatten(0, 1)
-        theirs[keys, :width] = repeated.to(theirs.dtype)
-    out.zero_()[:width, queries] = _exact(small.o_proj, out).to(out.dtype)
-
-
-def _write_feed_forward(small: Any, large: Any) -> None:
-    units, width = small.gate_proj.weight.shape
-    large.gate_proj.weight[:units, :width] = _exact(small.gate_proj, large.gate_proj.weight)
-    large.up_proj.weight[:units, :width] = _exact(small.up_proj, large.up_proj.weight)
-    large.down_proj.weight.zero_()[:width, :units] = _exact(small.down_proj, large.down_proj.weight)
-
-
-def _write_norm(small: Any, large: Any) -> None:
-    """Write a norm; the large one divides by the root of a mean over D elements, of which d are
-    not zero."""
-    width = len(small.weight)
-    ratio = width / len(large.weight)
-    large.weight[:width] = _exact(small, large.weight) * ratio**0.5
 
 
 def _write_vocabulary(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
     """Write embedding and head. The embedding writes to the first d elements only; the head may
     read the zeros beyond."""
     embedding, head = large.model.embed_tokens.weight, large.lm_head.weight
-    _write_rows(_exact(small.lm_head, head), head)
-    _write_rows(_exact(small.model.embed_tokens, embedding), embedding)
+    write_rows(exact(small.lm_head, head), head)
+    write_rows(exact(small.model.embed_tokens, embedding), embedding)
     embedding[:, small.config.hidden_size :] = 0
-
-
-def _write_rows(small: Tensor, large: Tensor) -> None:
-    rows, width = small.shape
-    large[:rows, :width] = small.to(large.dtype)
-    large[rows:, :width] = small.mean(0).to(large.dtype)
-
-
-def _exact(module: Any, like: Tensor) -> Tensor:
-    """Return the weight of a small module where ``like`` is, in float64: factors are rounded
-    once."""
-    weight: Tensor = module.weight
-    return weight.to(like.device, torch.float64)
 
 
 def _random_model(
@@ -235,9 +152,7 @@ def _random_model(
     # Frequencies are no weights and were lost on the way. Made on the CPU as those of models that
     # are loaded: a GPU's powers may differ in the last bit.
     model.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
-    generator = torch.Generator(device).manual_seed(seed)
-    for weight in model.parameters():
-        weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
+    fill_randomly(model.parameters(), seed)
     return model.eval().requires_grad_(False)
 
 
@@ -255,47 +170,10 @@ def _large_config(small: LlamaConfig, shape: Shape, rows: int) -> LlamaConfig:
     )
 
 
-def _check_holds(config: LlamaConfig, shape: Shape, rows: int) -> None:
-    problem = next(_problems(config, shape, rows), None)
-    if problem:
-        raise ModelError(f"A model cannot be scaled to {shape.name}: {problem}.")
-
-
-def _problems(config: LlamaConfig, shape: Shape, rows: int) -> Iterator[str]:
-    sizes = {
-        "hidden size": (config.hidden_size, shape.hidden_size),
-        "number of layers": (config.num_hidden_layers, shape.num_layers),
-        "feed-forward size": (config.intermediate_size, shape.intermediate_size),
-        "number of KV heads": (config.num_key_value_heads, shape.num_kv_heads),
-        "vocabulary": (config.vocab_size, rows),
-    }
-    for what, (ours, theirs) in sizes.items():
-        if ours > theirs:
-            yield f"its {what} is {ours}, more than {theirs}"
-    if shape.head_dim % config.head_dim:
-        yield f"its heads of {config.head_dim} do not divide heads of {shape.head_dim}"
-    copies = shape.num_kv_heads // config.num_key_value_heads  # or one more
-    readers = copies * (shape.num_heads // shape.num_kv_heads)
-    needed = config.num_attention_heads // config.num_key_value_heads
-    if needed > readers:
-        yield f"{needed} of its heads share a KV head, and there is room for {readers}"
-    if shape.tied and not config.tie_word_embeddings:
-        yield "its lm head is not its embedding"
-    if config.attention_bias or config.mlp_bias:
-        yield "it has biases"
-
-
-def _check_frequencies(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
-    """Refuse kinds of RoPE (yarn) that reckon with the size of the head itself."""
-    ours, theirs = (model.model.rotary_emb.inv_freq.cpu() for model in (small, large))
-    if not torch.allclose(ours.float(), theirs[:: len(theirs) // len(ours)], rtol=1e-6, atol=0):
-        raise ModelError("A model cannot be scaled: its RoPE frequencies depend on its head size.")
-
-
-def _named(shapes: Mapping[str, Shape], name: str, role: Role) -> Shape:
-    if name not in shapes:
-        raise UsageError(f"there is no scaled {role} {name}; choose from {', '.join(shapes)}")
-    return shapes[name]
+def _known(names: Collection[str], name: str, role: Role) -> str:
+    if name not in names:
+        raise UsageError(f"there is no scaled {role} {name}; choose from {', '.join(names)}")
+    return name
 
 
 def _embedded(role: Role) -> LoadedModel:

@@ -16,6 +16,8 @@ from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.scaled_head import EMBEDDED
+from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
@@ -94,7 +96,9 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
         )
     if not profile.target.model.startswith("embedded:"):
         raise UsageError("--scale enlarges the embedded pair; leave --profile out")
-    pair = scaled_pair(request.scale, request.scale_draft, device)
+    drafts_with_head = profile.draft is not None and profile.draft.model == EMBEDDED.model
+    draft = request.scale_draft or (HEAD if drafts_with_head else SMALL.name)
+    pair = scaled_pair(request.scale, draft, device)
     target, shortest, longest = pair.target, min(request.lengths), max(request.lengths)
     # A scaled model has no window of its own: beyond the embedded one it runs, and forgets.
     window = max(target.window, longest + profile.output_limit)

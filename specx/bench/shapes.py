@@ -43,6 +43,18 @@ class Shape:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadShape(Shape):
+    """The size of an EAGLE-3 head that reads three features; ``vocab_size``: its own ids."""
+
+    def parameters(self, vocab_size: int | None = None) -> int:  # noqa: ARG002
+        """Return the number of weights; the embedding is the target's."""
+        hidden, heads = self.hidden_size, self.num_heads + 2 * self.num_kv_heads
+        attention = (2 * heads + self.num_heads) * hidden * self.head_dim  # q, k, v read two
+        feed_forward = 3 * hidden * self.intermediate_size
+        return 3 * hidden**2 + attention + feed_forward + self.vocab_size * hidden + 4 * hidden
+
+
 LLAMA_8B = Shape(
     name="llama-3.1-8b",
     hidden_size=4096,
@@ -87,3 +99,21 @@ TARGETS = {shape.name: shape for shape in (LLAMA_8B, VICUNA_7B, LLAMA_70B)}
 DRAFTS = {
     shape.name: shape for shape in (SMALL, replace(SMALL, name="160m", num_layers=12), LLAMA_1B)
 }
+HEAD = "eagle3"  # the draft of that name has a layer like its target's
+HEAD_IDS = 32000
+
+
+def draft_shape(name: str, target: Shape) -> Shape:
+    """Return the shape of a draft, a head's as published ones have it. Raises KeyError."""
+    if name != HEAD:
+        return DRAFTS[name]
+    return HeadShape(
+        name=HEAD,
+        hidden_size=target.hidden_size,
+        num_layers=1,
+        num_heads=target.num_heads,
+        num_kv_heads=target.num_kv_heads,
+        head_dim=target.head_dim,
+        intermediate_size=target.intermediate_size,
+        vocab_size=min(HEAD_IDS, target.vocab_size),
+    )

@@ -102,17 +102,19 @@ class Workbench:
         cases: Sequence[Case],
         methods: Sequence[BenchMethod] | None = None,
         *,
-        warm_up: bool = True,
+        warm_up: bool | Sequence[BenchMethod] = True,
     ) -> Iterator[Run]:
         """Every method on every case, in turn within each repetition, so that a machine that
         slows down slows all of them. Before the first case, on a GPU before the first of each
-        length, each method runs once, uncounted."""
+        length, each method runs once, uncounted; or those of ``warm_up``, where they do all that
+        the others do."""
         methods = self.methods if methods is None else methods
+        first = methods if isinstance(warm_up, bool) else warm_up
         warm: set[int] = set()
         for case in cases:
             setting = self.setting(case)
             if warm_up and (not warm or (self.on_gpu and case.length not in warm)):
-                self._warm_up(methods, setting, case)
+                self._warm_up(first, setting, case)
                 warm.add(case.length)
             for repeat in range(self.repeats):
                 for method in methods:

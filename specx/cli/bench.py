@@ -76,7 +76,10 @@ def bench(
         str | None,
         typer.Option(help="Write the embedded pair into a model of this size (llama-3.1-8b)."),
     ] = None,
-    scale_draft: Annotated[str, typer.Option(help="The size of its draft.")] = "68m",
+    scale_draft: Annotated[
+        str | None,
+        typer.Option(help="The size of its draft: 68m, 160m, 1b, or a head, eagle3."),
+    ] = None,
     larger_draft: Annotated[
         str | None,
         typer.Option(help="A second draft, for the experiment of that name: folder or hub id."),

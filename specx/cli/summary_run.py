@@ -4,18 +4,18 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from specx.cli.console import is_file, make_console
+from specx.cli.importing import without_collecting
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
-from specx.jobs.collecting import without_collecting
 from specx.jobs.crew import Crew
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
@@ -216,8 +216,9 @@ class SummaryRun:
         """Return the place of workers, and how many there may be."""
         request = self._request
         if not self._ray:
+            settings = replace(request.worker_settings, prepares=staff.prepares)
             environment, debug = staff.environment, request.debug
-            return LocalWorkers(request.worker_settings, environment, debug=debug), staff.number
+            return LocalWorkers(settings, environment, debug=debug), staff.number
         try:
             from specx.jobs.ray_workers import RayWorkers
         except ImportError as error:

@@ -61,16 +61,19 @@ def head_forward(
     rows: tuple[Tensor, Tensor, Tensor],
     cache: PreallocatedCache,
     call: AttentionCall,
-    logits_of: Tensor | int = 0,
+    wanted: Tensor | int | None = 0,
+    parents: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run a head; return the states [T, H] of what follows each row, and logits [rows, V].
+    """Run a head; return the states [wanted, H] of what follows rows, and logits [wanted, V].
 
-    ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. Logits are in the
-    head's own ids; otherwise as in ``forward``.
+    ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. ``wanted``: the rows
+    (int64), or how many of the last; 0: all, None: none, but their keys and values. ``parents``
+    int64 [T]: places of the states, which may be others in number. Logits are in the head's own
+    ids; otherwise as in ``forward``.
     """
     tokens, states, positions = rows
     out, logits = model.model(
-        tokens[None], states[None], positions[None], logits_of,
+        tokens[None], states[None], positions[None], wanted, parents,
         past_key_values=cache, use_cache=True, specx_call=call,
     )  # fmt: skip
     return out[0], logits[0]

@@ -54,16 +54,21 @@ class HeadGrower(TreeGrower):
         super().__init__(model, allowed, tree, reserved)
         size, device = model.hidden_size, model.device
         self.states = torch.zeros(MAX_ROWS, size, dtype=model.dtype, device=device)
+        ids = model.model.target_ids  # None where they are the head's own
+        own = torch.arange(len(ids), device=device)
+        self._target_ids = None if torch.equal(ids, own) else ids
 
     def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
         level = super().continue_from(logits, weights)
-        return replace(level, tokens=self.model.model.target_ids[level.tokens])
+        if self._target_ids is None:
+            return level
+        return replace(level, tokens=self._target_ids.index_select(0, level.tokens))
 
     def run(
         self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
     ) -> Tensor:
-        rows = level.tokens, self.states.index_select(0, level.parents), positions
-        states, logits = head_forward(self.model, rows, cache, call)
+        rows = level.tokens, self.states, positions
+        states, logits = head_forward(self.model, rows, cache, call, parents=level.parents)
         self.states[: len(states)] = states
         return logits
 
@@ -89,7 +94,8 @@ class HeadDrafter(ModelDrafter):
         super().__init__(model, allowed, plan, max_tokens)
 
     def begin(self) -> bool:
-        return False  # what it notes of the target is made with each document
+        self._followed, self._read_features = 0, None
+        return super().begin()
 
     def _make_grower(self, plan: DraftPlan) -> HeadGrower:
         return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
@@ -114,8 +120,9 @@ class HeadDrafter(ModelDrafter):
         if not count:
             return
         positions = torch.arange(start, start + count, device=tokens.device)
-        rows = tokens, self.model.model.project(features), positions
-        head_forward(self.model, rows, store, self._prefill_call(start, count), logits_of=1)
+        rows = tokens, self._project(features), positions
+        call = self._prefill_call(start, count)
+        head_forward(self.model, rows, store, call, wanted=None)  # nobody drafts behind them
         store.commit(count)
         self._followed += count
 
@@ -126,9 +133,15 @@ class HeadDrafter(ModelDrafter):
         call = self.model.tree_call(
             ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
         )
-        states = self.model.model.project(self._read_features.read(store.length, len(tokens)))
+        states = self._project(self._read_features.read(store.length, len(tokens)))
         rows = tokens, states, mapping.slots
+        if not isinstance(logits_of, Tensor):  # nobody drafts behind them
+            return head_forward(self.model, rows, working, call, wanted=None)[1]
         states, logits = head_forward(self.model, rows, working, call, logits_of)
-        if isinstance(logits_of, Tensor):
-            self.grower.states[:1] = states.index_select(0, logits_of)
+        self.grower.states[:1] = states
         return logits
+
+    def _project(self, features: Tensor) -> Tensor:
+        """Make states [T, H] of features [T, F]."""
+        states: Tensor = self.model.model.project(features[None])[0]
+        return states

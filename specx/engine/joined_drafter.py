@@ -1,12 +1,13 @@
 """A draft model and lookup together: one tree of both, or lookup alone where text is copied."""
 
+from collections import deque
 from collections.abc import Iterator
 
 from torch import Tensor
 
 from specx.engine.branches import with_branch
 from specx.engine.drafter import Drafter, DraftMode, Outcome, StepPlan
-from specx.engine.lookup import Lookup
+from specx.engine.lookup import REACH, Lookup
 from specx.engine.lookup_drafter import lookup_tree
 from specx.engine.model_drafter import AT_ONCE, ModelDrafter
 from specx.engine.selector import DrafterSelector
@@ -23,6 +24,7 @@ class JoinedDrafter(Drafter):
 
     Where lookup does well enough alone, the model drafts nothing and falls behind; it reads what it
     missed in long chains. The host knows how far behind it can be at most, so shapes stay fixed.
+    Alone, lookup proposes a chain of REACH tokens; in the model's tree as many as that has levels.
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
@@ -30,15 +32,17 @@ class JoinedDrafter(Drafter):
 
         ``max_tokens``: the longest that prompt and output can become together.
         """
-        self._model, self.levels = model, model.levels
+        self._model, self.levels = model, max(model.levels, REACH)
         self.retrieval_layer, self.features = model.retrieval_layer, model.features
-        self._lookup = Lookup(model.levels, max_tokens, model.model.device)
+        self._lookup = Lookup(self.levels, max_tokens, model.model.device)
         self._decide_anew()
 
     def _decide_anew(self) -> None:
-        self._selector = DrafterSelector(self.levels)
+        self._selector = DrafterSelector(self._model.levels)
         self._mode = DraftMode.MODEL
         self._unread = 1  # tokens of the text that the model has not read, at most
+        # Of each step that nothing is known of yet: its share of these, 0 if it has been read.
+        self._in_flight: deque[int] = deque()
 
     def begin(self) -> bool:
         self._decide_anew()
@@ -52,13 +56,17 @@ class JoinedDrafter(Drafter):
         return self._model.prefill(prompt, target)
 
     def plan(self, steps: int) -> StepPlan:
-        step = self.levels + 1  # tokens that the next step emits at most
-        if self._selector.model_drafts():
+        model_drafts = self._selector.model_drafts()
+        step = (self._model.levels if model_drafts else self.levels) + 1  # tokens, at most
+        if model_drafts:
             self._mode, is_behind = DraftMode.MODEL, self._unread > step
-            self._unread = step
         else:
             self._mode, is_behind = DraftMode.LOOKUP, self._unread + step > BEHIND
-            self._unread = step + (1 if is_behind else self._unread)
+        if model_drafts or is_behind:
+            self._unread = 0 if model_drafts else 1
+            self._in_flight = deque([0] * len(self._in_flight))
+        self._unread += step
+        self._in_flight.append(step)
         model_works = self._mode is DraftMode.MODEL or is_behind
         retrieve = model_works and self._model.retrieval_due(steps)
         return StepPlan(mode=self._mode, retrieve=retrieve, catch_up=is_behind)
@@ -76,10 +84,11 @@ class JoinedDrafter(Drafter):
         if self._mode is DraftMode.LOOKUP:
             return lookup_tree(self._lookup, root, self._model.draft_plan.tree.threshold)
         read = self._model.cache.text_length
-        unread = self._lookup.read(read, self.levels + 1)
+        depth = self._model.levels
+        unread = self._lookup.read(read, depth + 1)
         self._model.pend(unread, self._lookup.length - read)
         levels = self._model.grow_levels()
-        joined = with_branch(levels, self._lookup.chain, self._lookup.weights)
+        joined = with_branch(levels, self._lookup.chain[:depth], self._lookup.weights[:depth])
         return self._model.model.ops.best_tree(root, joined)
 
     def commit(self, path: Path) -> None:
@@ -93,6 +102,8 @@ class JoinedDrafter(Drafter):
 
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
+        if counted := self._in_flight.popleft():
+            self._unread -= counted - len(outcome.step.tokens)
         gain, drafted = outcome.note / GAIN_UNIT, outcome.mode is DraftMode.MODEL
         self._selector.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
         if drafted:

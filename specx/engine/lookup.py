@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+REACH = 31  # tokens of a chain that stands alone: copied sentences are about as long
 LONGEST = 8  # tokens of the text's end that are compared with what is before
 NO_TOKEN = -1  # stands before the text, where comparing begins; no token of a text equals it
 # Share of continuations that go on as before, by how many tokens agreed (0: no such place), until

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specx.engine.branches import chain_tree
 from specx.engine.drafter import Drafter
-from specx.engine.lookup import Lookup
+from specx.engine.lookup import REACH, Lookup
 from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree, root_only
 from specx.profile import TreeSettings
@@ -19,8 +19,8 @@ class LookupDrafter(Drafter):
 
     def __init__(self, tree: TreeSettings, max_tokens: int, device: torch.device) -> None:
         """``max_tokens``: the longest that prompt and output can become together."""
-        self.levels = tree.depth
-        self._lookup = Lookup(tree.depth, max_tokens, device)
+        self.levels = max(tree.depth, REACH)
+        self._lookup = Lookup(self.levels, max_tokens, device)
         self._threshold = tree.threshold
 
     def begin(self) -> bool:

@@ -15,7 +15,7 @@ class DrafterSelector:
     """
 
     def __init__(self, depth: int) -> None:
-        """``depth``: the most tokens that lookup proposes."""
+        """``depth``: the most tokens of lookup in a tree of the model's."""
         self._depth = depth
         self._gain = 0.0
         self._tokens: deque[int] = deque(maxlen=RECENT)  # of steps with the model
@@ -29,7 +29,7 @@ class DrafterSelector:
         if not with_model or not without:  # not measured yet: try it where it is likely to do well
             return self._gain < self._depth / 2
         alone = 1 + self._gain
-        together = max(alone, mean(self._tokens))
+        together = max(min(alone, 1 + self._depth), mean(self._tokens))
         return together / median(with_model) > alone / median(without)
 
     def learn(self, step: Step, gain: float, *, model_drafted: bool, settled: bool) -> None:

@@ -50,6 +50,8 @@ class Target:
         """Forget all of the text, for another one."""
         self.cache.clear()
         self.last_row.zero_()
+        if self.features is not None:
+            self.features.begin()
 
     def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
         """Read the prompt int64 [L] behind what is in the cache already.

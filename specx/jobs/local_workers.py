@@ -1,27 +1,17 @@
 """Workers that are processes of this machine."""
 
-import json
-import os
+import gc
 import queue
 import signal
-import socket
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 
-from specx.jobs.collecting import without_collecting
+from specx.jobs.linked import linked, receive_beside, start_linked
+from specx.jobs.preparing import Preparer, Turned
 from specx.jobs.tasks import Lost, Message, Task, WorkerSettings
 
-_PACKAGES = Path(__file__).parents[2]
-# Isolated from the current folder, in which files may have the names of modules.
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from specx.jobs.local_workers import serve; serve(int(sys.argv[2]))"
-)
 _PATIENCE = 5.0  # seconds for a process that has closed its connection to end
 
 
@@ -45,19 +35,9 @@ class LocalWorkers:
 
     def start(self, place: int) -> None:
         """Start a process, which waits for nothing but its settings."""
-        ours, theirs = socket.socketpair()
-        path = json.dumps([*(entry for entry in sys.path if entry), str(_PACKAGES)])
-        self._processes[place] = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, path, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None if self._debug else subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, **self._environment(place)},
-            start_new_session=True,  # Ctrl-C reaches the run, which ends its workers
+        self._processes[place], self._connections[place] = start_linked(
+            __name__, self._environment(place), tells=self._debug
         )
-        theirs.close()
-        self._connections[place] = Connection(ours.detach())
         self._send(place, self._settings)
 
     def give(self, place: int, task: Task) -> None:
@@ -110,26 +90,24 @@ class LocalWorkers:
 
 def serve(descriptor: int) -> None:
     """Work for the run at the other end of a socket. It ends the process with the run's own."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # these are the run's
-        signal.signal(number, signal.SIG_IGN)
-    connection = Connection(descriptor)
-    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    connection = linked(descriptor)
     settings: WorkerSettings = connection.recv()
-    threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
-    with without_collecting():
-        from specx.jobs.worker import Worker
+    preparer = Preparer() if settings.prepares else None
+    tasks: queue.SimpleQueue[tuple[Task, Turned | None]] = queue.SimpleQueue()
 
-        worker = Worker(settings, connection.send)
-        is_loaded = worker.load()
-    if is_loaded:
+    def take(task: Task) -> None:  # while others are in work
+        tasks.put((task, preparer.expect(task.document) if preparer else None))
+
+    receive_beside(connection, take)
+    gc.disable()  # for imports and loading
+    from specx.jobs.worker import Worker
+
+    worker = Worker(settings, connection.send)
+    loaded = worker.load()
+    gc.freeze()  # modules and models stay: to search them for garbage takes a fifth of a second
+    gc.enable()
+    if loaded:
+        if preparer:
+            preparer.begin(worker.make_prompts)
         while True:
-            worker.do(tasks.get())
-
-
-def _receive_tasks(connection: Connection, tasks: "queue.SimpleQueue[Task]") -> None:
-    """Take documents while others are in work; end the process as soon as the run is gone."""
-    try:
-        while True:
-            tasks.put(connection.recv())
-    except (EOFError, OSError):
-        os._exit(0)
+            worker.do(*tasks.get())

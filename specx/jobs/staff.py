@@ -20,7 +20,8 @@ class Staff:
 
     ``gpus``: the names of GPUs, as CUDA_VISIBLE_DEVICES has them, given out in turn. ``threads``:
     of each worker on a CPU. ``waiting``: documents that may wait at each. ``reading``: documents
-    that are read at a time, ahead of the workers.
+    that are read at a time, ahead of the workers. ``prepares``: each worker has a process beside
+    it that makes the prompts of documents that wait.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Staff:
     threads: int = 1
     waiting: int = 0
     reading: int = 0
+    prepares: bool = False
 
     def environment(self, place: int) -> dict[str, str]:
         """Return the variables of the worker at a place."""
@@ -50,9 +52,10 @@ def choose_staff(
 ) -> Staff:
     """Choose for a run. ``asked``: the user's number of workers; ``documents``: at least so many.
 
-    A GPU has one worker, and this process reads and writes beside it. On a CPU there is one for
-    each core, with one thread, if there are documents enough; but only where neither the number of
-    workers nor that of threads is the user's.
+    A GPU has one worker. This process reads and writes beside it, and where there are cores for it
+    another one prepares its prompts. On a CPU there is a worker for each core, with one thread, if
+    there are documents enough; but only where neither the number of workers nor that of threads is
+    the user's.
     """
     cores = usable_cores()
     gpus = visible_gpus(os.environ) if device != "cpu" else ()
@@ -61,7 +64,8 @@ def choose_staff(
     if gpus:
         number = asked or min(len(gpus), documents)
         reading = _reading(min(cores, number + 1))
-        return Staff(number=number, gpus=gpus, waiting=1, reading=reading)
+        prepares = documents > number and cores > 2 * number  # a core for each, and for this one
+        return Staff(number=number, gpus=gpus, waiting=1, reading=reading, prepares=prepares)
     if asked is None and (threads.fixed or documents < FEWEST_DOCUMENTS or cores < 2):
         return Staff(number=0, reading=_reading(min(1, cores - 1)))
     number = min(asked or cores, documents)

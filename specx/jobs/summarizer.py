@@ -22,6 +22,7 @@ from specx.jobs.lossless import check_lossless
 from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
+from specx.jobs.preparing import MakePrompts, Prepared
 from specx.models.memory import check_memory
 from specx.profile import DigestPrompt, InstructPrompt, Profile
 from specx.prompts.digest import Digest
@@ -62,8 +63,18 @@ class Summarizer:
         self.partial = ""
         self._shelf = Shelf()
 
-    def summarize(self, document: Document, before: Timings) -> Report:
-        """Summarize one document. ``before``: seconds already spent on it (reading, loading).
+    @property
+    def make_prompts(self) -> MakePrompts:
+        """Return what makes the prompts of a document. It can be sent to another process."""
+        return partial(self._kind.prompts, room=self._room)
+
+    def summarize(
+        self, document: Document, before: Timings, prepared: Prepared | None = None
+    ) -> Report:
+        """Summarize one document.
+
+        ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
+        ``make_prompts`` has made them elsewhere.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
         OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
@@ -71,7 +82,7 @@ class Summarizer:
         _reset_peak_memory(self.pair.target.device)
         run = DocumentRun(timings=replace(before))
         self.partial = ""
-        prompts = self._prompts(document, run)
+        prompts = self._prompts(document, run, prepared)
         write = partial(self._write, run)
         writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
         written = writer.summarize(document, prompts)
@@ -109,10 +120,14 @@ class Summarizer:
             speedup=run.speedup,
         )
 
-    def _prompts(self, document: Document, run: DocumentRun) -> list[Prompt]:
+    def _prompts(
+        self, document: Document, run: DocumentRun, prepared: Prepared | None
+    ) -> list[Prompt]:
         if not document.text.strip():
             raise DocumentError(f"{document.name} has no text; there is nothing to summarize")
-        prompts = self._kind.prompts(document, self._room)
+        if prepared:
+            run.started -= prepared.seconds  # they count as if nothing had been done meanwhile
+        prompts = prepared.prompts if prepared else self.make_prompts(document)
         if self.profile.long_documents == "refuse":
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started

@@ -17,13 +17,18 @@ from specx.reports.report import Report
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """The work of all workers of a run. ``timeout``: seconds for each document."""
+    """The work of all workers of a run.
+
+    ``timeout``: seconds for each document. ``prepares``: each has a process beside it that makes
+    the prompts of documents that wait.
+    """
 
     profile: Profile
     method: Method
     device: str
     check: bool = False
     timeout: float | None = None
+    prepares: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from specx.errors import SpecxError, error_of
 from specx.jobs.deadline import Deadline
 from specx.jobs.pair import choose_device, load_pair
+from specx.jobs.preparing import MakePrompts, Turned, taken
 from specx.jobs.summarizer import Summarizer
 from specx.jobs.tasks import Ended, Loaded, Message, NotLoaded, Progressed, Task, WorkerSettings
 from specx.models.memory import free_bytes
@@ -95,18 +96,28 @@ class Worker:
         self._tell(Loaded(limit=limit, room=_room(self._summarizer)))
         return True
 
-    def do(self, task: Task) -> None:
-        """Summarize a document."""
+    @property
+    def make_prompts(self) -> MakePrompts:
+        """Return what makes the prompts of a document, once the models are loaded."""
+        assert self._summarizer is not None
+        return self._summarizer.make_prompts
+
+    def do(self, task: Task, turn: Turned | None = None) -> None:
+        """Summarize a document. ``turn``: that of its prompts, if they are made elsewhere."""
         assert self._summarizer is not None
         self._relay.begin(task.number)
         before = replace(task.before, load=self._load_s)
         self._load_s = 0.0
         self._relay.phase("preparing the prompt")
+        prepared = taken(turn)
         if self._deadline:
-            self._deadline.begin(task.document.name, before.read)
+            spent = before.read + (prepared.seconds if prepared else 0.0)
+            self._deadline.begin(task.document.name, spent)
         self._summarizer.partial = ""
         try:
-            outcome: Report | SpecxError = self._summarizer.summarize(task.document, before)
+            outcome: Report | SpecxError = self._summarizer.summarize(
+                task.document, before, prepared
+            )
         except SpecxError as error:
             outcome = error.with_traceback(None)  # it would hold the caches, and this frame it
         except Exception as error:  # an unexpected failure costs no other document

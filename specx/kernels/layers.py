@@ -19,12 +19,13 @@ class LayerWeights:
     """Weights of a decoder layer as Llama, Mistral, Qwen2 and Qwen3 have it.
 
     ``input_norm``, ``output_norm`` [K]: of the RMSNorms before attention and before the MLP, each
-    with its epsilon. ``heads``: queries, keys and values in this order, as one map to
-    (Hq + 2 Hkv) · D; ``head_norms``: weights [D] of an RMSNorm of each query and each key head, and
-    its epsilon, where there are any. ``gate_up``: both inputs of the gate as one map.
+    with its epsilon; ``input_norm`` is None where the layer norms nothing itself. ``heads``:
+    queries, keys and values in this order, as one map to (Hq + 2 Hkv) · D; ``head_norms``: weights
+    [D] of an RMSNorm of each query and each key head, and its epsilon, where there are any.
+    ``gate_up``: both inputs of the gate as one map.
     """
 
-    input_norm: tuple[Tensor, float]
+    input_norm: tuple[Tensor, float] | None
     heads: LinearMap
     head_norms: tuple[Tensor, Tensor, float] | None
     head_dim: int
@@ -32,6 +33,20 @@ class LayerWeights:
     output_norm: tuple[Tensor, float]
     gate_up: LinearMap
     down: LinearMap
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadNorms:
+    """RMSNorms in front of the first layer of an EAGLE-3 head.
+
+    ``embedding``, ``state`` [H]: their weights; ``eps``: of both. ``residual``: the normed state is
+    what the layer adds to.
+    """
+
+    embedding: Tensor
+    state: Tensor
+    eps: float
+    residual: bool
 
 
 class LayerKernels(Protocol):
@@ -42,8 +57,9 @@ class LayerKernels(Protocol):
     ) -> Tensor:
         """Norm, project, rotate, and store keys and values.
 
-        x [T, K]; cos, sin [T, D], whose second halves repeat the first; slots int64 [T]: rows of
-        keys, values [Hkv, capacity, D] that are written. Returns queries [Hq, T, D].
+        x [T, K], K inputs of ``heads``; cos, sin [T, D], whose second halves repeat the first;
+        slots int64 [T]: rows of keys, values [Hkv, capacity, D] that are written. Returns queries
+        [Hq, T, D].
         """
 
     def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
@@ -58,3 +74,16 @@ class Product(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply x [T, K] -> [T, N]."""
+
+
+class HeadInput(Protocol):
+    """The input of a head's first layer: embeddings beside states, each normed or neither."""
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Look up, norm and join.
+
+        tokens int64 [T]; states [S, H]; parents int64 [T]: rows of the states, None: each its own,
+        S = T. Returns x [T, 2 H], the embedding first, and the residual [T, H], contiguous.
+        """

@@ -17,7 +17,14 @@ from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
-from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
+from specx.kernels.layers import (
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Product,
+)
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
 
@@ -219,6 +226,10 @@ class Ops(Protocol):
 
     def product(self, linear: LinearMap) -> Product:
         """Prepare the product with one weight, which stays where it is."""
+
+    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+        """Prepare the input of a head's first layer. embedding [V, H]; without ``norms`` nothing is
+        normed."""
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return x [T, K] over its root mean square, times weight [K], rounded as Llama does."""

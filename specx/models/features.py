@@ -24,6 +24,10 @@ class FeatureSource:
     layers: tuple[int, ...]
     size: int
 
+    def is_behind(self, layers: int) -> bool:
+        """Return True if some lie behind the last of so many layers."""
+        return not self.layers or layers in self.layers
+
 
 class Features:
     """The features of one document.
@@ -40,6 +44,20 @@ class Features:
         self.rows = torch.zeros(rows, source.size, dtype=dtype, device=device)
         self._recent = torch.zeros(RECENT, source.size, dtype=dtype, device=device)
         self._counted = torch.arange(RECENT, device=device)
+
+    def begin(self) -> None:
+        """Forget the text: rows that are read before they are written are zeros again."""
+        self._recent.zero_()
+
+    def note_layer(self, hidden: Tensor, layer: int) -> None:
+        """Take hidden [1, T, H] as the input of a layer, if that is wanted."""
+        if layer in self.source.layers:
+            self.note(hidden, self.source.layers.index(layer))
+
+    def note_output(self, normed: Tensor) -> None:
+        """Take normed [1, T, H] as the normed output, if that is wanted."""
+        if not self.source.layers:
+            self.note(normed)
 
     def note(self, hidden: Tensor, place: int = 0) -> None:
         """Take hidden [1, T, H] as the ``place``-th part of the features of a pass over T rows."""
@@ -76,35 +94,34 @@ def watch_features(model: Any, source: FeatureSource) -> None:
             decoder.layers[layer].register_forward_pre_hook(_LayerInput(layer), with_kwargs=True)
 
 
-def _wanted(kwargs: dict[str, Any]) -> Features | None:
-    return getattr(kwargs.get("specx_call"), "features", None)
+class FeatureHook:
+    """A hook that notes features, where a pass wants some. Whoever notes them passes over it."""
 
-
-def _note_layer(kwargs: dict[str, Any], layer: int, hidden: Tensor) -> None:
-    features = _wanted(kwargs)
-    if features is not None and layer in features.source.layers:
-        features.note(hidden, features.source.layers.index(layer))
+    @staticmethod
+    def wanted(kwargs: dict[str, Any]) -> Features | None:
+        return getattr(kwargs.get("specx_call"), "features", None)
 
 
 @dataclass(frozen=True)
-class _LayerInput:
+class _LayerInput(FeatureHook):
     layer: int
 
     def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        _note_layer(kwargs, self.layer, args[0] if args else kwargs["hidden_states"])
+        if (features := self.wanted(kwargs)) is not None:
+            features.note_layer(args[0] if args else kwargs["hidden_states"], self.layer)
 
 
 @dataclass(frozen=True)
-class _LayerOutput:
+class _LayerOutput(FeatureHook):
     layer: int
 
     def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
-        _note_layer(kwargs, self.layer, output[0] if isinstance(output, tuple) else output)
+        if (features := self.wanted(kwargs)) is not None:
+            features.note_layer(output[0] if isinstance(output, tuple) else output, self.layer)
 
 
 @dataclass(frozen=True)
-class _NormedOutput:
+class _NormedOutput(FeatureHook):
     def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
-        features = _wanted(kwargs)
-        if features is not None and not features.source.layers:
-            features.note(output.last_hidden_state)
+        if (features := self.wanted(kwargs)) is not None:
+            features.note_output(output.last_hidden_state)

@@ -18,6 +18,7 @@ from torch.nn.functional import embedding
 from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
 from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.features import FeatureHook
 from specx.models.projections import are_alike, join
 
 # Families whose layers are alike but for biases and norms of heads -> how their classes begin.
@@ -47,7 +48,7 @@ def fuse_layers(model: Any, ops: Ops) -> None:
     head = model.get_output_embeddings()
     if _is_plain(head):
         product = ops.product(LinearMap(head.weight, head.bias))
-        head.forward = FusedHead(head, head.forward, ops, product)
+        head.forward = FusedLinear(head, head.forward, ops, product)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
     elif _is_whole(model):
@@ -77,12 +78,15 @@ def unfused(model: Any) -> Iterator[None]:
 
 def is_known(layer: Any) -> bool:
     """Return True if a layer computes what ``LayerKernels`` says, judged by classes and sizes."""
-    if not _is(layer, "DecoderLayer"):
-        return False
+    return _is(layer, "DecoderLayer") and has_known_parts(layer, layer.input_layernorm)
+
+
+def has_known_parts(layer: Any, *norms_before: Any) -> bool:
+    """Return True if attention, MLP and norms of a layer are known, and those in front of it."""
     attention, mlp = layer.self_attn, layer.mlp
     if not (_is(attention, "Attention") and _is(mlp, "MLP")):
         return False
-    norms = [layer.input_layernorm, layer.post_attention_layernorm, *_norms_of_heads(attention)]
+    norms = [*norms_before, layer.post_attention_layernorm, *_norms_of_heads(attention)]
     groups = [attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]
     maps = [*groups[0], *groups[1], attention.o_proj, mlp.down_proj]
     return (
@@ -97,11 +101,15 @@ def is_known(layer: Any) -> bool:
 
 
 def weights_of(
-    layer: Any, arranged: Callable[[Tensor], Tensor] = lambda weight: weight
+    layer: Any,
+    arranged: Callable[[Tensor], Tensor] = lambda weight: weight,
+    *,
+    norms_input: bool = True,
 ) -> LayerWeights:
     """Return the weights of a known layer; those of one input are joined, the maps get views.
 
-    ``arranged``: lays each weight out in memory, where it stays the only copy.
+    ``arranged``: lays each weight out in memory, where it stays the only copy. ``norms_input``:
+    the layer norms what it reads.
     """
     attention, mlp = layer.self_attn, layer.mlp
     head_norms = None
@@ -109,7 +117,7 @@ def weights_of(
         query, key = norms
         head_norms = query.weight, key.weight, query.variance_epsilon
     return LayerWeights(
-        input_norm=_norm(layer.input_layernorm),
+        input_norm=_norm(layer.input_layernorm) if norms_input else None,
         heads=LinearMap(*join([attention.q_proj, attention.k_proj, attention.v_proj], arranged)),
         head_norms=head_norms,
         head_dim=attention.head_dim,
@@ -180,20 +188,32 @@ class FusedLayer(Fused):
         return self.run(hidden_states[0], cos[0], sin[0], call)[None]
 
     def run(
-        self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall, last: int = 0
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        call: PrefillCall | TreeCall,
+        rows: Tensor | int = 0,
+        residual: Tensor | None = None,
     ) -> Tensor:
-        """Compute the layer: x [T, K]; cos, sin [T, D] -> [T, K].
+        """Compute the layer: x [T, inputs]; cos, sin [T, D] -> [T, K].
 
-        ``last``: return that many of the last rows alone, of a prefill; 0: all.
+        ``rows``: those to return alone (int64), or how many of the last; 0: all. ``residual``
+        [T, K]: what attention is added to, x unless it is given.
         """
-        mapping, layer, scaling = call.mapping, self._layer, self._scaling
-        keys, values = mapping.storage[layer]
-        q = self.kernels.before_attention(x, cos, sin, mapping.slots, keys, values)
-        if last and isinstance(call, PrefillCall):
-            attended, x = call.attend_last(layer, q, scaling, last), x[-last:]
+        layer, scaling = self._layer, self._scaling
+        q = self.fill(x, cos, sin, call)
+        x = x if residual is None else residual
+        if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
+            attended = call.attend_last(layer, q, scaling, rows)
         else:
-            attended = call.attend_stored(layer, q, scaling)
-        return self.kernels.after_attention(attended.flatten(1), x)
+            attended = rows_of(call.attend_stored(layer, q, scaling), rows)
+        return self.kernels.after_attention(attended.flatten(1), rows_of(x, rows))
+
+    def fill(self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall) -> Tensor:
+        """Store keys and values alone, of rows as for ``run``; return queries [Hq, T, D]."""
+        keys, values = call.mapping.storage[self._layer]
+        return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
 
 
 @dataclass
@@ -221,8 +241,8 @@ class FusedAngles(Fused):
 
 
 @dataclass
-class FusedHead(Fused):
-    """The forward of the map to logits."""
+class FusedLinear(Fused):
+    """The forward of a linear map that is no part of a layer."""
 
     product: Product
 
@@ -267,18 +287,38 @@ class FusedModel(Fused):
         """
         x = embedding(ids, self._embedding.weight)
         cos, sin = (part[0] for part in self._angles(x[None], positions))
-        last = kept if isinstance(kept, int) and isinstance(call, PrefillCall) else 0
-        for layer in self._layers[:-1]:
-            x = layer.forward.run(x, cos, sin, call)
-        x = self._layers[-1].forward.run(x, cos, sin, call, last)
-        if isinstance(kept, Tensor) or 0 < kept < x.shape[0]:
-            x = x[kept] if isinstance(kept, Tensor) else x[-kept:]
-        norm = self._norm
-        return self._head(self.ops.rms_norm(x, norm.weight, norm.variance_epsilon))
+        features, norm, count = call.features, self._norm, len(self._layers)
+        # Of the last layer the rows that have logits are enough, unless others are noted.
+        last = 0 if features is not None and features.source.is_behind(count) else kept
+        for index, layer in enumerate(self._layers):
+            if features is not None:
+                features.note_layer(x[None], index)
+            rows = last if index == count - 1 else 0
+            x = layer.forward.run(x, cos, sin, call, rows)
+        if features is not None:
+            features.note_layer(x[None], count)
+        x = self.ops.rms_norm(x, norm.weight, norm.variance_epsilon)
+        if features is not None:
+            features.note_output(x[None])
+        return self._head(x if last is kept else rows_of(x, kept))
 
     def _is_bare(self) -> bool:
-        """Return True if nobody wants to see what goes in or out of a module that is not called."""
-        return not any(each._forward_hooks or each._forward_pre_hooks for each in self._passed)
+        """Return True if nobody wants to see what goes in or out of a module that is not called.
+
+        Features are noted here without their hooks.
+        """
+        return all(
+            isinstance(hook, FeatureHook)
+            for each in self._passed
+            for hook in (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
+        )
+
+
+def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:
+    """Return rows (int64) of x [T, ...], or how many of the last; 0 means all."""
+    if isinstance(rows, int):
+        return x[-rows:] if rows else x
+    return x.index_select(0, rows)
 
 
 def _is_whole(model: Any) -> bool:

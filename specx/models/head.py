@@ -119,7 +119,7 @@ class Head(nn.Module):
         return self.lm_head
 
     def project(self, features: Tensor) -> Tensor:
-        """Make states [T, H] of the target's features [T, F]."""
+        """Make states [B, T, H] of the target's features [B, T, F]."""
         features = features.to(self.fc.weight.dtype)
         if self.spec.kind == "eagle":
             return features
@@ -137,15 +137,20 @@ class Head(nn.Module):
         tokens: Tensor,
         states: Tensor,
         positions: Tensor,
-        logits_of: Tensor | int = 0,
+        rows: Tensor | int | None = 0,
+        parents: Tensor | None = None,
         **attention: Any,
     ) -> tuple[Tensor, Tensor]:
         """Read tokens, positions int64 [B, T] beside states [B, T, H].
 
-        ``attention``: what the layers' attention gets, the cache and ``specx_call``. ``logits_of``:
-        the rows (int64) that need logits, or how many of the last rows; 0 means all. Returns the
-        states [B, T, H] of what follows each row, and logits [B, rows, V] in the head's ids.
+        ``attention``: what the layers' attention gets, the cache and ``specx_call``. ``rows``:
+        those whose results are wanted (int64), or how many of the last; 0 means all, None that the
+        pass is for keys and values alone. ``parents`` int64 [T]: the places of the states in
+        ``states``, unless each row has its own. Returns of these rows the states [B, rows, H] of
+        what follows, and logits [B, rows, V] in the head's ids.
         """
+        if parents is not None:
+            states = states.index_select(1, parents)
         embedded = self.embed_tokens(tokens).to(states.dtype)
         attention["position_embeddings"] = self.rotary_emb(embedded, positions)
         first, *others = self.layers
@@ -155,10 +160,12 @@ class Head(nn.Module):
             x = first(embedded, states, **attention)
         for layer in others:
             x = layer(x, **attention)
+        if rows is None:
+            return x[:, :0], x.new_empty(len(x), 0, len(self.target_ids))
+        if isinstance(rows, Tensor) or rows:
+            x = x[:, rows] if isinstance(rows, Tensor) else x[:, -rows:]
         normed = self.norm(x)
-        rows = slice(-logits_of, None) if isinstance(logits_of, int) and logits_of else logits_of
-        asked = normed if isinstance(rows, int) else normed[:, rows]
-        logits = self.lm_head(asked.to(self.lm_head.weight.dtype))
+        logits = self.lm_head(normed.to(self.lm_head.weight.dtype))
         return normed if self.spec.feeds_normed else x, logits
 
 

@@ -13,6 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from specx.errors import ModelError
 from specx.models import attention
 from specx.models.architecture import read_raw
+from specx.models.fused_head import fuse_head
 from specx.models.head import Head, HeadSpec
 from specx.models.head_config import HeadChoices, project_of, read_head_spec
 from specx.models.load import DTYPES, LoadedModel, ModelSpec
@@ -85,6 +86,7 @@ def load_head(
     loaded = _loaded(head, target, spec.model, dtype)
     check_seam(_Probed(head), loaded, label, 1)
     check_rotation(_Probed(head), loaded, label)
+    fuse_head(head, loaded.ops)
     return loaded
 
 

@@ -6,7 +6,10 @@ and its lead sentence, in document order (``docs/embedded-pair.md``).
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
@@ -88,13 +91,9 @@ class Digest:
         return DigestReader(self.tokenizer, self._markers, prompt.units, self.stop(prompt))
 
     def stop(self, prompt: Prompt) -> QuoteJudge:
-        markers = frozenset(self._markers)
-        paragraphs: list[list[int]] = []
-        for token in prompt.token_ids[:-2]:  # without the request
-            if token in markers:
-                paragraphs.append([])
-            else:
-                paragraphs[-1].append(token)
+        ids = np.array(prompt.token_ids[:-2])  # without the request
+        begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
+        paragraphs = [ids[begin + 1 : end] for begin, end in pairwise([*begins, len(ids)])]
         return QuoteJudge(self._markers, paragraphs)
 
     def _share(self, parts: Sequence[object]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from specx.records import FinishReason
 
@@ -18,6 +19,8 @@ EDITS_SHARE = 0.25
 LONGEST = 80  # tokens of a sentence that the embedded pair was trained to quote
 IN_A_ROW = 2  # lost sentences end the digest
 
+TokenIds = Sequence[int] | npt.NDArray[np.int64]
+
 
 class Distance:
     """The distance of a growing sentence from the nearest stretch of a paragraph.
@@ -26,7 +29,7 @@ class Distance:
     distance with a free beginning and end in the paragraph.)
     """
 
-    def __init__(self, paragraph: Sequence[int]) -> None:
+    def __init__(self, paragraph: TokenIds) -> None:
         self._paragraph = np.array(paragraph, dtype=np.int64)
         self._places = np.arange(len(paragraph) + 1)
         self._row = np.zeros_like(self._places)  # edits if the stretch ends at each place
@@ -58,7 +61,7 @@ class QuoteJudge:
     digest should end, at the second lost sentence in a row or within one that does not end.
     """
 
-    def __init__(self, markers: Sequence[int], paragraphs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, markers: Sequence[int], paragraphs: Sequence[TokenIds]) -> None:
         self._place_of = {token: place for place, token in enumerate(markers)}
         self._paragraphs = paragraphs
         self._open: _Sentence | None = None

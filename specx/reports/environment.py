@@ -2,6 +2,7 @@
 
 import os
 import platform
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache  # to find it takes milliseconds, and each document's report asks
 def installed_version(package: str) -> str | None:
     """Return the version of an installed package, None if it is absent."""
     try:
@@ -40,12 +42,13 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _usable_cpus() -> set[int]:
+def _usable_cpus() -> frozenset[int]:
     """Return the numbers of the logical processors this process may use; empty if unknown."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
 
 
-def _cores(cpus: set[int]) -> int | None:
+@cache
+def _cores(cpus: frozenset[int]) -> int | None:
     """Count physical cores: logical processors that share package and core are one."""
     try:
         return len({_core(cpu) for cpu in cpus}) or None
@@ -58,6 +61,7 @@ def _core(cpu: int) -> tuple[str, str]:
     return (folder / "physical_package_id").read_text(), (folder / "core_id").read_text()
 
 
+@cache  # the system asks each processor
 def _cpu_name() -> str | None:
     """Return the processor's name; on Linux ``platform`` knows only its family."""
     try:

@@ -188,7 +188,7 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
         out, logits = head(tokens, states, positions[:, start:], rows, specx_call=call)
         yield logits[0], reading.logits[begin + 1 - reading.first : last + 1 - reading.first]
         # What follows row i is the state of row i + 1.
-        states, start = out[:, begin - start : -1], begin + 1
+        states, start = out[:, :-1], begin + 1
 
 
 class HeadTrainer:

@@ -58,7 +58,7 @@ def grown(expected: tuple[float, ...], tree: TreeSettings) -> list[tuple[int, ..
 def test_the_fixed_tree_is_the_one_that_the_engine_grows(sure: float) -> None:
     """Of paths that weigh the same either may be left out, so it is weights that are compared."""
     expected = Dial(sure, agreement=0.95).expected
-    fixed, engine = fixed_tree(expected, REFERENCE), grown(expected, REFERENCE)
+    fixed, engine = fixed_tree([expected], REFERENCE), grown(expected, REFERENCE)
     assert all(len(node) == 1 or node[:-1] in fixed for node in fixed)
     weights = [
         sorted((prod(expected[rank] for rank in node) for node in nodes), reverse=True)
@@ -72,7 +72,7 @@ def test_the_fixed_tree_is_the_best_of_all() -> None:
     tree = TreeSettings(nodes=20, depth=3, threshold=0)
     every = [node for depth in (1, 2, 3) for node in product(range(RANKS), repeat=depth)]
     best = sorted((prod(expected[rank] for rank in node) for node in every), reverse=True)[:20]
-    found = fixed_tree(expected, tree)
+    found = fixed_tree([expected], tree)
     assert sum(prod(expected[rank] for rank in node) for node in found) == pytest.approx(sum(best))
 
 
@@ -94,7 +94,7 @@ def test_a_dial_gives_the_length_that_names_it(setting: float) -> None:
     """As the sum of the weights of the tree says, where the draft's mistakes are independent."""
     record = always_right(400, outputs=4)
     dial = record.dial(setting)
-    nodes = fixed_tree(dial.expected, REFERENCE)
+    nodes = fixed_tree(dial.levels, REFERENCE)
     expected = 1 + sum(prod(dial.expected[rank] for rank in node) for node in nodes)
     assert record.acceptance_length(dial) == pytest.approx(setting, rel=0.01)
     assert expected == pytest.approx(setting, rel=0.03)

@@ -1,6 +1,7 @@
 """Expectations are those of the models on the whole text at once, whatever the engine does."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +11,12 @@ from specx.bench.methods import METHODS
 from specx.bench.prefill import read_beginning
 from specx.bench.runs import Setting
 from specx.engine.drafter import Drafter
+from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.errors import UsageError
+from specx.models.compat import head_facts
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.test_head_drafter import features_of, make
 from tests.tiny import make_model
 
 PROMPT, OUTPUT = make_prompt(90), make_prompt(20, seed=1)
@@ -102,3 +106,31 @@ def test_methods_without_a_model_that_drafts() -> None:
     assert [method.name for method in found] == ["streaming"]
     with pytest.raises(UsageError, match="such as specextend"):
         model_drafting([METHODS["plain"]], setting)
+
+
+@pytest.mark.parametrize("layout", ["safeailab", "eagle"])
+def test_what_a_head_expects(layout: str, tmp_path: Path) -> None:
+    """In the target's ids, and further on by itself, as its definition says."""
+    plain, head, target = make(tmp_path, layout)
+    facts = head_facts(target, head)
+    setting = Setting(
+        Pair(target, facts.target_allowed, head, facts.draft_allowed),
+        make_profile(cache=ALL_CHUNKS, tree={"nodes": 3, "depth": 3}),
+    )
+    places = list(force(METHODS["specextend"], setting, PROMPT, OUTPUT, levels=3))
+    text = [*PROMPT, *OUTPUT]
+    features = features_of(text, head.spec.kind)
+    ids, allowed = plain.ids, facts.draft_allowed
+    for at in (1, 2, 9, 16):
+        behind, place = len(PROMPT) + at - 1, places[at - 1]
+        logits = [
+            plain.logits_after(features[:behind], text[1 : behind + 1], OUTPUT[at : at + more])
+            for more in range(3)
+        ]
+        chosen = [int(ids[each.masked_fill(~allowed, -torch.inf).argmax()]) for each in logits]
+        expected = logits[0].masked_fill(~allowed, -torch.inf).log_softmax(-1).float()
+        torch.testing.assert_close(place.draft[ids], expected, atol=1e-4, rtol=0)
+        assert place.draft.isfinite().sum() == allowed.sum()
+        assert place.draft_is_right == (chosen[0] == OUTPUT[at])
+        right = tuple(a == b for a, b in zip(chosen[1:], OUTPUT[at + 1 : at + 3], strict=True))
+        assert place.ahead == right

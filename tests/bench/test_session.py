@@ -1,31 +1,54 @@
 """A scaled pair is measured beyond the length that the embedded one was trained for."""
 
+from typing import Any
+
 import pytest
 
 from specx.bench import session
 from specx.bench.request import BenchListener, Request
 from specx.bench.workbench import Workbench
+from specx.engine.methods import Pair
+from specx.profile import load_profile
 from tests.bench.benches import embedded
 
 
-def prepared(length: int) -> Workbench:
+def prepared(length: int, **changes: Any) -> Workbench:
     _, profile = embedded()
-    request = Request(
-        command="specx bench",
-        experiments="speedup",
-        profile=profile,
-        documents=(),
-        lengths=(length,),
-        methods="plain",
-        tasks=("digest",),
-        repeats=1,
-        most=1,
-        tokens=8,
-        seed=0,
-        device="cpu",
-        scale="llama-3.1-8b",
-    )
-    return session.prepare(request, BenchListener())
+    given: dict[str, Any] = {
+        "command": "specx bench",
+        "experiments": "speedup",
+        "profile": profile,
+        "documents": (),
+        "lengths": (length,),
+        "methods": "plain",
+        "tasks": ("digest",),
+        "repeats": 1,
+        "most": 1,
+        "tokens": 8,
+        "seed": 0,
+        "device": "cpu",
+        "scale": "llama-3.1-8b",
+    }
+    return session.prepare(Request(**given | changes), BenchListener())
+
+
+@pytest.mark.parametrize(
+    ("profile", "asked", "draft"),
+    [("mini", None, "68m"), ("mini-eagle3", None, "eagle3"), ("mini", "eagle3", "eagle3")],
+)
+def test_the_draft_of_a_scaled_pair(
+    profile: str, asked: str | None, draft: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, _ = embedded()
+    names: list[tuple[str, str]] = []
+
+    def noted(target: str, draft: str, _: object) -> Pair:
+        names.append((target, draft))
+        return pair
+
+    monkeypatch.setattr(session, "scaled_pair", noted)
+    prepared(600, profile=load_profile(profile), scale_draft=asked)
+    assert names == [("llama-3.1-8b", draft)]
 
 
 @pytest.mark.parametrize(("length", "ends"), [(600, True), (25_600, False)])

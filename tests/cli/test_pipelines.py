@@ -37,7 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    packages = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(packages))
     return tmp_path
 
 
@@ -96,8 +97,11 @@ def test_workers() -> None:
 @pytest.mark.slow
 def test_a_ray_cluster() -> None:
     pytest.importorskip("ray")
+    years = (f"In {year} the harbour counted {year * 7} ships." for year in range(1900, 1940))
+    Path("docs/a.txt").write_text("\n\n".join(years))  # long enough for a model
     sh(recipe("ray start --head"))
     assert summaries() == ALL
+    assert Path("sums/docs/a.txt.md").read_text().count("[l. ") == 8
 
 
 def test_xargs() -> None:

@@ -4,11 +4,16 @@ import json
 import os
 import re
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from specx.cli import summary_run
+from specx.jobs.staff import Staff
 from tests.cli.processes import Run
 from tests.cli.test_interruption import Started, alive, children
 from tests.cli.test_jobs import done, long, results
@@ -53,6 +58,46 @@ def test_they_write_what_one_process_writes(specx: Run, profile: str) -> None:
     assert shared.out == alone.out
     last = re.compile("specx: .*docs/c.txt.*\n|specx: 1 of 5.*\n")
     assert last.findall(shared.err) == last.findall(alone.err) != []
+
+
+@contextmanager
+def watching(name: bytes) -> Iterator[set[int]]:
+    """The processes of a name that those of this one begin meanwhile."""
+    seen: set[int] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.02):
+            below = (each for child in children(os.getpid()) for each in children(child))
+            for process in below:
+                with suppress(OSError):
+                    if name in Path(f"/proc/{process}/cmdline").read_bytes():
+                        seen.add(process)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield seen
+    over.set()
+    thread.join()
+
+
+@pytest.mark.slow
+def test_prompts_made_beside_a_worker_are_the_same(
+    specx: Run, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    alone = specx("docs", "-p", slow, "--jsonl")
+    staff = Staff(number=1, waiting=1, reading=1, prepares=True)
+    monkeypatch.setattr(summary_run, "choose_staff", lambda *_, **__: staff)
+    with watching(b"jobs.preparing") as seen:
+        beside = specx("docs", "-p", slow, "--jsonl")
+    assert seen
+    assert beside.code == alone.code == 7
+    summaries = [
+        [json.loads(line).get("summary") for line in ended.out.splitlines()]
+        for ended in (alone, beside)
+    ]
+    assert summaries[0] == summaries[1]
+    assert len(summaries[0]) == 5
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "٣"])

@@ -11,22 +11,26 @@ import pytest
 import torch
 
 from specx.engine.decode import decode
+from specx.engine.methods import Pair
 from specx.engine.sampling import Sampler
 from specx.engine.stopwatch import Laps
 from specx.engine.workspace import AHEAD, ALIKE, STEP, Shelf, Workspace, WorkspaceKind, capacity_for
 from specx.kernels.ops import ops_for
 from specx.kernels.trees import MAX_ROWS
+from specx.models.features import Features
 from specx.profile import AutoTree
 from specx.profile.schema import GenerationSettings
-from specx.records import METHODS
+from specx.records import METHODS, WITHOUT_DRAFT
 from tests.engine.pairs import Run, collect, loaded, make_profile, make_prompt, pair_of
+from tests.engine.test_head_lossless import apt_pair
 
 PAIR = pair_of(loaded("llama", 0, peak=5.0), loaded("llama", 0, peak=5.0, noise=0.02))
 CACHE = {"chunk": 8, "top_k": 3, "every": 2, "layer": 1, "window": 16}
+HEAD_CACHE = CACHE | {"layer": 0}  # its target has one layer
 FIRST, SECOND = make_prompt(61, seed=1), make_prompt(60, seed=2)[:50] * 2
 # Tensors that no text changes.
 CONSTANT = {"_rows", "inv_freq", "forbidden", "own", "_certain", "_uniform"}
-CONSTANT |= {"_forbidden", "_prior", "_tree"}
+CONSTANT |= {"_forbidden", "_prior", "_tree", "_target_ids", "_counted"}
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +44,15 @@ def profile_of(**settings: Any) -> Any:
     return make_profile(cache=CACHE, **{"max_new_tokens": 30, **settings})
 
 
-def run_on(shelf: Shelf | None, prompt: list[int], method: Any, profile: Any, **more: Any) -> Run:
-    return collect(decode(PAIR, profile, method, prompt, shelf=shelf, **more))
+def run_on(
+    shelf: Shelf | None,
+    prompt: list[int],
+    method: Any,
+    profile: Any,
+    pair: Pair = PAIR,
+    **more: Any,
+) -> Run:
+    return collect(decode(pair, profile, method, prompt, shelf=shelf, **more))
 
 
 def figures(run: Run) -> tuple[Any, ...]:
@@ -59,7 +70,11 @@ def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[torch.Tenso
     elif isinstance(thing, list | tuple):
         for each in thing:
             yield from tensors_of(each, seen)
-    elif type(thing).__module__.startswith("specx.engine") or hasattr(thing, "queries"):
+    elif (
+        type(thing).__module__.startswith("specx.engine")
+        or isinstance(thing, Features)
+        or hasattr(thing, "queries")
+    ):
         for name, each in vars(thing).items():
             if name not in CONSTANT:
                 yield from tensors_of(each, seen)
@@ -91,6 +106,43 @@ def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, tem
     assert figures(run_on(shelf, SECOND, method, profile)) == alone
     assert kept(shelf) is used
     assert figures(run_on(shelf, SECOND, method, profile)) == alone
+
+
+@pytest.mark.parametrize("below", [0.01, None])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", sorted(set(METHODS) - WITHOUT_DRAFT))
+@pytest.mark.parametrize("kind", ["eagle", "safeailab"])
+def test_a_head_drafts_as_alone_whatever_the_one_before_left(kind, method, temperature, below):
+    """It reads features of the target, which are kept as well. Before it drafts there are plain
+    tokens, or none."""
+    pair, shelf = apt_pair(kind), Shelf()
+    profile = make_profile(
+        cache=HEAD_CACHE, temperature=temperature, below=below, max_new_tokens=40
+    )
+    alone = run_on(None, SECOND, method, profile, pair)
+    assert sum(alone.accepted) > 5 or temperature
+    run_on(shelf, FIRST, method, profile, pair)
+    used = kept(shelf)
+    features = used.state.target.features
+    assert features is not None
+    poisoned = {tensor.data_ptr() for tensor in tensors_of(used.state.target)}
+    assert {features.rows.data_ptr(), features._recent.data_ptr()} <= poisoned
+    for _ in range(2):
+        poison(used)
+        assert figures(run_on(shelf, SECOND, method, profile, pair)) == figures(alone)
+        assert kept(shelf) is used
+
+
+def test_a_head_that_fell_back_leaves_as_much_as_others():
+    profile, pair, shelf = make_profile(cache=HEAD_CACHE, below=1e9), apt_pair("eagle"), Shelf()
+    profile = profile.changed(generation={"max_new_tokens": 150})
+    alone = run_on(None, SECOND, "specextend", profile, pair)
+    assert alone.fell_back
+    run_on(shelf, FIRST, "specextend", profile, pair)
+    poison(kept(shelf))
+    again = run_on(shelf, SECOND, "specextend", profile, pair)
+    assert again.fell_back == alone.fell_back
+    assert figures(again) == figures(alone)
 
 
 @pytest.mark.parametrize("method", ["plain", "specextend", "specextend+lookup"])

@@ -19,7 +19,7 @@ from specx.engine.workspace import Shelf
 from specx.jobs.pair import load_pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
-from specx.records import METHODS, Method, PrefillProgress
+from specx.records import METHODS, WITHOUT_DRAFT, Method, PrefillProgress
 from tests.engine.pairs import Run, collect, run
 from tests.engine.test_workspace import kept, poison
 from tests.gpu.test_lookup import mini
@@ -185,14 +185,21 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     assert reading[1]
 
 
+# Profiles with a draft model and with a head, which is not asked for where nothing is drafted.
+DRAFTING = [
+    *(("mini", method) for method in METHODS),
+    *(("mini-eagle3", method) for method in METHODS if method not in WITHOUT_DRAFT),
+]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("name", "method"), DRAFTING)
 def test_fused_layers_do_in_graphs_what_they_do_eagerly(
-    method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
+    name: str, method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an eager call, in two documents. Who drafts goes by a pattern, as times would
     differ."""
-    profile = in_half(mini(temperature))
+    profile = in_half(mini(temperature, name))
     pair = load_pair(profile, "specextend", CUDA)
     assert pair.fused_layers
     digest = Digest(pair.target.tokenizer, sentences=8)
@@ -214,13 +221,13 @@ def test_fused_layers_do_in_graphs_what_they_do_eagerly(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("name", "method"), DRAFTING)
 def test_the_next_document_replays_what_the_one_before_recorded(
-    method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
+    name: str, method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In larger caches than its own, whatever these hold. Only retrieval is recorded anew, for it
     depends on how a text is cut."""
-    profile = in_half(mini(temperature)).changed(fallback={"below": 0.0})
+    profile = in_half(mini(temperature, name)).changed(fallback={"below": 0.0})
     pair, shelf, recorded = load_pair(profile, method, CUDA), Shelf(), list[Any]()
     digest, record = Digest(pair.target.tokenizer, sentences=8), runner_module._record
     first, second = (

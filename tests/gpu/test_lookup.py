@@ -27,9 +27,9 @@ CUDA = torch.device("cuda")
 METHODS: tuple[Method, ...] = ("lookup", "specextend+lookup")
 
 
-def mini(temperature: float = 0.0) -> Profile:
+def mini(temperature: float = 0.0, name: str = "mini") -> Profile:
     generation = {"max_new_tokens": 150, "temperature": temperature}
-    return load_profile("mini").on("cuda").changed(fallback={"below": None}, generation=generation)
+    return load_profile(name).on("cuda").changed(fallback={"below": None}, generation=generation)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
 from specx.jobs.pair import load_pair
+from specx.jobs.preparing import Prepared
 from specx.jobs.summarizer import Summarizer
 from specx.profile import Profile, load_profile
 from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
@@ -128,6 +129,20 @@ def test_times_add_up(make: Maker) -> None:
     assert sum(parts.values()) == pytest.approx(times.total)
     assert (times.read, times.load) == (0.25, 0.5)
     assert min(parts.values()) >= 0
+
+
+def test_prompts_that_were_made_elsewhere(make: Maker) -> None:
+    """They give the same summary, and their seconds count as if they had been spent here."""
+    one = make()
+    alone = summarize(one)
+    prepared = Prepared(one.make_prompts(document()), 100.0)
+    report = one.summarize(document(), Timings(read=0.25, load=0.5), prepared)
+    assert report.summary == alone.summary
+    assert report.input == alone.input
+    assert 100.0 <= report.timings.tokenize < 101.0
+    assert report.timings.total == pytest.approx(100.0 + alone.timings.total, abs=1.0)
+    with pytest.raises(DocumentError, match="no text"):
+        one.summarize(Document("a", "text", (), ()), Timings(), prepared)
 
 
 def test_what_is_shown_is_the_summary(make: Maker) -> None:

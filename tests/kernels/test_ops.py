@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.kernels.chunks import Grid
-from specx.kernels.layers import LayerWeights, LinearMap
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.layer import TorchLayer
@@ -624,6 +624,7 @@ class LayerCase:
     dim: int = 32
     biased: bool = False
     normed: bool = False
+    inputs: int | None = None  # of a layer that does not norm them
 
 
 FAMILIES = {
@@ -631,10 +632,13 @@ FAMILIES = {
     "qwen2": LayerCase(heads=3, kv_heads=3, dim=16, biased=True),
     "qwen3": LayerCase(heads=4, kv_heads=1, dim=48, normed=True),
     "large heads": LayerCase(heads=3, kv_heads=2, dim=128),
+    "eagle": LayerCase(inputs=HIDDEN),
+    "eagle3": LayerCase(kv_heads=1, biased=True, inputs=2 * HIDDEN),
 }
 LAYERS = [
     *(("llama", rows) for rows in (1, 3, 64, 65)),
     *(("qwen2", 1), ("qwen2", 5), ("qwen3", 1), ("qwen3", 5), ("large heads", 5)),
+    *(("eagle", 5), ("eagle3", 1), ("eagle3", 10), ("eagle3", 65)),
 ]
 
 
@@ -648,8 +652,8 @@ def layer_weights(backend: Backend, case: LayerCase) -> LayerWeights:
 
     columns = case.heads * case.dim
     return LayerWeights(
-        input_norm=(weight(HIDDEN), 1e-3),
-        heads=linear_map(columns + 2 * case.kv_heads * case.dim, HIDDEN),
+        input_norm=None if case.inputs else (weight(HIDDEN), 1e-3),
+        heads=linear_map(columns + 2 * case.kv_heads * case.dim, case.inputs or HIDDEN),
         head_norms=(weight(case.dim), weight(case.dim, seed=1), 1e-3) if case.normed else None,
         head_dim=case.dim,
         out=linear_map(HIDDEN, columns),
@@ -665,7 +669,7 @@ def in_float64(weights: Any) -> Any:
         return weights.double().cpu()
     if isinstance(weights, tuple):
         return tuple(map(in_float64, weights))
-    if isinstance(weights, LinearMap | LayerWeights):
+    if isinstance(weights, LinearMap | LayerWeights | HeadNorms):
         return type(weights)(**{name: in_float64(each) for name, each in vars(weights).items()})
     return weights
 
@@ -677,7 +681,7 @@ def test_layer_kernels(backend: Backend, family: str, rows: int) -> None:
     case = FAMILIES[family]
     weights = layer_weights(backend, case)
     kernels, exact = backend.ops.layer_kernels(weights), TorchLayer(in_float64(weights))
-    x = normal(backend, rows, HIDDEN)
+    x = normal(backend, rows, case.inputs or HIDDEN)
     angles = torch.arange(rows)[:, None] * 31 * 1e4 ** -torch.linspace(0, 1, case.dim // 2)
     cos, sin = (part.repeat(1, 2).to(x) for part in (angles.cos(), angles.sin()))
     slots = torch.randperm(CAPACITY, generator=torch.Generator().manual_seed(1))[:rows]
@@ -694,8 +698,9 @@ def test_layer_kernels(backend: Backend, family: str, rows: int) -> None:
     assert storage.isnan().all()  # nothing was written anywhere else
 
     attended = normal(backend, rows, case.heads * case.dim)
-    exact_out = exact.after_attention(in_float64(attended), in_float64(x))
-    out = kernels.after_attention(attended, x)
+    residual = normal(backend, rows, HIDDEN, seed=2)
+    exact_out = exact.after_attention(in_float64(attended), in_float64(residual))
+    out = kernels.after_attention(attended, residual)
     assert (out.dtype, out.shape) == (backend.dtype, (rows, HIDDEN))
     assert error(out.cpu(), exact_out) < limit
 
@@ -710,6 +715,40 @@ def test_product(backend: Backend, rows: int, columns: int, inputs: int, biased:
     exact = linear(in_float64(x), *vars(in_float64(weights)).values())
     assert out.dtype == backend.dtype
     assert error(out.cpu(), exact) < {F64: 1e-14, F32: 1e-6}.get(backend.dtype, 4e-3)
+
+
+@EVERY_TYPE
+@pytest.mark.parametrize("norms", ["none", "both", "residual"])
+@pytest.mark.parametrize(("rows", "states"), [(1, None), (5, None), (1, 7), (10, 4), (64, 64)])
+def test_head_input(backend: Backend, rows: int, states: int | None, norms: str) -> None:
+    """Rows of other states than their own, or of their own."""
+    generator = torch.Generator().manual_seed(rows)
+    table, given = normal(backend, 30, 96), normal(backend, states or rows, 96, seed=1)
+    # Ids may lie anywhere in memory, and repeat.
+    tokens = torch.randint(0, 30, (rows + 1,), generator=generator).to(backend.device)[1:]
+    parents = None
+    if states is not None:
+        parents = torch.randint(0, states, (rows,), generator=generator).to(backend.device)
+    weights = [1 + normal(backend, 96, seed=seed) / 3 for seed in (2, 3)]
+    record = None
+    if norms != "none":
+        record = HeadNorms(
+            embedding=weights[0], state=weights[1], eps=1e-3, residual=norms == "residual"
+        )
+    x, residual = backend.ops.head_input(table, record)(tokens, given, parents)
+    wide = [in_float64(table)[tokens.cpu()], in_float64(given)]
+    wide[1] = wide[1] if parents is None else wide[1][parents.cpu()]
+    normed = [
+        each * torch.rsqrt(each.pow(2).mean(-1, keepdim=True) + 1e-3) * in_float64(weight)
+        for each, weight in zip(wide, weights, strict=True)
+    ]
+    exact = torch.cat(wide if record is None else normed, -1)
+    limit = LAYER_ERROR[backend.dtype]
+    assert x.dtype == residual.dtype == backend.dtype
+    assert x.is_contiguous()
+    assert residual.is_contiguous()
+    assert error(x.cpu(), exact) < limit
+    assert error(residual.cpu(), normed[1] if norms == "residual" else wide[1]) < limit
 
 
 @EVERY_TYPE

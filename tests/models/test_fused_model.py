@@ -9,6 +9,7 @@ from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.models import attention as dispatch
 from specx.models.call import PrefillCall, RetrievalLayer, SlotMapping, TreeCall
+from specx.models.features import Features, FeatureSource, watch_features
 from specx.models.fused_layers import FAMILIES, FusedModel, fuse_layers, unfused
 from tests.tiny import YARN, make_model
 
@@ -35,7 +36,7 @@ def models_of(family, **settings):
     return model, exact
 
 
-def one_pass(model, rows, kind=TreeCall, *, layer=1, kept=0, window=None):
+def one_pass(model, rows, kind=TreeCall, *, layer=1, kept=0, window=None, features=None):
     """Logits, the storage, and what retrieval kept of a pass over a chain behind a prefix."""
     config, generator = model.config, torch.Generator().manual_seed(3)
     tokens = torch.randint(0, 384, (rows,), generator=generator)
@@ -50,7 +51,7 @@ def one_pass(model, rows, kind=TreeCall, *, layer=1, kept=0, window=None):
         settings = {"prefix": torch.tensor([PREFIX]), "mask": mask}
     mapping = SlotMapping(storage, PREFIX + torch.arange(rows))
     ops = CpuOps() if model.dtype == torch.float32 else TorchOps()
-    call = kind(ops=ops, mapping=mapping, retrieval=retrieval, **settings)
+    call = kind(ops=ops, mapping=mapping, retrieval=retrieval, features=features, **settings)
     with torch.no_grad():
         logits = model(
             input_ids=tokens[None],
@@ -122,6 +123,29 @@ def test_a_hook_sees_every_pass(part):
     handle.remove()
     one_pass(model, 5)
     assert seen == [1]
+
+
+@pytest.mark.parametrize("kept", [0, 1, torch.tensor([0, 2])])
+@pytest.mark.parametrize("kind", [TreeCall, PrefillCall])
+@pytest.mark.parametrize("layers", [(0, 1), (2, 1), (), None])
+def test_features_are_noted_on_the_way(layers, kind, kept, monkeypatch):
+    """As hooks note them in float64: inputs of layers, the output of the last, the normed one."""
+    model, exact = models_of("llama")
+    assert model.config.num_hidden_layers == 2
+    noted = []
+    for each in (model, exact):
+        source = FeatureSource(layers or (), 64 * max(1, len(layers or ())))
+        watch_features(each, source)
+        features = Features(source, 12, each.dtype, each.device)
+        wanted = None if layers is None else features
+        results = one_pass(each, 9, kind, kept=kept, features=wanted)
+        noted.append((*results, features.rows))
+        monkeypatch.setattr(FusedModel, "run", lambda *_: pytest.fail("hooks are for modules"))
+        if each is model:
+            with pytest.raises(pytest.fail.Exception):
+                one_pass(each, 9, kind, kept=kept, features=wanted)
+    assert_alike(*noted)
+    assert bool(noted[0][-1][:9].any()) == (layers is not None)
 
 
 def test_generate_of_transformers_runs_as_they_wrote_it():

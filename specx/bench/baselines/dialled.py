@@ -1,8 +1,8 @@
 """A draft whose agreement is dialled, and the clock that leaves out what the dialling takes.
 
-The draft model does all its work. Then, before continuations are chosen, its logits give way to
-those of the dial: its first choice at the rank that the position has drawn, other ids at the other
-ranks. What the target accepts is not touched, so the output stays the target's own.
+The draft, a model or a head, does all its work. Then, before continuations are chosen, its logits
+give way to those of the dial: its first choice at the rank that the position has drawn, other ids
+at the other ranks. What the target accepts is not touched, so the output stays the target's own.
 """
 
 import time
@@ -16,6 +16,7 @@ from specx.bench.dial import RANKS, Dial, uniforms
 from specx.engine.cost import Curve
 from specx.engine.drafter import StepPlan
 from specx.engine.grower import TreeGrower
+from specx.engine.head_drafter import HeadDrafter, HeadGrower
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.stopwatch import Laps, Moment, Stopwatch
@@ -49,9 +50,9 @@ class Dialling:
         self.offsets = torch.arange(1, RANKS + 1, device=allowed.device) * (
             len(self.ids) // (RANKS + 1)
         )
-        expected = torch.tensor(dial.expected, dtype=torch.float64, device=allowed.device)
-        self.logits = expected.log().float()
-        rest = (1 - expected.sum()).clamp(min=0) / (len(self.ids) - RANKS)
+        levels = torch.tensor(dial.levels, dtype=torch.float64, device=allowed.device)
+        self.logits = levels.log().float()
+        rest = (1 - levels.sum(1)).clamp(min=0) / (len(self.ids) - RANKS)
         self.rest = rest.log().float()
         self.ranks = torch.arange(RANKS, device=allowed.device)
 
@@ -61,16 +62,17 @@ class Dialling:
         ranks = [self.dial.rank_of(number) for number in drawn]
         return torch.tensor(ranks, dtype=torch.int64, device=self.ids.device)
 
-    def turn(self, first: Tensor, drawn: Tensor, ids: int) -> Tensor:
-        """Return logits float32 [P, ids] of the dial.
+    def turn(self, first: Tensor, drawn: Tensor, ids: int, depth: int = 0) -> Tensor:
+        """Return logits float32 [P, ids] of the dial, for nodes ``depth`` levels below the root.
 
         first int64 [P]: the base draft's first choices; drawn int64 [1]: where they go, RANKS for
         nowhere.
         """
+        level = min(depth, len(self.rest) - 1)
         others = self.ids[(self.place_of[first][:, None] + self.offsets) % len(self.ids)]
         tokens = torch.where(self.ranks == drawn, first[:, None], others)
-        logits = self.rest.expand(len(first), ids).clone()
-        return logits.scatter_(1, tokens, self.logits.expand_as(tokens))
+        logits = self.rest[level].expand(len(first), ids).clone()
+        return logits.scatter_(1, tokens, self.logits[level].expand_as(tokens))
 
     def take(self) -> float:
         """Return the seconds since this was last asked."""
@@ -110,14 +112,21 @@ class DialledGrower(TreeGrower):
         """Return the dial's logits for nodes ``depth`` levels below the root."""
         began = time.perf_counter()
         first = self.ops.most_probable(logits, self.forbidden)
-        turned = self.dialling.turn(first, self.drawn[depth : depth + 1], logits.shape[1])
+        drawn = self.drawn[depth : depth + 1]
+        turned = self.dialling.turn(first, drawn, logits.shape[1], depth)
         if self.dialling.own is None:
             self.dialling.seconds += time.perf_counter() - began
         return turned
 
 
+class DialledHeadGrower(DialledGrower, HeadGrower):
+    """Grows the trees of a dialled head. The dial turns among the head's own ids."""
+
+
 class DialledDrafter(ModelDrafter):
     """A draft model with a dial, at work on one document. Its costs are those without the dial."""
+
+    dialled_grower: type[DialledGrower] = DialledGrower
 
     def __init__(
         self,
@@ -131,17 +140,18 @@ class DialledDrafter(ModelDrafter):
         assert plan.reserved == 0
         self.dialling = dialling
         super().__init__(model, allowed, plan, max_tokens)
-        self._drawn = dialling.draw(len(self.cache.positions))
+        self._drawn = dialling.draw(len(self.cache.positions) + self.shift)
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree
-        return DialledGrower(self.model, self.allowed, plan.tree, self.dialling)
+        return self.dialled_grower(self.model, self.allowed, plan.tree, self.dialling)
 
     def grow_levels(self) -> list[Level]:
         logits, grower = self.read_pending(), self.grower
         assert isinstance(grower, DialledGrower)
         behind = torch.arange(self.levels, device=self._drawn.device)
-        grower.drawn = self._drawn[self.cache.store.length + behind]
+        # A head's row t is the token of position t + 1.
+        grower.drawn = self._drawn[self.cache.store.length + self.shift + behind]
         return grower.grow_levels(logits, self.cache.working)
 
     def plan(self, steps: int) -> StepPlan:
@@ -160,6 +170,18 @@ class DialledDrafter(ModelDrafter):
         assert isinstance(self.grower, DialledGrower)
         self.grower.drawn = self._drawn[:2]
         super().draft_level(rows)
+
+
+class DialledHeadDrafter(DialledDrafter, HeadDrafter):
+    """A head with a dial, at work on one document."""
+
+    grower: DialledHeadGrower
+    dialled_grower = DialledHeadGrower
+
+    def _make_grower(self, plan: DraftPlan) -> DialledHeadGrower:
+        grower = super()._make_grower(plan)
+        assert isinstance(grower, DialledHeadGrower)
+        return grower
 
 
 class NetStopwatch(Stopwatch):

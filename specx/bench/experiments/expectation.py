@@ -57,12 +57,22 @@ def measure(bench: Workbench) -> Iterator[Run]:
 def _measure_settings(
     bench: Workbench, calibration: Calibration, dials: Mapping[float, Dial], length: int, task: str
 ) -> Iterator[Run]:
-    """Yield plain decoding and all ways to run each setting, in turn."""
+    """Yield plain decoding and all ways to run each setting, in turn.
+
+    A fixed tree warms up at one setting; the trees that are chosen depend on it.
+    """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
     own = calibration.own
     named = {f"{s:g}, {way}": (s, way, replace(m, own=own)) for s, way, m in ways}
+    plain = METHODS[BASELINE]
     methods = [replace(method, name=name) for name, (_, _, method) in named.items()]
-    for run in bench.alternate(bench.cases(length, task), [METHODS[BASELINE], *methods]):
+    first = [
+        method
+        for method in methods
+        if named[method.name][0] == ways[0][0] or named[method.name][1] == AUTO
+    ]
+    cases = bench.cases(length, task)
+    for run in bench.alternate(cases, [plain, *methods], warm_up=[plain, *first]):
         if run.method == BASELINE:
             yield run
         else:

@@ -6,25 +6,33 @@ from hashlib import sha256
 
 import torch
 
-from specx.bench.baselines.dialled import DialledDrafter, Dialling, NetStopwatch
+from specx.bench.baselines.dialled import (
+    DialledDrafter,
+    DialledHeadDrafter,
+    Dialling,
+    NetStopwatch,
+)
 from specx.bench.cases import Case, generated_documents, make_cases
 from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine, with_measured_layer
 from specx.bench.methods.table import METHODS
-from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.bench.prefill import read_together
+from specx.bench.runs import Run, Setting, run_drafter
 from specx.bench.workbench import Workbench
 from specx.engine.cost import Curve
+from specx.engine.head_drafter import within_window
 from specx.engine.methods import draft_plan
 from specx.engine.runner import Runner, runner_for
 from specx.engine.stopwatch import Stopwatch
 from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path
+from specx.models.head_files import LoadedHead
 from specx.profile import Profile, TreeSettings
 
 SEED = 5000  # of the documents for calibration, which are none of those that are measured
-DOCUMENTS = 6  # for calibration, at each length
+DOCUMENTS = 3  # for calibration, for each that is measured at a length
 DRAWS = 8  # numbers for each place of a known output
 WIDTHS = (1, 4, 32)  # nodes of a level that ``tree: auto`` continues (``engine/tree_choice.py``)
 TIMED = 8  # times that a level is timed on a GPU; the shortest counts
@@ -84,16 +92,15 @@ class Dialled:
 
 
 def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
-    """Make the dialled form of the draft of a pair. A head will have its place here.
-
-    Raises UsageError for a head.
-    """
+    """Make the dialled form of the draft of a pair, a model or a head."""
     pair = setting.pair
-    refuse_head(pair, "a dialled draft")
     assert pair.draft is not None, "Engine.check refuses profiles without a draft"
     assert pair.draft_allowed is not None
     plan = draft_plan("specextend", setting.profile, pair.target)
-    return DialledDrafter(pair.draft, pair.draft_allowed, plan, max_tokens, dialling)
+    kind = DialledDrafter
+    if isinstance(pair.draft, LoadedHead):
+        kind, plan = DialledHeadDrafter, within_window(plan, pair.draft.spec.window)
+    return kind(pair.draft, pair.draft_allowed, plan, max_tokens, dialling)
 
 
 @dataclass(frozen=True)
@@ -124,40 +131,52 @@ class Calibration:
             f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
             for setting, dial in dials.items()
         }
-        for run, right in zip(self.outputs, self.record.right, strict=True):
-            marks = "".join("01"[place] for place in right)
-            facts = {"agreement": self.record.agreement, "right": marks, "dials": known}
+        for index, run in enumerate(self.outputs):
+            facts = {"agreement": self.record.agreement, "dials": known}
+            facts["right"] = _marks(self.record.right[index])
+            if self.record.chains:
+                facts["chains"] = [_marks(chain) for chain in self.record.chains[index]]
             yield replace(run, method="calibration", decode_s=0.0, facts=facts)
 
 
+def _marks(right: Sequence[bool]) -> str:
+    return "".join("01"[place] for place in right)
+
+
 def calibrate(
-    bench: Workbench, method: Engine, length: int, task: str, documents: int = DOCUMENTS
+    bench: Workbench, method: Engine, length: int, task: str, documents: int | None = None
 ) -> Calibration:
     """See on generated documents how often the draft of ``method`` agrees with the target.
 
     The target writes them plainly, and the draft reads along (``forcing.py``).
     """
+    documents = documents or DOCUMENTS * bench.most
     texts = generated_documents(documents, length, SEED)
     cases = make_cases(bench.kind(task), task, texts, length, documents)
-    outputs, right = [], []
+    outputs, right, chains = [], [], []
+    is_head = isinstance(bench.pair.draft, LoadedHead)
     for case in cases:
         bench.announce("calibrating", case)
         setting = bench.setting(case)
         run = METHODS["plain"].run(setting, case)
-        places = force(method, setting, case.ids, run.output)
+        setting = replace(setting, profile=setting.profile.changed(tree=REFERENCE))
+        places = list(force(method, setting, case.ids, run.output, REFERENCE.depth))
         outputs.append(run)
         right.append(tuple(place.draft_is_right for place in places))
+        chains.append(tuple((place.draft_is_right, *place.ahead) for place in places))
     own = added_cost(method, Setting(bench.pair, bench.profile), cases[0]) if bench.on_gpu else None
-    return Calibration(method, tuple(outputs), record_of(right), own)
+    return Calibration(method, tuple(outputs), record_of(right, chains if is_head else ()), own)
 
 
-def record_of(right: Sequence[tuple[bool, ...]]) -> AgreementRecord:
-    """Return a record with numbers drawn for each output."""
+def record_of(
+    right: Sequence[tuple[bool, ...]], chains: Sequence[tuple[tuple[bool, ...], ...]] = ()
+) -> AgreementRecord:
+    """Return a record with numbers drawn for each output; ``chains``: of a head."""
     numbers = tuple(
         tuple(tuple(uniforms(SEED, f"{i} {row}", range(len(output)))) for row in range(DRAWS))
         for i, output in enumerate(right)
     )
-    return AgreementRecord(tuple(right), numbers)
+    return AgreementRecord(tuple(right), numbers, tuple(chains))
 
 
 @torch.inference_mode()
@@ -173,9 +192,7 @@ def added_cost(
     drafter = dialled_drafter(setting, longest, dialling)
     target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text = torch.tensor(case.ids, device=pair.target.device)
-    for reading in (target.prefill(text[:-1]), drafter.prefill(text[:-1], target)):
-        for _ in reading:
-            pass
+    read_together(target, drafter, text[:-1])
     drafter.commit(Path.of(text[-1:]))
     graphs, fused = setting.profile.graphs, pair.fused_layers
     runner = runner_for(pair.target.device, graphs=graphs, fused_layers=fused)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import LayerKernels, LayerWeights
+from specx.kernels.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights
 from specx.kernels.torch import (
     attention,
     cache,
@@ -46,6 +46,9 @@ class TorchOps:
         layer.TorchLayer
     )
     product = staticmethod(layer.TorchProduct)
+    head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
+        layer.TorchHeadInput
+    )
     rms_norm = staticmethod(layer.rms_norm)
     rotary_angles = staticmethod(layer.rotary_angles)
 
@@ -70,6 +73,7 @@ class CpuOps(TorchOps):
 
     arranged = staticmethod(cpu_layer.arranged)
     layer_kernels = staticmethod(cpu_layer.CpuLayer)
+    head_input = staticmethod(cpu_layer.CpuHeadInput)
 
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.

@@ -7,9 +7,10 @@ only the order of roundings differs.
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding as lookup
 from torch.nn.functional import linear, silu
 
-from specx.kernels.layers import LayerWeights, LinearMap
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 
 # A product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by column,
 # and no slower over one row or a thousand. With many more columns than rows it is the other way.
@@ -28,7 +29,8 @@ class CpuNorm:
     """An RMSNorm in four calls: ``x · w √K / hypot(‖x‖, √(K eps))``."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        size = len(weight)
+        """weight [..., K]: of one norm, or of several side by side."""
+        size = weight.shape[-1]
         self._weight = weight * size**0.5
         self._least = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype)
 
@@ -53,12 +55,31 @@ class CpuProduct:
         return out if self._bias is None else out.add_(self._bias)
 
 
+class CpuHeadInput:
+    """``HeadInput``; both norms at once."""
+
+    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
+        self._embedding, self._norm = embedding, None
+        self._residual = norms is not None and norms.residual
+        if norms is not None:
+            self._norm = CpuNorm(torch.stack([norms.embedding, norms.state]), norms.eps)
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        residual = states if parents is None else states.index_select(0, parents)
+        both = torch.stack([lookup(tokens, self._embedding), residual], dim=1)
+        if self._norm is not None:
+            both = self._norm(both)
+        return both.flatten(1), both[:, 1].contiguous() if self._residual else residual
+
+
 class CpuLayer:
     """``LayerKernels`` in float32 or float64 on a CPU."""
 
     def __init__(self, weights: LayerWeights) -> None:
         self._dim = weights.head_dim
-        self._input_norm = CpuNorm(*weights.input_norm)
+        self._input_norm = None if weights.input_norm is None else CpuNorm(*weights.input_norm)
         self._heads, self._out = CpuProduct(weights.heads), CpuProduct(weights.out)
         self._head_norms: tuple[CpuNorm, CpuNorm] | None = None
         if weights.head_norms is not None:
@@ -71,7 +92,8 @@ class CpuLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         kv_heads = keys.shape[0]
-        heads = self._heads(self._input_norm(x)).view(x.shape[0], -1, self._dim).transpose(0, 1)
+        normed = x if self._input_norm is None else self._input_norm(x)
+        heads = self._heads(normed).view(x.shape[0], -1, self._dim).transpose(0, 1)
         values.index_copy_(1, slots, heads[-kv_heads:])
         if self._head_norms is not None:
             query_norm, key_norm = self._head_norms

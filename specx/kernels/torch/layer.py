@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding as lookup
 from torch.nn.functional import linear, silu
 
-from specx.kernels.layers import LayerWeights, LinearMap
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -36,6 +37,24 @@ class TorchProduct:
         return linear(x, self._weights.weight, self._weights.bias)
 
 
+class TorchHeadInput:
+    """``HeadInput`` in torch."""
+
+    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
+        self._embedding, self._norms = embedding, norms
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        embedded, norms = lookup(tokens, self._embedding), self._norms
+        residual = states if parents is None else states.index_select(0, parents)
+        if norms is None:
+            return torch.cat([embedded, residual], dim=-1), residual
+        normed = rms_norm(residual, norms.state, norms.eps)
+        x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
+        return x, normed if norms.residual else residual
+
+
 class TorchLayer:
     """``LayerKernels`` in torch."""
 
@@ -46,7 +65,8 @@ class TorchLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         w, kv_heads = self._weights, len(keys)
-        heads = TorchProduct(w.heads)(rms_norm(x, *w.input_norm))
+        normed = x if w.input_norm is None else rms_norm(x, *w.input_norm)
+        heads = TorchProduct(w.heads)(normed)
         heads = heads.view(len(x), -1, w.head_dim).transpose(0, 1)
         q, k, v = heads.split([len(heads) - 2 * kv_heads, kv_heads, kv_heads])
         if w.head_norms is not None:

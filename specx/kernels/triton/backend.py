@@ -14,7 +14,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.kernels.layers import LayerWeights, LinearMap
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.torch import attention as torch_attention
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.trees import LevelInputs, Path, TokenTree
@@ -138,6 +138,9 @@ class TritonOps:
     def product(self, linear: LinearMap) -> "TritonProduct":
         return TritonProduct(linear)
 
+    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> "TritonHeadInput":
+        return TritonHeadInput(embedding, norms)
+
 
 class TritonProduct:
     """``Product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'."""
@@ -153,6 +156,18 @@ class TritonProduct:
         if self._few is not None and len(x) <= hopper_product.MOST_ROWS:
             return self._few(x.contiguous())
         return linear(x, weight, bias)
+
+
+class TritonHeadInput:
+    """``HeadInput`` in one launch."""
+
+    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
+        self._embedding, self._norms = embedding, norms
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        return layer.head_input(tokens, self._embedding, states, parents, self._norms)
 
 
 class TritonLayer:
@@ -177,7 +192,7 @@ class TritonLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         w = self._weights
-        y = layer.rms_norm(x, *w.input_norm)
+        y = x if w.input_norm is None else layer.rms_norm(x, *w.input_norm)
         if len(x) == 1:
             qkv = row_product.row_product(y, w.heads.weight, w.heads.bias)
         elif self._has_few_rows(x):

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.kernels.layers import HeadNorms
 from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.programmatic_launch import wait
 
@@ -48,6 +49,35 @@ def _normalize(
         ADD=product is not None, K=inputs, BLOCK=triton.next_power_of_2(inputs),
         num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
     )  # fmt: skip
+
+
+def head_input(
+    tokens: Tensor,
+    embedding: Tensor,
+    states: Tensor,
+    parents: Tensor | None,
+    norms: HeadNorms | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``HeadInput``: embedding [V, H]."""
+    rows, size = len(tokens), states.shape[1]
+    assert parents is not None or len(states) == rows
+    assert embedding.shape[1] == size
+    assert embedding.is_contiguous()
+    assert states.is_contiguous()
+    normed = norms is not None and norms.residual
+    x, residual = states.new_empty((rows, 2 * size)), states
+    if parents is not None or normed:
+        residual = states.new_empty((rows, size))
+    _head_input[(rows, 2)](
+        tokens.contiguous(), None if parents is None else parents.contiguous(), embedding, states,
+        norms and norms.embedding, norms and norms.state, x, residual,
+        0.0 if norms is None else norms.eps,
+        GATHER=parents is not None, NORMED=norms is not None, NORMED_RESIDUAL=normed,
+        OWN=residual is not states,
+        H=size, BLOCK=triton.next_power_of_2(size),
+        num_warps=4 if size <= 2048 else 8, **programmatic_launch.options(states.device),
+    )  # fmt: skip
+    return x, residual
 
 
 def rotate_and_store(
@@ -148,6 +178,63 @@ def _rms_norm(
         tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=inside)
     x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), x_ptr)
     tl.store(out_ptr + at, (x * weight).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
+def _head_input(
+    tokens_ptr: tl.tensor,  # int64 [T]
+    parents_ptr: tl.tensor,  # int64 [T], where GATHER
+    embedding_ptr: tl.tensor,  # [V, H]
+    states_ptr: tl.tensor,  # [S, H]
+    embedding_norm_ptr: tl.tensor,  # [H], where NORMED
+    state_norm_ptr: tl.tensor,  # [H], where NORMED
+    x_ptr: tl.tensor,  # [T, 2 H]
+    residual_ptr: tl.tensor,  # [T, H], written where OWN
+    eps: tl.tensor,
+    GATHER: tl.constexpr,
+    NORMED: tl.constexpr,
+    NORMED_RESIDUAL: tl.constexpr,
+    OWN: tl.constexpr,
+    H: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """One row: its embedding, or its state."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    wait(EARLY)
+    if tl.program_id(1) == 0:
+        at = embedding_ptr + tl.load(tokens_ptr + row) * H + column
+        embedded = rounded(tl.load(at, mask=inside, other=0.0).to(tl.float32), x_ptr)
+        if NORMED:
+            embedded = _normed(embedded, embedding_norm_ptr, column, inside, eps, H)
+        tl.store(x_ptr + row * (2 * H) + column, embedded, mask=inside)
+    else:
+        parent = tl.load(parents_ptr + row) if GATHER else row
+        state = tl.load(states_ptr + parent * H + column, mask=inside, other=0.0).to(tl.float32)
+        normed = state
+        if NORMED:
+            normed = _normed(state, state_norm_ptr, column, inside, eps, H)
+        tl.store(x_ptr + row * (2 * H) + H + column, normed, mask=inside)
+        if OWN:
+            residual = normed if NORMED_RESIDUAL else state
+            tl.store(residual_ptr + row * H + column, residual, mask=inside)
+
+
+@triton.jit
+def _normed(
+    x: tl.tensor,
+    weight_ptr: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+    eps: tl.tensor,
+    K: tl.constexpr,
+) -> tl.tensor:
+    """x, float32, over its root mean square, times a weight [K]; rounded before and after that."""
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), weight_ptr)
+    return rounded(x * weight, weight_ptr)
 
 
 @triton.jit(

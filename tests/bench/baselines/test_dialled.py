@@ -165,7 +165,7 @@ def test_other_documents_and_seeds_draw_others(drawn: dict[int, set[int]]) -> No
 def untied(dial: Dial) -> TreeSettings:
     """The largest tree whose last node weighs more than any that is not in it, other ids too."""
     rest = (1 - sum(dial.expected)) / (VOCAB - RANKS)
-    larger = fixed_tree(dial.expected, REFERENCE.changed(nodes=63))
+    larger = fixed_tree(dial.levels, REFERENCE.changed(nodes=63))
     weights = sorted((prod(dial.expected[rank] for rank in node) for node in larger), reverse=True)
     following = [max(weight, rest) for weight in weights[1:]]
     pairs = enumerate(zip(weights, following, strict=False), start=1)
@@ -184,7 +184,7 @@ def test_acceptance_is_what_the_draws_say(method: str, sure: float) -> None:
     plain = run_method("plain", at, case)
     ranks = way.dialling(at, case).draw(200).tolist()
     steps = [step.accepted for step in outcomes(way, at, case)]
-    nodes, start, expected = fixed_tree(dial.expected, tree), 41, []
+    nodes, start, expected = fixed_tree(dial.levels, tree), 41, []
     while start < 40 + len(plain.output):
         node: tuple[int, ...] = ()
         while (*node, ranks[start + len(node)]) in nodes:
@@ -249,9 +249,11 @@ def test_all_backends_choose_the_same_continuations(ops: Ops, sure: float) -> No
 class SlowDialling(Dialling):
     """A dial that seems to take ten seconds to turn."""
 
-    def turn(self, first: torch.Tensor, drawn: torch.Tensor, ids: int) -> torch.Tensor:
+    def turn(
+        self, first: torch.Tensor, drawn: torch.Tensor, ids: int, depth: int = 0
+    ) -> torch.Tensor:
         self.seconds += 10.0
-        return super().turn(first, drawn, ids)
+        return super().turn(first, drawn, ids, depth)
 
 
 def slow_run(monkeypatch: pytest.MonkeyPatch) -> Run:

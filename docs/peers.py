@@ -1,0 +1,258 @@
+"""Compare specx with llama.cpp on the CPU: the embedded target, the same tokens, in one run.
+
+``python docs/peers.py gguf model.gguf`` writes the target as a GGUF file in float32.
+``python docs/peers.py compare model.gguf report.txt --out peers.json`` runs both in turn, each time
+in a process of its own, and prints a table. Needs the packages ``gguf`` and ``llama-cpp-python``.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+SETTINGS = {"default": False, "flash attention": True}  # of llama.cpp
+DRAFTED = (2, 10)  # tokens that its lookup drafts: its own advice for CPUs, and its default
+METHODS = ("plain", "prompt-lookup", "specextend", "specextend+lookup")
+SENTENCES = 40  # more than are written
+
+# ---------------------------------------------------------------- the GGUF file
+
+
+def write_gguf(path: Path) -> None:
+    """Write the embedded target in float32, without a vocabulary: it is given token ids."""
+    import gguf
+
+    from specx.models.load import ModelSpec, load_model
+
+    model = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target").model
+    config, state = model.config, model.state_dict()
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, weight in state.items():
+        if name == "lm_head.weight":  # the embeddings
+            continue
+        for projection, count in heads.items():
+            if projection in name:  # pairs of a rotation lie side by side there
+                halves = weight.view(count, 2, config.head_dim // 2, -1)
+                weight = halves.transpose(1, 2).reshape(weight.shape)
+        to = names.get_name(name, try_suffixes=(".weight",))
+        writer.add_tensor(to, weight.float().contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+# ---------------------------------------------------------------- one side, in its own process
+
+
+class LlamaCpp:
+    """The model in llama.cpp, through its C interface, with float32 keys and values."""
+
+    def __init__(self, path: str, room: int, threads: int, flash: bool) -> None:
+        import llama_cpp
+
+        self.api = llama_cpp
+        llama_cpp.llama_backend_init()
+        quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(quiet, None)
+        self._quiet = quiet
+        self.model = llama_cpp.llama_model_load_from_file(
+            path.encode(), llama_cpp.llama_model_default_params()
+        )
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = room
+        params.n_threads = params.n_threads_batch = threads
+        params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+        params.flash_attn_type = int(flash)
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.memory = llama_cpp.llama_get_memory(self.context)
+        self.batch = llama_cpp.llama_batch_init(512, 0, 1)
+
+    def logits(self, tokens: Sequence[int], past: int, rows: int) -> np.ndarray:
+        """Read tokens behind the first ``past``; return logits [rows, V] of the last ones."""
+        self.api.llama_memory_seq_rm(self.memory, 0, past, -1)
+        for begin in range(0, len(tokens), 512):
+            part = tokens[begin : begin + 512]
+            batch = self.batch
+            batch.n_tokens = len(part)
+            for i, token in enumerate(part):
+                batch.token[i], batch.pos[i] = token, past + begin + i
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+                batch.logits[i] = begin + i >= len(tokens) - rows
+            if self.api.llama_decode(self.context, batch):
+                raise RuntimeError("llama.cpp cannot decode the batch")
+        found = self.api.llama_get_logits(self.context)
+        size = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
+        return np.ctypeslib.as_array(found, shape=(rows, size))
+
+
+def theirs(path: str, ids: list[int], count: int, setting: str, threads: int) -> Iterator[dict]:
+    """Yield llama.cpp's figures: prefill, plain decoding, lookup."""
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    peer = LlamaCpp(path, len(ids) + count + 64, threads, SETTINGS[setting])
+    name = f"llama.cpp, {setting}, {threads} threads"
+    began = time.perf_counter()
+    first = int(peer.logits(ids, 0, 1)[0].argmax())
+    prefill = time.perf_counter() - began
+    drafts: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "plain": lambda tokens: tokens[:0],
+        **{f"lookup of {n}": LlamaPromptLookupDecoding(2, n) for n in DRAFTED},
+    }
+    for method, draft in drafts.items():
+        tokens, began = np.array([*ids, first], dtype=np.intc), time.perf_counter()
+        while len(tokens) < len(ids) + count:
+            guess = draft(tokens)
+            rows = peer.logits([int(tokens[-1]), *map(int, guess)], len(tokens) - 1, 1 + len(guess))
+            chosen = rows.argmax(-1)
+            wrong = np.nonzero(chosen[:-1] != guess)[0]
+            kept = int(wrong[0]) if len(wrong) else len(guess)
+            tokens = np.concatenate([tokens, chosen[: kept + 1].astype(np.intc)])
+        seconds, out = time.perf_counter() - began, tokens[len(ids) :].tolist()
+        yield figures(name, method, prefill, (len(out) - 1) / seconds, out[:count])
+
+
+def ours(ids: list[int], count: int) -> Iterator[dict]:
+    """Yield specx's figures: prefill, and each method, the draft's prefill counted."""
+    from specx.engine.decode import decode
+    from specx.jobs.pair import load_pair
+    from specx.profile import load_profile
+    from specx.records import Finished, Step
+
+    profile = load_profile("mini").changed(
+        fallback={"below": None}, generation={"max_new_tokens": count}
+    )
+    pair = load_pair(profile, METHODS[-1], torch.device("cpu"))
+    for method in METHODS:
+        tokens: list[int] = []
+        for event in decode(pair, profile, method, ids):
+            if isinstance(event, Step):
+                tokens += event.tokens
+            if isinstance(event, Finished):
+                end = event
+        speed = (len(tokens) - 1) / end.decoding
+        yield figures("specx", method, end.timings.target_prefill, speed, tokens)
+
+
+def figures(side: str, method: str, prefill: float, speed: float, tokens: list[int]) -> dict:
+    return {
+        "side": side, "method": method, "prefill_s": prefill, "tokens_s": speed, "tokens": tokens
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- both, in turn
+
+
+def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
+    """Return the ids of a digest's prompt at each length, from the beginning of a document."""
+    from specx.bench.cases import make_cases
+    from specx.bench.lengths import parse_lengths
+    from specx.documents.read import read_documents
+    from specx.models.load import ModelSpec, load_model
+    from specx.prompts.digest import Digest
+
+    target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
+    kind, found = Digest(target.tokenizer, SENTENCES), {}
+    for text, length in zip(lengths, parse_lengths(",".join(lengths)), strict=True):
+        (case,) = make_cases(kind, "digest", list(read_documents(document)), length, most=1)
+        found[text] = list(case.ids)
+    return found
+
+
+def compare(
+    gguf: Path, document: Path, lengths: Sequence[str], count: int, times: int, threads: int
+) -> dict:
+    """Run every side ``times`` times at each length, in turn."""
+    runs: list[dict] = []
+    cases = prompts(document, lengths)
+    for turn in range(times):
+        for length, ids in cases.items():
+            sides = [["ours"], *(["theirs", str(gguf), setting] for setting in SETTINGS)]
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                asked = json.dumps({"ids": ids, "count": count})
+                command = [sys.executable, __file__, *side, "--threads", str(threads)]
+                done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True)
+                if done.returncode:
+                    raise SystemExit(f"{' '.join(side)} failed")
+                for line in done.stdout.splitlines():
+                    runs.append({"length": length, "prompt": len(ids), **json.loads(line)})
+    return {"runs": runs}
+
+
+def table(runs: list[dict]) -> Iterator[str]:
+    """Yield a table of medians: prefill in s, tokens/s, tokens as in plain decoding of specx."""
+    yield "| tokens | | | prefill, s | tokens/s | lowest, highest | same tokens |"
+    yield "|---|---|---|---|---|---|---|"
+    groups: dict[tuple, list[dict]] = {}
+    for run in runs:
+        groups.setdefault((run["prompt"], run["side"], run["method"]), []).append(run)
+    for (prompt, side, method), group in groups.items():
+        plain = groups[prompt, "specx", "plain"][0]["tokens"]
+        speeds = sorted(run["tokens_s"] for run in group)
+        pairs = [zip(run["tokens"], plain, strict=False) for run in group]
+        same = min(
+            next((i for i, (a, b) in enumerate(pair) if a != b), len(plain)) for pair in pairs
+        )
+        prefill = median(run["prefill_s"] for run in group)
+        yield (
+            f"| {prompt:,} | {side} | {method} | {prefill:.2f} | {median(speeds):.0f} | "
+            f"{speeds[0]:.0f}, {speeds[-1]:.0f} | {same} of {len(plain)} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("gguf", "compare", "ours", "theirs"))
+    parser.add_argument("gguf", type=Path, nargs="?")
+    parser.add_argument("document", nargs="?", help="a text; for one side, its setting")
+    parser.add_argument("--lengths", default="1k,4k,16k")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--times", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2, help="of llama.cpp")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.what == "gguf":
+        write_gguf(args.gguf)
+    elif args.what == "compare":
+        lengths = args.lengths.split(",")
+        found: dict[str, Any] = compare(
+            args.gguf, Path(args.document), lengths, args.tokens, args.times, args.threads
+        )
+        if args.out:
+            args.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        print("\n".join(table(found["runs"])))
+    else:
+        asked = json.load(sys.stdin)
+        ids, count = asked["ids"], asked["count"]
+        sides = (
+            ours(ids, count)
+            if args.what == "ours"
+            else theirs(str(args.gguf), ids, count, args.document, args.threads)
+        )
+        for row in sides:
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""A small head and its large form draft the same for a small target and its large form."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specx.bench import session, workbench
+from specx.bench.experiments import expectation
+from specx.bench.floors import read_bytes
+from specx.bench.forcing import force
+from specx.bench.methods import METHODS
+from specx.bench.methods.dialled import calibrate
+from specx.bench.request import BenchListener, Request
+from specx.bench.runs import Setting
+from specx.bench.scaled import scale, scaled_pair, scaled_profile
+from specx.bench.scaled_head import scale_head
+from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
+from specx.engine.methods import Pair
+from specx.errors import ModelError, OutOfMemoryError
+from specx.jobs.pair import load_pair
+from specx.models import attention as dispatch
+from specx.models.compat import head_facts
+from specx.models.head_files import LoadedHead
+from specx.models.load import in_memory
+from specx.profile import Profile, load_profile
+from tests.bench.test_scaled import ROWS, large, name_modest_shapes, prompt
+from tests.bench.tiny_benches import columns_of
+from tests.engine.pairs import make_profile, make_prompt, run
+from tests.heads import LAYERS, SMALL, head_target, load, make_head_file
+
+CPU = torch.device("cpu")
+SEES_ALL = {"chunk": 16, "top_k": 16, "sink": 1, "every": 3, "layer": 0, "window": None}
+TOLERANCE = 3e-6  # of log probabilities in float32, relative to their size; 7e-7 was measured
+HEAD_ROWS = 300
+
+
+@cache
+def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
+    target = head_target()
+    with TemporaryDirectory() as folder:
+        head = load(make_head_file(layout, **flags).write(Path(folder) / "head"), target)
+    facts = head_facts(target, head)
+    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+
+
+def head_shape(**changes: Any) -> HeadShape:
+    shape = draft_shape("eagle3", replace(large(), **changes))
+    assert isinstance(shape, HeadShape)
+    return replace(shape, vocab_size=HEAD_ROWS)
+
+
+def large_pair(small: Pair, target_shape: Shape, shape: HeadShape) -> Pair:
+    model = scale(small.target.model, target_shape, dtype=torch.float32, device=CPU)
+    dispatch.use_in(model)
+    target = in_memory(model, small.target.tokenizer, "large")
+    head = scale_head(small.draft, small.target.num_layers, target, shape)
+    facts = head_facts(target, head)
+    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+
+
+def expected(pair: Pair, method: str = "specextend") -> Tensor:
+    """Log probabilities [T, V] of the draft along a text."""
+    setting = Setting(pair, make_profile(cache=SEES_ALL))
+    found = force(METHODS[method], setting, make_prompt(70), make_prompt(12, seed=1))
+    return torch.stack([each.draft for each in found])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"hidden_size": 128, "num_kv_heads": 2},  # each norm rounds once more
+        {"num_kv_heads": 8},
+        {"num_heads": 16, "head_dim": 64},
+    ],
+    ids=["wider", "2-times", "a-kv-head-each", "larger-heads"],
+)
+@pytest.mark.parametrize("vocabulary", [SMALL, 250])
+def test_the_large_head_expects_what_the_small_one_expects(
+    shape: dict[str, Any], vocabulary: int
+) -> None:
+    small = small_pair(vocabulary=vocabulary)
+    target_shape = large(num_layers=LAYERS + 3, **shape)
+    ours, theirs = expected(small), expected(large_pair(small, target_shape, head_shape(**shape)))
+    known = ours.isfinite()
+    assert 0 < known.sum(1).max() <= vocabulary
+    assert difference(ours[known], normalized(theirs, known)) < TOLERANCE
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """Relative to the size of ``ours``."""
+    return float((ours - theirs).norm() / ours.norm())
+
+
+def normalized(logprobs: Tensor, known: Tensor) -> Tensor:
+    """The log probabilities of the small model's ids, without those that only the large one has."""
+    rows = logprobs[:, : known.shape[1]].masked_fill(~known, -torch.inf)
+    return rows.log_softmax(-1)[known]
+
+
+def test_facts_of_a_scaled_head() -> None:
+    small, shape = small_pair(), head_shape()
+    pair = large_pair(small, large(num_layers=LAYERS + 3), shape)
+    head, target = pair.draft, pair.target
+    assert isinstance(head, LoadedHead)
+    assert isinstance(small.draft, LoadedHead)
+    assert head.spec.features == tuple(layer + 3 for layer in small.draft.spec.features)
+    assert head.source == "scaled mini eagle3"
+    assert head.weight_bytes == 4 * shape.parameters()
+    assert head.vocab_size == HEAD_ROWS
+    # A level of a tree reads all but the map of the features.
+    assert read_bytes(head) == 4 * (shape.parameters() - 3 * shape.hidden_size**2)
+    assert head.model.embed_tokens is target.model.get_input_embeddings()
+    ids = head.model.target_ids.tolist()
+    assert ids[:SMALL] == small.draft.model.target_ids.tolist()
+    assert len(set(ids)) == HEAD_ROWS
+    assert max(ids) < ROWS
+
+
+def test_ids_that_the_small_head_lacks_never_win() -> None:
+    pair = large_pair(small_pair(), large(num_layers=LAYERS + 3), head_shape())
+    best = expected(pair).argmax(1)
+    assert set(best.tolist()) <= set(small_pair().draft.model.target_ids.tolist())
+
+
+def test_what_is_not_written_is_random() -> None:
+    head = large_pair(small_pair(), large(num_layers=LAYERS + 3), head_shape()).draft.model
+    layer = head.layers[0]
+    for weight in (layer.self_attn.k_proj, layer.self_attn.v_proj, layer.mlp.gate_proj):
+        assert weight.weight.ne(0).float().mean() > 0.99
+    assert layer.hidden_norm.weight.ne(0).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "flags", "shape", "problem"),
+    [
+        ("speculators", {"norm_before_residual": True}, {}, "it is none of EAGLE-3 with one layer"),
+        ("speculators", {"layers": 2}, {}, "its number of layers is 2, more than 1"),
+        ("eagle", {}, {}, "it is none of EAGLE-3 with one layer"),
+        ("specforge", {}, {"vocab_size": 100}, "its vocabulary is 120, more than 100"),
+        ("specforge", {}, {"head_dim": 24}, "its heads of 16 do not divide heads of 24"),
+    ],
+)
+def test_heads_that_cannot_be_scaled(
+    layout: str, flags: dict[str, Any], shape: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ModelError, match=f"cannot be scaled to eagle3: {problem}"):
+        large_pair(
+            small_pair(layout, **flags),
+            large(num_layers=LAYERS + 3),
+            replace(head_shape(), **shape),
+        )
+
+
+# The embedded head, in a size that a test can afford, and the sizes of public ones.
+
+
+def profile() -> Profile:
+    given = load_profile("mini-eagle3").on("cpu")
+    return given.changed(fallback={"below": None}, generation={"max_new_tokens": 20})
+
+
+def test_a_scaled_head_writes_what_the_embedded_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    name_modest_shapes(monkeypatch)
+    pair = scaled_pair("modest", "eagle3", CPU, torch.float32)
+    ours = run(load_pair(profile(), "specextend", CPU), profile(), "specextend", prompt())
+    theirs = run(pair, scaled_profile(profile(), "modest"), "specextend", prompt())
+    assert theirs.tokens == ours.tokens
+    assert theirs.accepted == ours.accepted
+    assert sum(ours.accepted) > 10
+
+
+def test_the_sizes_of_published_heads() -> None:
+    head = draft_shape("eagle3", LLAMA_8B)
+    fc = 3 * 4096**2
+    assert head.parameters() - fc == pytest.approx(374e6, rel=0.002)  # a level reads all but fc
+    assert draft_shape("eagle3", VICUNA_7B).vocab_size == 32_000
+
+
+def test_memory_is_that_of_target_and_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specx.models.memory.free_bytes", lambda _: 10_000_000_000)
+    monkeypatch.setattr("specx.bench.scaled.scale", lambda *_, **__: pytest.fail("was built"))
+    with pytest.raises(OutOfMemoryError, match=r"llama-3.1-8b and eagle3 in bfloat16 needs 16\.9"):
+        scaled_pair("llama-3.1-8b", "eagle3", CPU)
+
+
+@pytest.mark.slow
+def test_the_experiment_with_a_scaled_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the command's request to its tables, in a size that a test can afford."""
+    name_modest_shapes(monkeypatch)
+    monkeypatch.setattr(expectation, "SETTINGS", (1.2,))
+    monkeypatch.setattr(expectation, "calibrate", lambda *asked: calibrate(*asked, documents=1))
+    monkeypatch.setitem(workbench.WARM_UP_TOKENS, "cpu", 2)
+    monkeypatch.setattr(
+        session, "scaled_pair", lambda *names: scaled_pair(*names, dtype=torch.float32)
+    )
+    request = Request(
+        command="specx bench",
+        experiments="expectation",
+        profile=load_profile("mini"),
+        documents=(),
+        lengths=(600,),
+        methods="plain,specextend:nodes=4,depth=3,width=1",
+        tasks=("digest",),
+        repeats=1,
+        most=1,
+        tokens=16,
+        seed=0,
+        device="cpu",
+        scale="modest",
+        scale_draft="eagle3",
+    )
+    report = session.measure(request, BenchListener())
+    assert report.environment["draft"] == "scaled mini eagle3"
+    (section,) = report.sections
+    chosen, fixed, calibration = section.findings.tables
+    same = columns_of(chosen, "setting", "same output")
+    assert same == [("1.2", "1 of 1")]
+    assert len(fixed.rows) == 2
+    assert columns_of(calibration, "documents")[0] == (1,)
