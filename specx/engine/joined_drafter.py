@@ -1,5 +1,6 @@
 """A draft model and lookup together: one tree of both, or lookup alone where text is copied."""
 
+from collections import deque
 from collections.abc import Iterator
 
 from torch import Tensor
@@ -40,6 +41,8 @@ class JoinedDrafter(Drafter):
         self._selector = DrafterSelector(self._model.levels)
         self._mode = DraftMode.MODEL
         self._unread = 1  # tokens of the text that the model has not read, at most
+        # Of each step that nothing is known of yet: its share of these, 0 if it has been read.
+        self._in_flight: deque[int] = deque()
 
     def begin(self) -> bool:
         self._decide_anew()
@@ -53,14 +56,17 @@ class JoinedDrafter(Drafter):
         return self._model.prefill(prompt, target)
 
     def plan(self, steps: int) -> StepPlan:
-        if self._selector.model_drafts():
-            step = self._model.levels + 1  # tokens that it emits at most
+        model_drafts = self._selector.model_drafts()
+        step = (self._model.levels if model_drafts else self.levels) + 1  # tokens, at most
+        if model_drafts:
             self._mode, is_behind = DraftMode.MODEL, self._unread > step
-            self._unread = step
         else:
-            step = self.levels + 1
             self._mode, is_behind = DraftMode.LOOKUP, self._unread + step > BEHIND
-            self._unread = step + (1 if is_behind else self._unread)
+        if model_drafts or is_behind:
+            self._unread = 0 if model_drafts else 1
+            self._in_flight = deque([0] * len(self._in_flight))
+        self._unread += step
+        self._in_flight.append(step)
         model_works = self._mode is DraftMode.MODEL or is_behind
         retrieve = model_works and self._model.retrieval_due(steps)
         return StepPlan(mode=self._mode, retrieve=retrieve, catch_up=is_behind)
@@ -96,6 +102,8 @@ class JoinedDrafter(Drafter):
 
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
+        if counted := self._in_flight.popleft():
+            self._unread -= counted - len(outcome.step.tokens)
         gain, drafted = outcome.note / GAIN_UNIT, outcome.mode is DraftMode.MODEL
         self._selector.learn(outcome.step, gain, model_drafted=drafted, settled=outcome.settled)
         if drafted:

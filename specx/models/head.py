@@ -161,8 +161,8 @@ class Head(nn.Module):
         for layer in others:
             x = layer(x, **attention)
         if rows is None:
-            x = x[:, :0]
-        elif isinstance(rows, Tensor) or rows:
+            return x[:, :0], x.new_empty(len(x), 0, len(self.target_ids))
+        if isinstance(rows, Tensor) or rows:
             x = x[:, rows] if isinstance(rows, Tensor) else x[:, -rows:]
         normed = self.norm(x)
         logits = self.lm_head(normed.to(self.lm_head.weight.dtype))

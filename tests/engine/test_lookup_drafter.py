@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specx.engine import decode as loop
-from specx.engine.drafter import DraftMode
+from specx.engine.drafter import DraftMode, Outcome
 from specx.engine.joined_drafter import JoinedDrafter
 from specx.engine.lookup import REACH
 from specx.engine.methods import Pair, make_drafter
@@ -21,6 +21,7 @@ from specx.errors import UsageError
 from specx.kernels.ops import HAS_TRITON
 from specx.kernels.torch.trees import best_tree
 from specx.kernels.trees import Path
+from specx.records import Step
 from tests.engine.pairs import Run, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.engine.trigrams import random_table, trigram_model
 from tests.kernels.test_trees import paths_of
@@ -210,9 +211,13 @@ def joined_and_alone(text: list[int]) -> tuple[JoinedDrafter, Callable[[list[int
     return begun("specextend+lookup", text), partial(begun, "tree")
 
 
-@pytest.mark.parametrize("skipped", [0, 1, 3, 12, 51, 52, 60])
-def test_what_the_model_missed_it_reads_before_it_drafts(skipped, alternate):
-    """Its levels are those of a model that read everything as it came."""
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("skipped", [0, 1, 3, 7, 8, 60])
+def test_what_the_model_missed_it_reads_before_it_drafts(skipped, told, alternate):
+    """Its levels are those of a model that read everything as it came.
+
+    ``told``: whether it hears how many tokens each step had.
+    """
     alternate("l" * skipped + "m")
     text = make_prompt(30)
     joined, reads_at_once = joined_and_alone(text)
@@ -235,6 +240,10 @@ def test_what_the_model_missed_it_reads_before_it_drafts(skipped, alternate):
             padded = torch.tensor([*tokens, *tokens[-1:] * (5 - count)])
             joined.commit(Path(torch.zeros_like(padded), padded, torch.tensor(count)))
             text = text + tokens
+            if told:
+                step = Step(tuple(tokens), 5, accepted=count - 1, seconds=1.0)
+                outcome = Outcome(mode=modes[-1], step=step, note=torch.tensor(0), settled=True)
+                joined.learn(outcome)
     root = torch.tensor(text[-1:])
     fresh = reads_at_once(text)
     expected = dict(zip(range(4), fresh.grow_levels(), strict=True))
@@ -244,8 +253,9 @@ def test_what_the_model_missed_it_reads_before_it_drafts(skipped, alternate):
         torch.testing.assert_close(level.weights[:2], kept.weights[:2], atol=1e-4, rtol=1e-4)
     assert paths_of(best_tree(root, levels))
     assert modes == [DraftMode.LOOKUP] * skipped + [DraftMode.MODEL]
-    assert behind[-1] == (skipped > 0)
-    assert any(behind[:-1]) == (skipped > 51)  # 5 tokens a step at most
+    assert behind[-1] == (1 + len(text) - 30 > 5 if told else skipped > 0)
+    # 32 tokens a step at most, 3 on average
+    assert sum(behind[:-1]) == (0 if told else max(0, skipped - 1) // 7)
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
