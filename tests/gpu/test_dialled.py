@@ -13,6 +13,7 @@ from specx.bench.runs import Setting
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.jobs.pair import load_pair
+from specx.profile import load_profile
 from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
 from tests.gpu.test_graphs import in_half
@@ -23,9 +24,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def setting() -> Setting:
-    profile = in_half(mini())
+@pytest.fixture(scope="module", params=["mini", "mini-eagle3"])
+def setting(request: pytest.FixtureRequest) -> Setting:
+    draft = load_profile(request.param).draft
+    assert draft is not None
+    profile = in_half(mini()).changed(draft=draft)
     return Setting(load_pair(profile, "specextend", CUDA), profile)
 
 

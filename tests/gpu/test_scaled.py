@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.bench.shapes import DRAFTS, TARGETS
+from specx.bench.shapes import TARGETS, draft_shape
 from specx.documents.generated import generate_report
 from specx.engine.methods import Pair
 from specx.engine.target import Target
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 DEVICE = torch.device("cuda")
-NAMES = ("llama-3.1-8b", "68m")
+TARGET = "llama-3.1-8b"
 SECONDS = 30  # to build the pair
 AGREED = 10  # tokens that must be the same in both formats, at least
 LOGITS = 0.1  # relative difference of the logits; 0.02 was measured on a thinner target
@@ -35,10 +35,10 @@ def mini() -> Profile:
     return profile.changed(fallback={"below": None}, generation={"max_new_tokens": 150})
 
 
-@pytest.fixture(scope="module")
-def scaled() -> Pair:
+@pytest.fixture(scope="module", params=["68m", "eagle3"])
+def scaled(request: pytest.FixtureRequest) -> Pair:
     started = time.perf_counter()
-    pair = scaled_pair(*NAMES, DEVICE, torch.bfloat16)
+    pair = scaled_pair(TARGET, request.param, DEVICE, torch.bfloat16)
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
@@ -74,10 +74,14 @@ def first_difference(ours: Run, theirs: Run) -> int:
 
 def test_weights_are_those_of_the_shapes(scaled: Pair) -> None:
     assert scaled.draft is not None
-    target, draft = TARGETS[NAMES[0]], DRAFTS[NAMES[1]]
+    target = TARGETS[TARGET]
+    draft = draft_shape(scaled.draft.source.split()[-1], target)
     sizes = target.parameters(), draft.parameters(target.vocab_size)
+    counted: set[int] = set()  # a head shares the target's embedding
     for model, size in zip((scaled.target, scaled.draft), sizes, strict=True):
-        assert sum(weight.numel() for weight in model.model.parameters()) == size
+        own = [weight for weight in model.model.parameters() if id(weight) not in counted]
+        assert sum(weight.numel() for weight in own) == size
+        counted |= {id(weight) for weight in own}
 
 
 def test_logits_are_close(scaled: Pair, small: Pair, prompt: tuple[int, ...]) -> None:
@@ -92,14 +96,14 @@ def test_output_is_that_of_the_small_pair(
     scaled: Pair, small: Pair, prompt: tuple[int, ...]
 ) -> None:
     ours = run(small, mini(), "plain", prompt)
-    theirs = run(scaled, scaled_profile(mini(), NAMES[0]), "plain", prompt)
+    theirs = run(scaled, scaled_profile(mini(), TARGET), "plain", prompt)
     at = first_difference(ours, theirs)
     print(f"bfloat16 differs from float32 at token {at} of {len(ours.tokens)}")
     assert at >= AGREED
 
 
 def test_drafts_are_accepted(scaled: Pair, prompt: tuple[int, ...]) -> None:
-    profile = scaled_profile(mini(), NAMES[0])
+    profile = scaled_profile(mini(), TARGET)
     plain, ours = (run(scaled, profile, method, prompt) for method in ("plain", "specextend"))
     tally = Tally()
     for step in ours.steps:
