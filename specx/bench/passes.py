@@ -4,14 +4,15 @@
 
 Weights and the cache are random, in float32. Each pass runs through fused layers and, in turn,
 through transformers' own modules in a second model of the same weights, and stands beside the time
-that it cannot be faster than (``floors.py``).
+that it cannot be faster than (``floors.py``). Memory is read in turn with the passes, because its
+bandwidth is not the same all the time.
 """
 
 import argparse
 import copy
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -52,7 +53,7 @@ def main() -> None:
     }
     print(json.dumps(found), flush=True)
     rows = [int(part) for part in arguments.rows.split(",")]
-    for timed in measure(forms, length, rows, arguments.repeats, ceilings):
+    for timed in measure(forms, length, rows, arguments.repeats, ceilings, reader()):
         found["passes"].append(asdict(timed))
         print(timed, flush=True)
     if arguments.out:
@@ -80,13 +81,16 @@ class Forms:
 
 @dataclass(frozen=True)
 class TimedPass:
-    """A pass over ``rows`` tokens: medians, and the largest difference of logits between both forms
-    as a share of the largest logit."""
+    """A pass over ``rows`` tokens: medians in ms, and of reading memory in turn, in bytes/s.
+
+    ``difference``: the largest of logits between both forms, as a share of the largest logit.
+    """
 
     rows: int
     fused_ms: float
     modules_ms: float
     floor_ms: float
+    bandwidth: float
     difference: float
 
 
@@ -112,28 +116,49 @@ def build(shape: Shape, length: int) -> Forms:
 
 
 def measure(
-    forms: Forms, length: int, rows: Sequence[int], repeats: int, ceilings: Ceilings
-) -> Iterator[TimedPass]:
-    """Time passes over each number of ``rows`` behind a random cache of ``length`` tokens."""
+    forms: Forms, length: int, rows: Sequence[int], repeats: int, ceilings: Ceilings,
+    read: Callable[[], float],
+) -> Iterator[TimedPass]:  # fmt: skip
+    """Time passes over each number of ``rows`` behind a random cache of ``length`` tokens.
+
+    ``read``: measures the bandwidth of reading, in bytes/s, which takes the place of that in
+    ``ceilings``.
+    """
     cache = PreallocatedCache(cache_shape(forms.fused), length + max(rows))
     cache.storage.normal_(generator=torch.Generator().manual_seed(1))
     cache.length.fill_(length)
     for count in rows:
         seconds: dict[str, list[float]] = {"fused": [], "modules": []}
         logits: dict[str, Tensor] = {}
+        bandwidths = []
         for _ in range(WARM_UP + repeats):
+            bandwidths.append(read())
             for name, times in seconds.items():
                 begin = time.perf_counter()
                 logits[name] = one_pass(getattr(forms, name), cache, count)
                 times.append(time.perf_counter() - begin)
+        best = replace(ceilings, bandwidth=median(bandwidths[WARM_UP:]))
         apart = (logits["fused"] - logits["modules"]).abs().max() / logits["modules"].abs().max()
         yield TimedPass(
             rows=count,
             fused_ms=1e3 * median(seconds["fused"][WARM_UP:]),
             modules_ms=1e3 * median(seconds["modules"][WARM_UP:]),
-            floor_ms=1e3 * pass_floor(forms.fused, ceilings, length, count),
+            floor_ms=1e3 * pass_floor(forms.fused, best, length, count),
+            bandwidth=best.bandwidth,
             difference=float(apart),
         )
+
+
+def reader() -> Callable[[], float]:
+    """Return what measures the bandwidth of reading 512 MB, in bytes/s."""
+    large = torch.ones(2**27)
+
+    def read() -> float:
+        begin = time.perf_counter()
+        large.sum()
+        return large.nbytes / (time.perf_counter() - begin)
+
+    return read
 
 
 def one_pass(model: LoadedModel, cache: PreallocatedCache, rows: int) -> Tensor:

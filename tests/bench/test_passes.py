@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specx.bench.floors import Ceilings, cache_bytes, read_bytes
-from specx.bench.passes import build, measure
+from specx.bench.passes import build, measure, reader
 from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
 from specx.models.fused_layers import is_fused
@@ -30,8 +30,8 @@ def test_passes_beside_their_floors(name: str) -> None:
     assert not is_fused(forms.modules.model)
     assert forms.fused.model.config.model_type == shape.family
     assert sum(each.numel() for each in forms.fused.model.parameters()) == shape.parameters()
-    slow_memory = Ceilings(bandwidth=1e6, matmul=1e12)
-    one, eight = measure(forms, 50, [1, 8], 3, slow_memory)
+    fast = Ceilings(bandwidth=1e15, matmul=1e15)
+    one, eight = measure(forms, 50, [1, 8], 3, fast, lambda: 1e6)
     assert (one.rows, eight.rows) == (1, 8)
     read = 4 * shape.parameters() + cache_bytes(forms.fused, 50)  # the head is the embedding
     assert read_bytes(forms.fused) == 4 * shape.parameters()
@@ -39,9 +39,13 @@ def test_passes_beside_their_floors(name: str) -> None:
     for each in (one, eight):
         assert 0 < each.difference < 1e-5
         assert min(each.fused_ms, each.modules_ms) > 0
-    slow_products = Ceilings(bandwidth=1e12, matmul=1e6)
-    one, eight = measure(forms, 50, [1, 8], 1, slow_products)
+    slow = replace(fast, matmul=1e6)
+    one, eight = measure(forms, 50, [1, 8], 1, slow, lambda: 1e15)
     assert eight.floor_ms == pytest.approx(8 * one.floor_ms)
+
+
+def test_reading_has_a_bandwidth() -> None:
+    assert 1e8 < reader()() < 1e12
 
 
 def test_too_large_for_the_memory() -> None:
