@@ -28,7 +28,8 @@ class JoinedDrafter(Drafter):
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
-        """``model``: its plan reserves a node of each level, and lets it fall BEHIND.
+        """``model``: its plan reserves a node of each level, and lets it fall BEHIND in steps of
+        REACH tokens and one more.
 
         ``max_tokens``: the longest that prompt and output can become together.
         """

@@ -7,6 +7,7 @@ from torch import Tensor
 from specx.engine.drafter import Drafter, NoDrafter
 from specx.engine.head_drafter import HeadDrafter, within_window
 from specx.engine.joined_drafter import BEHIND, JoinedDrafter
+from specx.engine.lookup import REACH
 from specx.engine.lookup_drafter import LookupDrafter
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.policies import CrossModelRetrieval, Streaming
@@ -98,7 +99,8 @@ def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) 
         kind, plan = HeadDrafter, within_window(plan, pair.draft.spec.window)
     if method != "specextend+lookup":
         return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
-    plan = replace(plan, tree=_tree_with_a_branch(profile.tree), reserved=1, behind=BEHIND)
+    tree = _tree_with_a_branch(profile.tree)
+    plan = replace(plan, tree=tree, reserved=1, others=REACH + 1, behind=BEHIND)
     return JoinedDrafter(kind(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
 
 

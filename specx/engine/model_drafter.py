@@ -31,9 +31,10 @@ class DraftPlan:
 
     ``policy``: chooses the chunks it works on; None where it sees everything. ``reserved``: nodes
     of a level that others fill. ``chain``: the most tokens that are committed at once; None: what a
-    tree of its own leads to. ``behind``: the most tokens of the text that it may not have read when
-    a tree is due, but for those of a step. ``grid``: how a text is cut, by tokens of its prompt and
-    of a chunk.
+    tree of its own leads to. ``others``: the most tokens of a step that it does not draft, 0 where
+    it drafts all. ``behind``: the most tokens of the text that it may not have read when a tree is
+    due, but for those of a step. ``grid``: how a text is cut, by tokens of its prompt and of a
+    chunk.
     """
 
     tree: TreeSettings
@@ -41,6 +42,7 @@ class DraftPlan:
     policy: CachePolicy | None = None
     reserved: int = 0
     chain: int | None = None
+    others: int = 0
     behind: int = 0
     grid: Callable[[int, int], Grid] = Grid.from_start
 
@@ -68,7 +70,7 @@ class ModelDrafter(Drafter):
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
         working = None
         if plan.policy is not None:  # grows between two retrievals
-            unread = plan.cache.every * chain + plan.behind
+            unread = plan.cache.every * max(chain, plan.others) + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + behind
         assert model.rope is not None, "loading refuses drafts without rotary positions"
         self.cache = DraftCache(

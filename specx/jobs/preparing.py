@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -59,15 +60,19 @@ class Preparer:
 
     def _work(self, make: MakePrompts) -> None:
         turn = self._todo.get()  # a single document costs no process
-        try:
-            self._process, connection = start_linked(__name__, {}, tells=True)
-            connection.send(make)
-            self._connection = connection if connection.recv() else None
-        except Exception:  # a tokenizer that cannot be sent, no room for a process
-            self._connection = None
+        # A tokenizer may be one that cannot be sent, and there may be no room for a process.
+        with suppress(Exception):
+            self._connection = self._start(make)
         while True:
             turn.run()
             turn = self._todo.get()
+
+    def _start(self, make: MakePrompts) -> Connection:
+        """Return the connection to a process that is ready. Without it the process ends."""
+        self._process, connection = start_linked(__name__, {}, tells=True)
+        connection.send(make)
+        connection.recv()
+        return connection
 
     def _ask(self, document: Document) -> Prepared | None:
         if self._connection is None:

@@ -178,6 +178,18 @@ def test_caches_and_trees(policy, nodes, alternate):
     check(pair_of(model, model), "specextend+lookup", profile, make_prompt(33))
 
 
+@pytest.mark.parametrize(("pattern", "every"), [("l", 8), ("lllllllm", 40)])
+def test_the_working_cache_holds_all_that_lookup_wrote_between_two_retrievals(
+    pattern, every, alternate
+):
+    """Its steps have up to 32 tokens, those of the model four."""
+    alternate(pattern)
+    cache = {"policy": "streaming", "chunk": 4, "top_k": 3, "every": every, "window": None}
+    tree = {"nodes": 6, "depth": 3, "threshold": 0.0}
+    profile = make_profile(tree=tree, cache=cache, max_new_tokens=700)
+    check(repeating_pair(), "specextend+lookup", profile, [2, 4, 1])
+
+
 def test_a_tree_of_one_node_has_no_room_for_a_branch():
     profile = make_profile(tree={"nodes": 1, "depth": 1})
     with pytest.raises(UsageError, match="at least 2"):

@@ -104,7 +104,20 @@ def test_a_process_that_is_killed_costs_nothing_else(start: Start) -> None:
 
 
 def test_a_tokenizer_that_cannot_be_sent(start: Start) -> None:
-    assert start(lambda each: MAKE(each)).prepared(document("a")) is None
+    """The process has nothing to do, and ends."""
+    beside = start(lambda each: MAKE(each))
+    assert beside.prepared(document("a")) is None
+    assert beside.process is not None
+    assert beside.process.wait(20) == 0
+
+
+def test_a_document_that_cannot_be_sent(start: Start) -> None:
+    """Nothing more is prepared then, and the process ends."""
+    beside = start()
+    assert beside.prepared(Document("a", "text", (), (lambda: 0,))) is None  # type: ignore[arg-type]
+    assert beside.prepared(document("b")) is None
+    assert beside.process is not None
+    assert beside.process.wait(20) == 0
 
 
 def test_no_process_can_be_started(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
