@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
@@ -50,6 +51,12 @@ _CONFIGS = {
     "mistral": MistralConfig,
     "qwen2": Qwen2Config,
     "qwen3": Qwen3Config,
+    "smollm3": SmolLM3Config,
+}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    # The second layer has no rotary positions.
+    "smollm3": {"no_rope_layer_interval": 2, "tie_word_embeddings": False},
 }
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -79,7 +86,7 @@ def make_checkpoint(
     torch_file: bool = False,
     **config_overrides: Any,
 ) -> Path:
-    """Write a random model of ``family`` (llama, mistral, qwen2, qwen3) and return its folder.
+    """Write a random model of ``family`` (a key of ``_CONFIGS``) and return its folder.
 
     ``config_overrides`` go to the config: ``num_hidden_layers=4``, ``vocab_size=400`` for a
     padded lm head, ``rope_parameters={**YARN, "rope_theta": 1e4}``, ``tie_word_embeddings=True``.
@@ -117,8 +124,7 @@ def make_sentencepiece_checkpoint(folder: str | Path, seed: int = 0, **config: A
 
 def make_model(family: str = "llama", seed: int = 0, **config_overrides: Any) -> Any:
     """A random model with the attention of transformers itself, in float32 and eval mode."""
-    sliding = {"sliding_window": None} if family == "mistral" else {}
-    config = _CONFIGS[family](**{**_SHAPE, **sliding, **config_overrides})
+    config = _CONFIGS[family](**{**_SHAPE, **_SETTINGS.get(family, {}), **config_overrides})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config).eval()

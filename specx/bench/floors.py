@@ -123,8 +123,7 @@ def floors(
     """
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
-    head = target.model.get_output_embeddings().weight.nbytes
-    body = (read_bytes(target) - head) / target.dtype.itemsize
+    body, _ = _weights(target)
     # A causal text attends to half of itself: two products of prompt² / 2 rows of a head.
     attention = 2 * target.num_layers * target.num_heads * target.head_dim * prompt**2
     found = {
@@ -132,11 +131,7 @@ def floors(
         "verification": (read_bytes(target) + cached) / ceilings.bandwidth,
     }
     if drafts and target.device.type == "cpu" and isinstance(profile.tree, TreeSettings):
-        # A few rows are much work for a CPU: of each row the products of a prefill of one token.
-        each = 2 * (body + head / target.dtype.itemsize)
-        each += 4 * target.num_layers * target.num_heads * target.head_dim * prompt
-        products = (profile.tree.nodes + 1) * each / ceilings.matmul
-        found["verification"] = max(found["verification"], products)
+        found["verification"] = pass_floor(target, ceilings, prompt, profile.tree.nodes + 1)
     if drafts and draft is not None and isinstance(profile.tree, TreeSettings):
         working = profile.draft_cache.working_tokens or prompt
         level = read_bytes(draft) + cache_bytes(draft, working)
@@ -144,3 +139,21 @@ def floors(
     if drafts and profile.draft_cache.policy == "cross-model":  # it reads the keys of a layer
         found["retrieval"] = cached / target.num_layers / 2 / ceilings.bandwidth
     return {part: 1e3 * seconds for part, seconds in found.items()}
+
+
+def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
+    """Return the seconds of a pass over ``rows`` rows behind ``prompt`` tokens, at least.
+
+    A few rows are much work for a CPU: of each row the products of a prefill of one token.
+    """
+    read = (read_bytes(model) + cache_bytes(model, prompt)) / ceilings.bandwidth
+    body, head = _weights(model)
+    each = 2 * (body + head) + 4 * model.num_layers * model.num_heads * model.head_dim * prompt
+    return max(read, rows * each / ceilings.matmul)
+
+
+def _weights(model: LoadedModel) -> tuple[float, float]:
+    """Return the number of weights of the layers, and of the lm head."""
+    head = model.model.get_output_embeddings().weight.nbytes
+    size = model.dtype.itemsize
+    return (read_bytes(model) - head) / size, head / size

@@ -8,10 +8,11 @@ than on real data. Tables made with such models are labelled ``scaled mini``.
 
 import copy
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from specx.bench.scaled_head import scaled_head
 from specx.bench.scaled_weights import (
@@ -114,7 +115,8 @@ def scale(
     """
     rows = shape.vocab_size if vocab_size is None else vocab_size
     check_holds(small.config, shape, rows)
-    large = _random_model(_large_config(small.config, shape, rows), dtype, device, seed)
+    config = _large_config(small.config, shape, rows)
+    large: LlamaForCausalLM = random_model(config, dtype, device, seed)
     check_frequencies(small.model.rotary_emb, large.model.rotary_emb)
     large.generation_config = copy.deepcopy(small.generation_config)
     _write_vocabulary(small, large)
@@ -141,9 +143,7 @@ def _write_vocabulary(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
     embedding[:, small.config.hidden_size :] = 0
 
 
-def _random_model(
-    config: LlamaConfig, dtype: torch.dtype, device: str | torch.device, seed: int
-) -> LlamaForCausalLM:
+def random_model(config: Any, dtype: torch.dtype, device: str | torch.device, seed: int) -> Any:
     """Return a model of normal weights, made on its device: the host never holds it."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -151,9 +151,10 @@ def _random_model(
     model.tie_weights()  # moving takes tied weights apart
     # Frequencies are no weights and were lost on the way. Made on the CPU as those of models that
     # are loaded: a GPU's powers may differ in the last bit.
-    model.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(device)
+    model = model.eval().requires_grad_(False)
     fill_randomly(model.parameters(), seed)
-    return model.eval().requires_grad_(False)
+    return model
 
 
 def _large_config(small: LlamaConfig, shape: Shape, rows: int) -> LlamaConfig:

@@ -1,13 +1,15 @@
-"""Shapes of public models, for pairs that cost what those cost (``scaled.py``)."""
+"""Shapes of public models, for pairs and passes that cost what those cost (``scaled.py``,
+``passes.py``)."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of a Llama model.
+    """The size of a Llama model, or of a family that is like it.
 
-    ``tied``: the lm head is the embedding, not a matrix of its own.
+    ``tied``: the lm head is the embedding, not a matrix of its own. ``family``: transformers' name
+    of the model's type.
     """
 
     name: str
@@ -19,13 +21,15 @@ class Shape:
     intermediate_size: int
     vocab_size: int
     tied: bool = False
+    family: str = "llama"
 
     def parameters(self, vocab_size: int | None = None) -> int:
         """Return the number of weights, with a vocabulary of another size if one is given."""
         hidden, heads = self.hidden_size, self.num_heads + self.num_kv_heads
         attention = 2 * hidden * heads * self.head_dim  # q and o; k and v
         feed_forward = 3 * hidden * self.intermediate_size
-        layer = attention + feed_forward + 2 * hidden
+        head_norms = 2 * self.head_dim if self.family == "qwen3" else 0
+        layer = attention + feed_forward + 2 * hidden + head_norms
         matrices = 1 if self.tied else 2
         rows = self.vocab_size if vocab_size is None else vocab_size
         return matrices * rows * hidden + self.num_layers * layer + hidden
@@ -95,6 +99,31 @@ LLAMA_1B = replace(
     intermediate_size=8192,
     tied=True,
 )
+QWEN3_06B = Shape(
+    name="qwen3-0.6b",
+    family="qwen3",
+    hidden_size=1024,
+    num_layers=28,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=3072,
+    vocab_size=151936,
+    tied=True,
+)
+SMOLLM3_3B = Shape(
+    name="smollm3-3b",
+    family="smollm3",
+    hidden_size=2048,
+    num_layers=36,
+    num_heads=16,
+    num_kv_heads=4,
+    head_dim=128,
+    intermediate_size=11008,
+    vocab_size=128256,
+    tied=True,
+)
+LAPTOP = {shape.name: shape for shape in (QWEN3_06B, SMOLLM3_3B)}
 TARGETS = {shape.name: shape for shape in (LLAMA_8B, VICUNA_7B, LLAMA_70B)}
 DRAFTS = {
     shape.name: shape for shape in (SMALL, replace(SMALL, name="160m", num_layers=12), LLAMA_1B)

@@ -16,7 +16,7 @@ class LinearMap:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """Weights of a decoder layer as Llama, Mistral, Qwen2 and Qwen3 have it.
+    """Weights of a decoder layer as Llama, Mistral, Qwen2, Qwen3 and SmolLM3 have it.
 
     ``input_norm``, ``output_norm`` [K]: of the RMSNorms before attention and before the MLP, each
     with its epsilon; ``input_norm`` is None where the layer norms nothing itself. ``heads``:

@@ -21,8 +21,15 @@ from specx.models.call import PrefillCall, TreeCall
 from specx.models.features import FeatureHook
 from specx.models.projections import are_alike, join
 
-# Families whose layers are alike but for biases and norms of heads -> how their classes begin.
-FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+# Families whose layers are alike but for biases, norms of heads and layers without positions -> how
+# their classes begin.
+FAMILIES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "smollm3": "SmolLM3",
+}
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary frequencies
 
 
@@ -177,6 +184,7 @@ class FusedLayer(Fused):
     def __post_init__(self) -> None:
         attention = self.module.self_attn
         self._layer, self._scaling = attention.layer_idx, attention.scaling
+        self._rotates = bool(getattr(attention, "use_rope", True))  # SmolLM3 says so of each layer
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         call = kwargs.get("specx_call")
@@ -213,6 +221,8 @@ class FusedLayer(Fused):
     def fill(self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall) -> Tensor:
         """Store keys and values alone, of rows as for ``run``; return queries [Hq, T, D]."""
         keys, values = call.mapping.storage[self._layer]
+        if not self._rotates:  # rotating by nothing is exact, and one kernel serves all layers
+            cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
 
 

@@ -99,8 +99,8 @@ class Profile(Section):
     compile: bool = Field(
         default=False,
         description="compile the layers on an NVIDIA GPU, of models that are not Llama, Mistral, "
-        "Qwen2 or Qwen3 in half precision: faster steps after a wait that only a long batch makes "
-        "up for",
+        "Qwen2, Qwen3 or SmolLM3 in half precision: faster steps after a wait that only a long "
+        "batch makes up for",
     )
     devices: Devices = Field(
         default_factory=Devices, description="what is different on one kind of device"

@@ -14,7 +14,7 @@ from specx.records import PrefillProgress
 from tests.engine.pairs import loaded, make_prompt
 from tests.tiny import make_model
 
-FAMILIES = ["llama", "qwen3", "mistral"]
+FAMILIES = ["llama", "qwen3", "mistral", "smollm3"]
 PARENTS = [0, 0, 0, 1, 1, 3, 2, 0]
 DEPTHS = [0, 1, 1, 2, 2, 3, 2, 1]
 TOKENS = [17, 30, 31, 32, 33, 34, 35, 0]

@@ -68,7 +68,7 @@ def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("rows", [1, 7, 63, 64])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "smollm3"])
 def test_a_pass_says_what_the_modules_say(
     family: str,
     dtype: str,

@@ -86,6 +86,8 @@ TRIED = [
     ("qwen2", 5, False, {"num_key_value_heads": 4}),
     ("qwen3", 3, True, {"head_dim": 128}),
     ("qwen3", 6, False, {"num_key_value_heads": 1}),
+    ("smollm3", 1, False, {"head_dim": 32, "tie_word_embeddings": True}),
+    ("smollm3", 5, True, {"rope_parameters": {**YARN, "rope_theta": 1e4}}),
 ]
 
 
@@ -158,7 +160,8 @@ class Quantized(nn.Linear):
 
 
 @pytest.mark.parametrize(
-    ("family", "settings", "window"), [("llama", {}, None), ("qwen3", {"head_dim": 48}, 4)]
+    ("family", "settings", "window"),
+    [("llama", {}, None), ("qwen3", {"head_dim": 48}, 4), ("smollm3", {}, None)],
 )
 def test_a_prefill_is_fused_too(family, settings, window, monkeypatch):
     model, ops = a_model(family, **settings), InterpretedOps()

@@ -21,6 +21,8 @@ TRIED = [
     ("qwen2", {"num_key_value_heads": 4}),
     ("qwen3", {"head_dim": 128}),
     ("qwen3", {"num_key_value_heads": 1}),
+    ("smollm3", {"head_dim": 32, "tie_word_embeddings": True}),
+    ("smollm3", {"rope_parameters": {**YARN, "rope_theta": 1e4}, "attention_bias": True}),
 ]
 
 

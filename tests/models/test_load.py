@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models.fused_layers import is_fused
 from specx.models.load import ModelSpec, load_model
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
@@ -32,6 +33,15 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str) -> None:
     assert not loaded.model.training
     assert not any(p.requires_grad for p in loaded.model.parameters())
     assert loaded.model.config._attn_implementation == "specx"
+
+
+def test_a_draft_whose_keys_cannot_all_be_moved(
+    checkpoint: Make, load: Load, refusal: Refusal
+) -> None:
+    """SmolLM3's second layer here has no rotary positions; as a target it is fused."""
+    folder = checkpoint("smollm3")
+    assert is_fused(load(folder).model)
+    assert "does not rotate the keys of layer 1 as Llama does" in str(refusal(folder, "draft"))
 
 
 @pytest.mark.parametrize("options", [{}, {"shard_size": "100KB"}, {"torch_file": True}])

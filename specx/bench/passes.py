@@ -1,0 +1,178 @@
+"""A plain token and verification of a few rows on a CPU, in models of public shapes.
+
+``python -m specx.bench.passes smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
+
+Weights and the cache are random, in float32. Each pass runs through fused layers and, in turn,
+through transformers' own modules in a second model of the same weights, and stands beside the time
+that it cannot be faster than (``floors.py``). Memory is read in turn with the passes, because its
+bandwidth is not the same all the time.
+"""
+
+import argparse
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from specx.bench.floors import Ceilings, measure_ceilings, pass_floor
+from specx.bench.lengths import parse_length
+from specx.bench.scaled import random_model
+from specx.bench.shapes import LAPTOP, Shape
+from specx.engine.forward import cache_shape, forward
+from specx.engine.kv_cache import PreallocatedCache
+from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.models import attention as dispatch
+from specx.models.fused_layers import fuse_layers
+from specx.models.load import LoadedModel, ModelSpec, in_memory, load_model
+from specx.models.memory import check_memory
+
+CPU = torch.device("cpu")
+WARM_UP = 2  # passes that do not count
+
+
+def main() -> None:
+    arguments = _arguments()
+    shape, length = LAPTOP[arguments.shape], parse_length(arguments.length)
+    layers = min(arguments.layers or shape.num_layers, shape.num_layers)
+    forms = build(replace(shape, num_layers=layers), length)
+    ceilings = measure_ceilings(CPU)
+    found: dict[str, Any] = {
+        "shape": f"{shape.name}, {layers} of {shape.num_layers} layers, random weights",
+        "tokens": length,
+        "threads": torch.get_num_threads(),
+        "ceilings": asdict(ceilings),
+        "passes": [],
+    }
+    print(json.dumps(found), flush=True)
+    rows = [int(part) for part in arguments.rows.split(",")]
+    for timed in measure(forms, length, rows, arguments.repeats, ceilings, reader()):
+        found["passes"].append(asdict(timed))
+        print(timed, flush=True)
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps(found, indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("shape", choices=LAPTOP)
+    parser.add_argument("--layers", type=int, help="the first so many alone")
+    parser.add_argument("--length", default="4k", help="tokens in the cache")
+    parser.add_argument("--rows", default="1,8,16")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--out")
+    return parser.parse_args()
+
+
+@dataclass(frozen=True)
+class Forms:
+    """A model through fused layers, and the same as modules of transformers."""
+
+    fused: LoadedModel
+    modules: LoadedModel
+
+
+@dataclass(frozen=True)
+class TimedPass:
+    """A pass over ``rows`` tokens: medians in ms, and of reading memory in turn, in bytes/s.
+
+    ``difference``: the largest of logits between both forms, as a share of the largest logit.
+    """
+
+    rows: int
+    fused_ms: float
+    modules_ms: float
+    floor_ms: float
+    bandwidth: float
+    difference: float
+
+
+def build(shape: Shape, length: int) -> Forms:
+    """Return both forms of a model of random weights.
+
+    Raises OutOfMemoryError before anything is built when they do not fit with a cache of ``length``
+    tokens.
+    """
+    cached = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * length
+    check_memory(4 * (2 * shape.parameters() + cached), CPU, f"Both forms of {shape.name}")
+    special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+    settings = {**shape.config(), **special, "tie_word_embeddings": shape.tied}
+    config = AutoConfig.for_model(shape.family, **settings)
+    tokenizer = load_model(ModelSpec("embedded:target"), CPU, "target").tokenizer
+    models = [random_model(config, torch.float32, CPU, seed=0)]
+    models.append(copy.deepcopy(models[0]))
+    for model in models:
+        dispatch.use_in(model)
+    fused, modules = (in_memory(model, tokenizer, f"random {shape.name}") for model in models)
+    fuse_layers(fused.model, fused.ops)
+    return Forms(fused, modules)
+
+
+def measure(
+    forms: Forms, length: int, rows: Sequence[int], repeats: int, ceilings: Ceilings,
+    read: Callable[[], float],
+) -> Iterator[TimedPass]:  # fmt: skip
+    """Time passes over each number of ``rows`` behind a random cache of ``length`` tokens.
+
+    ``read``: measures the bandwidth of reading, in bytes/s, which takes the place of that in
+    ``ceilings``.
+    """
+    cache = PreallocatedCache(cache_shape(forms.fused), length + max(rows))
+    cache.storage.normal_(generator=torch.Generator().manual_seed(1))
+    cache.length.fill_(length)
+    for count in rows:
+        seconds: dict[str, list[float]] = {"fused": [], "modules": []}
+        logits: dict[str, Tensor] = {}
+        bandwidths = []
+        for _ in range(WARM_UP + repeats):
+            bandwidths.append(read())
+            for name, times in seconds.items():
+                begin = time.perf_counter()
+                logits[name] = one_pass(getattr(forms, name), cache, count)
+                times.append(time.perf_counter() - begin)
+        best = replace(ceilings, bandwidth=median(bandwidths[WARM_UP:]))
+        apart = (logits["fused"] - logits["modules"]).abs().max() / logits["modules"].abs().max()
+        yield TimedPass(
+            rows=count,
+            fused_ms=1e3 * median(seconds["fused"][WARM_UP:]),
+            modules_ms=1e3 * median(seconds["modules"][WARM_UP:]),
+            floor_ms=1e3 * pass_floor(forms.fused, best, length, count),
+            bandwidth=best.bandwidth,
+            difference=float(apart),
+        )
+
+
+def reader() -> Callable[[], float]:
+    """Return what measures the bandwidth of reading 512 MB, in bytes/s."""
+    large = torch.ones(2**27)
+
+    def read() -> float:
+        begin = time.perf_counter()
+        large.sum()
+        return large.nbytes / (time.perf_counter() - begin)
+
+    return read
+
+
+def one_pass(model: LoadedModel, cache: PreallocatedCache, rows: int) -> Tensor:
+    """Return the logits [rows, V] of a chain of random tokens behind what the cache holds."""
+    tokens = torch.randint(model.vocab_size, (rows,), generator=torch.Generator().manual_seed(rows))
+    call = model.tree_call(
+        ops=model.ops,
+        mapping=cache.mapping(rows),
+        prefix=cache.length,
+        mask=AncestorMask(chain_sets(rows, CPU), rows),
+    )
+    with torch.inference_mode():
+        return forward(model, tokens, cache.next_position + torch.arange(rows), cache, call)
+
+
+if __name__ == "__main__":
+    main()

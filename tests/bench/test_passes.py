@@ -1,0 +1,53 @@
+"""Passes in models of public shapes: both forms compute the same, beside their floors."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specx.bench.floors import Ceilings, cache_bytes, read_bytes
+from specx.bench.passes import build, measure, reader
+from specx.bench.shapes import LAPTOP
+from specx.errors import OutOfMemoryError
+from specx.models.fused_layers import is_fused
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_layers": 4,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "vocab_size": 384,
+}
+
+
+@pytest.mark.parametrize("name", LAPTOP)
+def test_passes_beside_their_floors(name: str) -> None:
+    shape = replace(LAPTOP[name], **SMALL)
+    forms = build(shape, 50)
+    assert is_fused(forms.fused.model)
+    assert not is_fused(forms.modules.model)
+    assert forms.fused.model.config.model_type == shape.family
+    assert sum(each.numel() for each in forms.fused.model.parameters()) == shape.parameters()
+    fast = Ceilings(bandwidth=1e15, matmul=1e15)
+    one, eight = measure(forms, 50, [1, 8], 3, fast, lambda: 1e6)
+    assert (one.rows, eight.rows) == (1, 8)
+    read = 4 * shape.parameters() + cache_bytes(forms.fused, 50)  # the head is the embedding
+    assert read_bytes(forms.fused) == 4 * shape.parameters()
+    assert one.floor_ms == eight.floor_ms == pytest.approx(read / 1e3)
+    for each in (one, eight):
+        assert 0 < each.difference < 1e-5
+        assert min(each.fused_ms, each.modules_ms) > 0
+    slow = replace(fast, matmul=1e6)
+    one, eight = measure(forms, 50, [1, 8], 1, slow, lambda: 1e15)
+    assert eight.floor_ms == pytest.approx(8 * one.floor_ms)
+
+
+def test_reading_has_a_bandwidth() -> None:
+    assert 1e8 < reader()() < 1e12
+
+
+def test_too_large_for_the_memory() -> None:
+    with pytest.raises(OutOfMemoryError, match="Both forms of smollm3-3b"):
+        build(replace(LAPTOP["smollm3-3b"], num_layers=100_000), 4096)
