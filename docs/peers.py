@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,10 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-SETTINGS = {"default": False, "flash attention": True}  # of llama.cpp
+SETTINGS = {"no flash attention": 0, "flash attention": 1}  # llama_flash_attn_type
 DRAFTED = (2, 10)  # tokens that its lookup drafts: its own advice for CPUs, and its default
-METHODS = ("plain", "prompt-lookup", "specextend", "specextend+lookup")
+METHODS = ("plain", "specextend", "specextend+lookup")
 SENTENCES = 40  # more than are written
+WARM = 64  # tokens that both read before anything is timed
 
 # ---------------------------------------------------------------- the GGUF file
 
@@ -69,7 +71,7 @@ def write_gguf(path: Path) -> None:
 class LlamaCpp:
     """The model in llama.cpp, through its C interface, with float32 keys and values."""
 
-    def __init__(self, path: str, room: int, threads: int, flash: bool) -> None:
+    def __init__(self, path: str, room: int, threads: int, flash: int) -> None:
         import llama_cpp
 
         self.api = llama_cpp
@@ -84,8 +86,10 @@ class LlamaCpp:
         params.n_ctx = room
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-        params.flash_attn_type = int(flash)
-        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        params.flash_attn_type = flash
+        self.context = self.model and llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise SystemExit(f"llama.cpp cannot load {path}")
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.batch = llama_cpp.llama_batch_init(512, 0, 1)
 
@@ -113,6 +117,7 @@ def theirs(path: str, ids: list[int], count: int, setting: str, threads: int) ->
 
     peer = LlamaCpp(path, len(ids) + count + 64, threads, SETTINGS[setting])
     name = f"llama.cpp, {setting}, {threads} threads"
+    peer.logits(ids[:WARM], 0, 1)
     began = time.perf_counter()
     first = int(peer.logits(ids, 0, 1)[0].argmax())
     prefill = time.perf_counter() - began
@@ -133,7 +138,7 @@ def theirs(path: str, ids: list[int], count: int, setting: str, threads: int) ->
         yield figures(name, method, prefill, (len(out) - 1) / seconds, out[:count])
 
 
-def ours(ids: list[int], count: int) -> Iterator[dict]:
+def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     """Yield specx's figures: prefill, and each method, the draft's prefill counted."""
     from specx.engine.decode import decode
     from specx.jobs.pair import load_pair
@@ -143,9 +148,12 @@ def ours(ids: list[int], count: int) -> Iterator[dict]:
     profile = load_profile("mini").changed(
         fallback={"below": None}, generation={"max_new_tokens": count}
     )
+    torch.set_num_threads(threads)
     pair = load_pair(profile, METHODS[-1], torch.device("cpu"))
     for method in METHODS:
         tokens: list[int] = []
+        for _ in decode(pair, profile, method, ids[:WARM]):
+            pass
         for event in decode(pair, profile, method, ids):
             if isinstance(event, Step):
                 tokens += event.tokens
@@ -181,14 +189,20 @@ def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
 
 
 def compare(
-    gguf: Path, document: Path, lengths: Sequence[str], count: int, times: int, threads: int
+    gguf: Path,
+    document: Path,
+    lengths: Sequence[str],
+    count: int,
+    times: int,
+    threads: int,
+    settings: Sequence[str],
 ) -> dict:
     """Run every side ``times`` times at each length, in turn."""
     runs: list[dict] = []
     cases = prompts(document, lengths)
     for turn in range(times):
         for length, ids in cases.items():
-            sides = [["ours"], *(["theirs", str(gguf), setting] for setting in SETTINGS)]
+            sides = [["ours"], *(["theirs", str(gguf), setting] for setting in settings)]
             for side in sides if turn % 2 == 0 else reversed(sides):
                 asked = json.dumps({"ids": ids, "count": count})
                 command = [sys.executable, __file__, *side, "--threads", str(threads)]
@@ -211,9 +225,7 @@ def table(runs: list[dict]) -> Iterator[str]:
         plain = groups[prompt, "specx", "plain"][0]["tokens"]
         speeds = sorted(run["tokens_s"] for run in group)
         pairs = [zip(run["tokens"], plain, strict=False) for run in group]
-        same = min(
-            next((i for i, (a, b) in enumerate(pair) if a != b), len(plain)) for pair in pairs
-        )
+        same = min(sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], pair)) for pair in pairs)
         prefill = median(run["prefill_s"] for run in group)
         yield (
             f"| {prompt:,} | {side} | {method} | {prefill:.2f} | {median(speeds):.0f} | "
@@ -230,14 +242,25 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2, help="of llama.cpp")
+    parser.add_argument("--settings", default=",".join(SETTINGS), help="of llama.cpp")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.gguf is None and args.what != "ours":
+        parser.error("which GGUF file?")
+    if args.document is None and args.what in ("compare", "theirs"):
+        parser.error("which document?")
     if args.what == "gguf":
         write_gguf(args.gguf)
     elif args.what == "compare":
         lengths = args.lengths.split(",")
         found: dict[str, Any] = compare(
-            args.gguf, Path(args.document), lengths, args.tokens, args.times, args.threads
+            args.gguf,
+            Path(args.document),
+            lengths,
+            args.tokens,
+            args.times,
+            args.threads,
+            args.settings.split(","),
         )
         if args.out:
             args.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
@@ -246,7 +269,7 @@ def main() -> None:
         asked = json.load(sys.stdin)
         ids, count = asked["ids"], asked["count"]
         sides = (
-            ours(ids, count)
+            ours(ids, count, args.threads)
             if args.what == "ours"
             else theirs(str(args.gguf), ids, count, args.document, args.threads)
         )
