@@ -149,8 +149,8 @@ def test_a_damaged_section_is_refused_with_its_place() -> None:
 def test_measurements_of_earlier_versions_are_read(path: Path) -> None:
     plain = json.loads(path.read_text(encoding="utf-8"))
     again = from_dict(plain).to_dict()
-    for section in again["sections"]:
-        assert section["findings"].pop("headline") == ""
+    for section in plain["sections"]:
+        section["findings"].setdefault("headline", "")
     assert again == plain
 
 
