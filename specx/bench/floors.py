@@ -103,6 +103,7 @@ def read_bytes(model: LoadedModel) -> int:
         head = model.model
         unread = [head.embed_tokens, *([head.fc] if head.spec.kind == "eagle3" else [])]
         left = {id(weight) for module in unread for weight in module.parameters()}
+        left -= {id(weight) for weight in head.lm_head.parameters()}  # may be the embedding
         return sum(weight.nbytes for weight in head.parameters() if id(weight) not in left)
     embedding = model.model.get_input_embeddings().weight
     tied = embedding is model.model.get_output_embeddings().weight

@@ -54,9 +54,9 @@ class HeadGrower(TreeGrower):
         super().__init__(model, allowed, tree, reserved)
         size, device = model.hidden_size, model.device
         self.states = torch.zeros(MAX_ROWS, size, dtype=model.dtype, device=device)
-        ids = model.model.target_ids  # None where they are the head's own
+        ids = model.model.target_ids
         own = torch.arange(len(ids), device=device)
-        self._target_ids = None if torch.equal(ids, own) else ids
+        self._target_ids = None if torch.equal(ids, own) else ids  # None: the head's own
 
     def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
         level = super().continue_from(logits, weights)

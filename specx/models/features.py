@@ -2,6 +2,7 @@
 
 Hooks on the layers are the seam: they find the record in the pass's ``specx_call``, and do nothing
 where there is none. So they serve layers of any kind, fused ones too, and a pass that is recorded.
+A pass without transformers' forward (``FusedModel``) notes them itself.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Parts add up, and each is where it belongs."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from specx.bench.experiments.breakdown import (
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings, read_bytes
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
+from tests.heads import head_target, load, make_head_file
 
 TOTAL = vars(
     Timings(
@@ -119,6 +122,15 @@ def test_many_rows_are_bound_by_products_on_a_cpu() -> None:
     wider = profile.changed(tree={"nodes": 2 * profile.tree.nodes + 1})
     twice = floors(pair, wider, Ceilings(1e30, 1e9), 1000, drafts=True)["verification"]
     assert twice == pytest.approx(2 * multiplies)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_reads_the_lm_head_that_it_shares(tmp_path: Path, tied: bool) -> None:
+    target = head_target(tie_word_embeddings=tied)
+    file = make_head_file("eagle")
+    head = load(file.write(tmp_path), target)
+    shared = target.model.get_output_embeddings().weight.nbytes
+    assert read_bytes(head) == shared + sum(tensor.nbytes for tensor in file.tensors.values())
 
 
 def test_a_machine_at_its_best() -> None:
