@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from specx.bench.floors import Ceilings, measure_ceilings, pass_floor
+from specx.bench.floors import Ceilings, measure_ceilings, pass_floor, reader
 from specx.bench.lengths import parse_length
 from specx.bench.scaled import random_model
 from specx.bench.shapes import LAPTOP, Shape
@@ -147,18 +147,6 @@ def measure(
             bandwidth=best.bandwidth,
             difference=float(apart),
         )
-
-
-def reader() -> Callable[[], float]:
-    """Return what measures the bandwidth of reading 512 MB, in bytes/s."""
-    large = torch.ones(2**27)
-
-    def read() -> float:
-        begin = time.perf_counter()
-        large.sum()
-        return large.nbytes / (time.perf_counter() - begin)
-
-    return read
 
 
 def one_pass(model: LoadedModel, cache: PreallocatedCache, rows: int) -> Tensor:

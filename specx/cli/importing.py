@@ -1,10 +1,10 @@
 """Importing torch and transformers, which takes seconds, while a document is read."""
 
 import contextlib
-import gc
 import importlib
 import threading
-from collections.abc import Iterator
+
+from specx.jobs.collecting import without_collecting
 
 # What ``jobs.pair`` imports of others. Our own modules come later, from the main thread: two
 # threads that import modules which import each other may meet half of one.
@@ -32,21 +32,6 @@ class Importing:
     def is_under_way(self) -> bool:
         """Return True if the interpreter must not be taken down yet."""
         return self._thread is not None and self._thread.is_alive()
-
-
-@contextlib.contextmanager
-def without_collecting() -> Iterator[None]:
-    """Look for no garbage inside the block: modules and models stay.
-
-    Python would search all of it, again and again: a tenth of the time that imports take.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.unfreeze()  # now it counts as old, and is searched seldom, but at the end as well
-        gc.enable()
 
 
 def _import() -> None:

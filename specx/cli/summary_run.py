@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from specx.cli.console import is_file, make_console
-from specx.cli.importing import without_collecting
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
+from specx.jobs.collecting import without_collecting
 from specx.jobs.crew import Crew
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while

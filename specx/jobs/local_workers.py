@@ -1,6 +1,5 @@
 """Workers that are processes of this machine."""
 
-import gc
 import queue
 import signal
 import subprocess
@@ -8,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
+from specx.jobs.collecting import without_collecting
 from specx.jobs.linked import linked, receive_beside, start_linked
 from specx.jobs.preparing import Preparer, Turned
 from specx.jobs.tasks import Lost, Message, Task, WorkerSettings
@@ -99,13 +99,11 @@ def serve(descriptor: int) -> None:
         tasks.put((task, preparer.expect(task.document) if preparer else None))
 
     receive_beside(connection, take)
-    gc.disable()  # for imports and loading
-    from specx.jobs.worker import Worker
+    with without_collecting(kept=True):
+        from specx.jobs.worker import Worker
 
-    worker = Worker(settings, connection.send)
-    loaded = worker.load()
-    gc.freeze()  # modules and models stay: to search them for garbage takes a fifth of a second
-    gc.enable()
+        worker = Worker(settings, connection.send)
+        loaded = worker.load()
     if loaded:
         if preparer:
             preparer.begin(worker.make_prompts)

@@ -1,6 +1,5 @@
 """Workers that are actors of Ray, on one machine or on a cluster. Imported only when asked for."""
 
-import gc
 import os
 import queue
 import signal
@@ -16,6 +15,7 @@ from ray.exceptions import RayActorError, RayError
 
 from specx.cores import usable_cores
 from specx.errors import UsageError, in_one_line
+from specx.jobs.collecting import without_collecting
 from specx.jobs.tasks import Lost, Message, Task, WorkerSettings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -104,13 +104,11 @@ class _Actor:
 
     def load(self, settings: WorkerSettings) -> Iterator[Message]:
         """Load the models, and yield what a worker tells of that."""
-        gc.disable()  # for imports and loading, as in a process of this machine
-        from specx.jobs.worker import Worker
+        with without_collecting(kept=True):
+            from specx.jobs.worker import Worker
 
-        self._worker = Worker(settings, self._told.put)
-        yield from self._beside(self._worker.load)
-        gc.freeze()
-        gc.enable()
+            self._worker = Worker(settings, self._told.put)
+            yield from self._beside(self._worker.load)
 
     def do(self, task: Task) -> Iterator[Message]:
         """Summarize a document, and yield what a worker tells of it."""

@@ -79,15 +79,16 @@ class AttentionCall(ABC):
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
         """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
         keys, values = self.mapping.storage[layer]
-        retrieval = self.retrieval if self._is_watched(layer) else None
+        retrieval = self._retrieval_of(layer)
         out, lse = self.compute(q, keys, values, scaling, needs_lse=retrieval is not None)
         if retrieval is not None:
             retrieval.note(q, lse)
         return out
 
-    def _is_watched(self, layer: int) -> bool:
-        """Return True if the queries of a layer are kept for retrieval."""
-        return self.retrieval is not None and self.retrieval.layer == layer
+    def _retrieval_of(self, layer: int) -> RetrievalLayer | None:
+        """Return what keeps the queries of a layer for retrieval, if they are wanted."""
+        retrieval = self.retrieval
+        return retrieval if retrieval is not None and retrieval.layer == layer else None
 
     @abstractmethod
     def compute(
@@ -123,8 +124,8 @@ class PrefillCall(AttentionCall):
 
     def attend_last(self, layer: int, q: Tensor, scaling: float, rows: int) -> Tensor:
         """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, T, D] -> [rows, Hq, D]."""
-        if self.retrieval is not None and self.retrieval.layer == layer:
-            self.retrieval.note(q, None)
+        if (retrieval := self._retrieval_of(layer)) is not None:
+            retrieval.note(q, None)
         keys, values = self.mapping.storage[layer]
         past = self.past + q.shape[1] - rows
         return self.ops.prefill_attention(q[:, -rows:], keys, values, past, self.window, scaling)

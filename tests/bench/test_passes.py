@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from specx.bench.floors import Ceilings, cache_bytes, read_bytes
-from specx.bench.passes import build, measure, reader
+from specx.bench.floors import Ceilings, cache_bytes, read_bytes, reader
+from specx.bench.passes import build, measure
 from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
 from specx.models.fused_layers import is_fused

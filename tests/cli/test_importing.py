@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from specx.cli import importing
-from specx.cli.importing import Importing, without_collecting
+from specx.cli.importing import Importing
 from specx.documents.discover import discover
+from specx.jobs.collecting import without_collecting
 from specx.jobs.inputs import takes_a_while
 
 
