@@ -47,6 +47,10 @@ class TreeShape(NamedTuple):
         """Return the largest shape inside both."""
         return TreeShape(*map(min, self, other))
 
+    def is_within(self, other: "TreeShape") -> bool:
+        """Return True if it is not larger than another in any way."""
+        return self.within(other) == self
+
 
 @dataclass(frozen=True)
 class TreePlan:

@@ -11,7 +11,7 @@ from specx.engine import methods
 from specx.engine.controller import Budget, Controller
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
-from specx.engine.measured_costs import known_costs
+from specx.engine.measured_costs import experience_with
 from specx.engine.methods import Pair
 from specx.engine.pending import HostCopy, PendingEvents
 from specx.engine.pipeline import Pipeline
@@ -19,7 +19,7 @@ from specx.engine.runner import runner_for
 from specx.engine.sampling import Sampler
 from specx.engine.stages import TextEnd
 from specx.engine.step import DecodingState
-from specx.engine.stopwatch import Stopwatch, seconds_between
+from specx.engine.stopwatch import Stopwatch, has_passed, seconds_between
 from specx.engine.target import Target
 from specx.engine.tree_choice import TreeChoice
 from specx.engine.workspace import Place, Shelf, Workspace, WorkspaceKind, capacity_for
@@ -39,6 +39,7 @@ from specx.records import (
 )
 
 T = TypeVar("T")
+BUSY = 3  # steps that a device is given to do while others are recorded
 
 
 def decode(
@@ -103,7 +104,7 @@ def decode_with(
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
-    controller = Controller.of(profile, workspace.drafter, budget, pair.costs)
+    controller = Controller.of(profile, workspace.drafter, budget, pair.experience)
     return _Decoding(workspace, controller, place).events(list(prompt))
 
 
@@ -142,14 +143,16 @@ class _Decoding:
         budget = controller.budget
         # Not a method of this object: in a cycle the caches would outlive the document.
         self.pending = PendingEvents(self.state.end.root.device, is_over=lambda: budget.is_spent)
+        self.tokens = 0  # of the prompt
         self.written: list[int] = []  # tokens of the output, until the drafter reads them
 
     @torch.inference_mode()
     def events(self, prompt: list[int]) -> Iterator[Event]:
         """Prefill, then steps until the budget has a reason to stop."""
         ids = self._ids(prompt)
+        self.tokens = len(prompt)
         first = yield from self._read_prompt(ids)
-        yield from self._time_plain_steps()
+        yield from self._time_plain_steps(first)
         yield from self._begin_drafting(ids)
         yield from self._take_steps()
         self.steps.drop()
@@ -183,11 +186,11 @@ class _Decoding:
         yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()
         return first
 
-    def _time_plain_steps(self) -> Iterator[Event]:
+    def _time_plain_steps(self, first: HostCopy) -> Iterator[Event]:
         """Measure the cost of a plain token on tokens that are needed anyway."""
         if not self.controller.needs_plain:
             return
-        yield from self.pending.all(meanwhile=self.steps.launch())
+        yield from self.pending.all(meanwhile=self._launch_plain_steps(first))
         while self.controller.needs_plain:
             step, settled = self.steps.next()
             self.controller.note_plain(step, settled=settled)
@@ -196,6 +199,19 @@ class _Decoding:
         for step in self.budget.spend_all(self.steps.drain()):
             self.written += step.tokens
             yield step
+
+    def _launch_plain_steps(self, first: HostCopy) -> Iterator[None]:
+        """Launch the first steps; until the first token is there, record those of the drafter."""
+        yield from self.steps.launch()
+        assert self.workspace is not None
+        drafter, strategy, plan = self.workspace.drafter, self.controller.strategy, None
+        if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
+            plan = strategy.known_plan(self.tokens)
+            if plan is None:
+                return
+        parts = self.state.prepare(drafter, plan)
+        while not has_passed(first.done) and next(parts, "done") != "done":
+            yield
 
     def _begin_drafting(self, ids: Tensor) -> Iterator[Event]:
         """Have the drafter read the text, and launch the first steps with it."""
@@ -211,8 +227,8 @@ class _Decoding:
         drafter.commit(Path.of(state.end.root))
         state.draft_with(drafter)
         if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
-            costs = known_costs(strategy, state, drafter, tokens=len(text) + 1)
-            state.reshape(strategy.start(costs))
+            known = experience_with(strategy, state, drafter, self.tokens)
+            state.reshape(strategy.start(known))
         del drafter  # so that a fallback frees its memory
         yield from self.pending.all(meanwhile=self.steps.launch())
 
@@ -227,6 +243,8 @@ class _Decoding:
             )
             if verdict is None:
                 continue
+            if isinstance(verdict, TreePlan):
+                yield from self._prepare(verdict)
             yield from budget.spend_all(self.steps.drain())
             if budget.is_spent:
                 return
@@ -235,6 +253,15 @@ class _Decoding:
             elif isinstance(verdict, FellBack):
                 self._fall_back()
                 yield verdict
+
+    def _prepare(self, plan: TreePlan) -> Iterator[Event]:
+        """Have stages for other trees recorded while the device has steps of the present ones."""
+        parts = self.state.prepare(self.state.drafter, plan)
+        while not self.budget.is_spent and self.state.runner.records:
+            self.steps.fill(BUSY)
+            if next(parts, "done") == "done":
+                return
+            yield self.budget.spend(self.steps.next()[0])
 
     def _fall_back(self) -> None:
         """Decode plainly to the end; what drafting needed stays for the next document only."""

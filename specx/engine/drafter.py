@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol, runtime_checkable
@@ -61,6 +62,9 @@ class Drafter(Protocol):
     features: FeatureSource | None = None
     """The hidden states of the target that this drafter reads, or None."""
 
+    layout: object = None
+    """What its stages work on, where that may be exchanged: each has recorded stages of its own."""
+
     levels: int
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
 
@@ -101,6 +105,11 @@ class Drafter(Protocol):
         return  # a drafter that never falls behind
 
     # On the host, outside of what is recorded: asked before each step, told after it.
+
+    @contextmanager
+    def laid_out(self, plan: TreePlan | None) -> Iterator[None]:  # noqa: ARG002
+        """Work for the trees of ``plan`` in this context; None: for those in use."""
+        yield
 
     def begin(self) -> bool:
         """Forget all of the text, for another one; return False if that is not possible.

@@ -101,14 +101,19 @@ class HeadDrafter(ModelDrafter):
         return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:
-        assert target.features is not None
+        features = self._read_features = target.features
+        assert features is not None
         # The features of the last token wait for the token behind it.
         tokens = prompt[self._followed + 1 : done + 1]
-        self._prefill(tokens, target.features.rows[: len(tokens)])
+        self._prefill(tokens, features.rows[: len(tokens)])
 
-    def _read_prompt(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+    def _read_prompt(
+        self,
+        prompt: Tensor,
+        target: Target,  # noqa: ARG002
+    ) -> Iterator[PrefillProgress]:
         """Read what the target has emitted since, before this draft was at work."""
-        features = self._read_features = target.features
+        features = self._read_features
         assert features is not None
         tokens = prompt[self._followed + 1 :]
         self._prefill(tokens, features.read(self._followed, len(tokens)))

@@ -10,7 +10,7 @@ from specx.engine.runner import Stage
 from specx.engine.stages import Retrieve, Verify
 from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import TreeChoice
+from specx.engine.tree_choice import Experience, TreeChoice, length_class
 from specx.kernels.trees import TokenTree
 
 # On a CPU a pass over more rows takes longer, and measuring it, too; on a GPU only the kernels'
@@ -20,17 +20,14 @@ DRAFTED_ROWS = {"cpu": (1, 5, 17), "cuda": (1, 17, 33)}
 MEASURED = 2  # times; the shorter one counts
 
 
-def known_costs(
+def experience_with(
     choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
-) -> Costs:
-    """Return the costs for a text of ``tokens`` tokens, known or measured now.
-
-    Texts of one length class differ by less than a factor of 2.
-    """
-    length_class, plain = tokens.bit_length(), choice.plain_seconds
-    if length_class not in choice.known:
-        choice.known[length_class] = measure_costs(state, drafter, plain)
-    return choice.known[length_class].at(plain)
+) -> Experience:
+    """Return what is known behind a prompt of ``tokens`` tokens, costs at least: measured now."""
+    place = length_class(tokens)
+    if place not in choice.known:
+        choice.known[place] = Experience(measure_costs(state, drafter, choice.plain_seconds))
+    return choice.known[place]
 
 
 def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:

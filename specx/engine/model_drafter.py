@@ -1,12 +1,13 @@
 """Drafting with an independent small model on a full, streaming or retrieved cache."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from specx.engine.cost import TreePlan
+from specx.engine.cost import TreePlan, TreeShape
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
 from specx.engine.forward import cache_shape, forward, in_chunks
@@ -23,6 +24,7 @@ from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
+LAYOUTS = 8  # of a drafter that is kept for another text: stages are recorded for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,20 @@ class DraftPlan:
     grid: Callable[[int, int], Grid] = Grid.from_start
 
 
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The part of a drafter that depends on the shape of trees; recorded stages work on it.
+
+    ``pending`` int64 [n]: tokens of the text that the draft has not read, the first ``count`` of
+    them (int64 [1]); ``chain_mask``: how these see each other.
+    """
+
+    grower: TreeGrower
+    pending: Tensor
+    count: Tensor
+    chain_mask: AncestorMask
+
+
 class ModelDrafter(Drafter):
     """An independent draft model at work on one document.
 
@@ -54,6 +70,7 @@ class ModelDrafter(Drafter):
     """
 
     shift = 0
+    layout: Layout
 
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
@@ -65,8 +82,10 @@ class ModelDrafter(Drafter):
         self.model, self.policy, self.allowed = model, plan.policy, allowed
         self.retrieval_layer = None if plan.policy is None else plan.policy.retrieval_layer
         self._first_plan = plan
-        self._lay_out(plan)
-        chain = len(self._pending)
+        self._layouts: dict[TreeShape, Layout] = {}
+        self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
+        self._use(plan)
+        chain = len(self.layout.pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
         working = None
         if plan.policy is not None:  # grows between two retrievals
@@ -81,25 +100,36 @@ class ModelDrafter(Drafter):
             self.shift,
         )
 
-    def _lay_out(self, plan: DraftPlan) -> None:
-        """Set up what depends on the shape of the tree. Nothing is pending."""
-        self.draft_plan, self.levels = plan, plan.tree.depth
-        self.grower = self._make_grower(plan)
-        chain, device = plan.chain or self.levels + 1, self.model.device
-        self._pending = torch.zeros(chain, dtype=torch.int64, device=device)
-        self._pending_count = torch.ones(1, dtype=torch.int64, device=device)
-        self._chain_mask = AncestorMask(chain_sets(chain, device), chain)
-        self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, device), AT_ONCE)
+    def _use(self, plan: DraftPlan) -> None:
+        """Go on with a plan. Nothing is pending."""
+        self._lay_out(plan)
         self._schedule = make_schedule(plan.cache)
+
+    def _lay_out(self, plan: DraftPlan) -> None:
+        """Work on what belongs to the tree of a plan."""
+        self.draft_plan, self.levels = plan, plan.tree.depth
+        shape = TreeShape.of(plan.tree)
+        if shape not in self._layouts:
+            self._layouts[shape] = self._make_layout(plan)
+        self.layout = self._layouts[shape]
+        self.grower = self.layout.grower
+        self.grower.tree = plan.tree  # its threshold may be another
+
+    def _make_layout(self, plan: DraftPlan) -> Layout:
+        chain, device = plan.chain or plan.tree.depth + 1, self.model.device
+        return Layout(
+            self._make_grower(plan),
+            torch.zeros(chain, dtype=torch.int64, device=device),
+            torch.ones(1, dtype=torch.int64, device=device),
+            AncestorMask(chain_sets(chain, device), chain),
+        )
 
     def begin(self) -> bool:
         self.cache.clear()
-        if self.draft_plan is not self._first_plan:
-            self._lay_out(self._first_plan)
-        self._schedule = make_schedule(self.draft_plan.cache)
-        self._pending.zero_()
-        self._pending_count.fill_(1)
-        return True
+        self._use(self._first_plan)
+        self.layout.pending.zero_()
+        self.layout.count.fill_(1)
+        return len(self._layouts) <= LAYOUTS
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
@@ -114,14 +144,27 @@ class ModelDrafter(Drafter):
 
     def reshape(self, plan: TreePlan) -> None:
         """Grow other trees from now on, not larger than the first."""
-        last = self._pending.index_select(0, self._pending_count - 1)
+        last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
-        cache = self.draft_plan.cache.changed(every=plan.every)
-        self._lay_out(replace(self.draft_plan, tree=plan.tree, cache=cache))
+        self._use(self._draft_plan_of(plan))
         self.commit(Path.of(last))
 
+    @contextmanager
+    def laid_out(self, plan: TreePlan | None) -> Iterator[None]:
+        before = self.draft_plan
+        if plan is not None:
+            self._lay_out(self._draft_plan_of(plan))
+        try:
+            yield
+        finally:
+            self._lay_out(before)
+
+    def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
+        cache = self.draft_plan.cache.changed(every=plan.every)
+        return replace(self.draft_plan, tree=plan.tree, cache=cache)
+
     def draft_level(self, rows: int) -> None:
-        tokens = self._pending[:1].expand(rows)
+        tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
         own = single_sets(0, rows, words_for(rows), tokens.device)
         logits, _ = self.grower.read(level, None, own, 1, self.cache.working)
@@ -176,8 +219,8 @@ class ModelDrafter(Drafter):
 
         ``count`` int64 [] or [1], at least 1; ``tokens`` int64 [n], at most ``levels + 1``.
         """
-        self._pending[: len(tokens)] = tokens
-        self._pending_count.copy_(count)
+        self.layout.pending[: len(tokens)] = tokens
+        self.layout.count.copy_(count)
 
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
         """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) and draft nothing.
@@ -209,9 +252,10 @@ class ModelDrafter(Drafter):
         Accepted drafts are read again, though their rows were computed while the tree grew: the
         deepest level and the bonus token were not, and one chain of a fixed length serves all.
         """
-        tokens = self._pending
-        logits = self._read(tokens, self._chain_mask, self._pending_count - 1)
-        count = self._pending_count - but if but else self._pending_count
+        layout = self.layout
+        tokens, count = layout.pending, layout.count
+        logits = self._read(tokens, layout.chain_mask, count - 1)
+        count = count - but if but else count
         self.cache.commit(count, len(tokens))
         return logits
 

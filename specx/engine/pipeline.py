@@ -48,6 +48,12 @@ class Pipeline:
         while self.state.runner.records and len(self._in_flight) < self._ahead:
             yield from self._launch()
 
+    def fill(self, steps: int) -> None:
+        """Launch steps until ``steps`` of them have not been read, so that the device has work."""
+        while len(self._in_flight) < steps:
+            for _ in self._launch():
+                pass
+
     def next(self) -> tuple[Step, bool]:
         """Return the next step, and True if its time is what such a step takes (not the first)."""
         while len(self._in_flight) <= self._ahead:

@@ -51,6 +51,12 @@ class Runner(Protocol):
         The inputs of a stage lie in the same memory each time.
         """
 
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+        """Record a stage and do nothing of it; return where its outputs will lie.
+
+        None: it cannot be recorded before it has run.
+        """
+
     def forget(self, stage: Stage[..., Any]) -> None:
         """Drop what was recorded of a stage: it will do something else."""
 
@@ -68,6 +74,9 @@ class EagerRunner:
 
     def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         return stage.work(*inputs, **named)
+
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
+        return None
 
     def forget(self, stage: Stage[..., Any]) -> None:
         pass
@@ -103,8 +112,7 @@ class GraphRunner:
         return settled
 
     def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
-        # The stage itself is kept beside its recording, so that its id stays its own.
-        _, recording = self._recordings.setdefault(id(stage), (stage, _Recording()))
+        recording = self._recording_of(stage)
         recording.calls += 1
         if recording.calls <= self.eager_calls:
             self._slow = True
@@ -116,6 +124,20 @@ class GraphRunner:
         recording.graph.replay()
         outputs: T = recording.outputs
         return outputs
+
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+        recording = self._recording_of(stage)
+        if recording.calls < self.eager_calls:
+            return None
+        if recording.graph is None:
+            self._slow = True
+            _record(recording, stage, *inputs, **named)
+        outputs: T = recording.outputs
+        return outputs
+
+    def _recording_of(self, stage: Stage[..., Any]) -> _Recording:
+        # The stage itself is kept beside its recording, so that its id stays its own.
+        return self._recordings.setdefault(id(stage), (stage, _Recording()))[1]
 
     def forget(self, stage: Stage[..., Any]) -> None:
         self._recordings.pop(id(stage), None)

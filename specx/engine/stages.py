@@ -118,18 +118,19 @@ class Stages:
     end: TextEnd
     retrieve: Retrieve = field(init=False)
     catch_up: CatchUp = field(init=False)
-    _modes: dict[DraftMode, ModeStages] = field(init=False, default_factory=dict)
+    _modes: dict[tuple[DraftMode, object], ModeStages] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.retrieve = Retrieve(self.drafter, self.target)
         self.catch_up = CatchUp(self.drafter)
 
     def of(self, mode: DraftMode) -> ModeStages:
-        """Return the stages of a mode, the same ones each time."""
-        if mode not in self._modes:
-            self._modes[mode] = ModeStages(
+        """Return the stages of a mode, the same ones each time that the drafter is laid out so."""
+        key = mode, self.drafter.layout
+        if key not in self._modes:
+            self._modes[key] = ModeStages(
                 Draft(self.drafter),
                 Verify(self.target, self.sampler, self.end),
                 Keep(self.target, self.drafter, self.end),
             )
-        return self._modes[mode]
+        return self._modes[key]

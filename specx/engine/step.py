@@ -4,7 +4,7 @@ Nothing here waits for the device: shapes do not depend on what is accepted, and
 tensors. So the host can launch a step before it has read the tokens of the one before.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from specx.engine.cost import TreePlan
@@ -48,25 +48,45 @@ class DecodingState:
     def draft_with(self, drafter: Drafter) -> None:
         """Go on with another drafter."""
         self.drafter, self.steps = drafter, 0
+        self.stages, self.runner = self._stages_of(drafter)
+        self.runner.forget(self.stages.retrieve)  # it depends on how the text is cut
+
+    def _stages_of(self, drafter: Drafter) -> tuple[Stages, Runner]:
         if drafter not in self._known:
             stages = Stages(self.target, drafter, self.sampler, self.end)
             self._known[drafter] = stages, self.runner.another()
-        self.stages, self.runner = self._known[drafter]
-        self.runner.forget(self.stages.retrieve)  # it depends on how the text is cut
+        return self._known[drafter]
+
+    def prepare(self, drafter: Drafter, plan: TreePlan | None) -> Iterator[None]:
+        """Record the stages of a drafter with the trees of ``plan``, None: with its own.
+
+        The device has time for what it has to do, and steps may be launched in between: nothing
+        of what is recorded is done. Yields between two parts; where nothing can be recorded ahead,
+        does nothing.
+        """
+        stages, runner = self._stages_of(drafter)
+        with drafter.laid_out(plan):
+            mode = stages.of(DraftMode.MODEL)
+            tree = runner.prepare(mode.draft, self.end.root)
+        if tree is None:
+            return
+        yield
+        path = runner.prepare(mode.verify, tree)
+        assert path is not None
+        with drafter.laid_out(plan):
+            runner.prepare(mode.keep, tree, path)
+        yield
 
     def reshape(self, plan: TreePlan) -> None:
         """Go on with other trees of the same drafter."""
         assert isinstance(self.drafter, Reshapable)
         self.drafter.reshape(plan)
-        steps = self.steps
-        del self._known[self.drafter]
-        self.draft_with(self.drafter)
-        self.steps = steps
 
     def fall_back(self) -> None:
         """Decode plainly to the end. What drafting needed is freed."""
-        self._known.clear()
-        self.target.stop_retrieval()
+        self._known = {self.plain: self._known[self.plain]}
+        if not self.runner.records:  # what was recorded of plain steps goes on keeping queries
+            self.target.stop_retrieval()
         self.draft_with(self.plain)
 
 

@@ -2,16 +2,22 @@
 
 Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
 step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
-the first trees are large (``first_plan``), and only trees within them are chosen from. Of a tree
-larger than the one in use, drafts accepted are taken to be in the same proportion to those within
-the one in use as they were then.
+the first trees have many nodes (``first_plan``). They are not deep, for most drafts are accepted
+for a few tokens: a level beyond the deepest tried is taken to be reached from the one above it as
+often as each of those was. Of a tree larger than the one in use that is within the largest tried,
+drafts accepted are taken to be in the same proportion to those within the one in use as they were
+then.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
+
+The next text of the same length class begins with the tree that was in use last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from functools import cached_property
+from itertools import accumulate, product, repeat
+from operator import mul
 from statistics import fmean
 
 from specx.engine.cost import Costs, TreePlan, TreeShape
@@ -25,12 +31,17 @@ WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
-KnownCosts = dict[int, Costs]  # of earlier texts, by length class
-
+FIRST_DEPTH = 6  # levels of the first trees, at most
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 8  # steps between two looks at the choice
-GAIN = 1.1  # predicted, for the tree to change again: new shapes are recorded anew on a GPU
+# Predicted, for the tree to change, at first and again: new shapes are recorded on a GPU.
+FIRST_GAIN, GAIN = 1.05, 1.1
+
+
+def length_class(tokens: int) -> int:
+    """Return the class of a text; texts of one class differ by less than a factor of 2."""
+    return tokens.bit_length()
 
 
 def candidates() -> list[TreeShape]:
@@ -42,10 +53,11 @@ def candidates() -> list[TreeShape]:
 def first_plan(costs: Costs) -> TreePlan:
     """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
-    A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth
-    nothing.
+    It has at most ``FIRST_DEPTH`` levels. A draft is taken to be right with ``SURE`` at every
+    level, and alternatives to be worth nothing.
     """
-    speeds = {shape: _speed_if_sure(costs, shape) for shape in candidates()}
+    shallow = (shape for shape in candidates() if shape.depth <= FIRST_DEPTH)
+    speeds = {shape: _speed_if_sure(costs, shape) for shape in shallow}
     enough = (1 - LOST) * max(speeds.values())
     fast = [shape for shape, speed in speeds.items() if speed >= enough]
     return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
@@ -90,18 +102,47 @@ def accepted_in(step: Step, shape: TreeShape) -> int:
 
 @dataclass
 class Evidence:
-    """Evidence of steps about shapes that are not larger than their trees."""
+    """Evidence of steps in trees of one ``shape`` about others."""
 
+    shape: TreeShape
     steps: Sequence[Step]
     _known: dict[TreeShape, tuple[float, float]] = field(default_factory=dict)
 
     def of(self, shape: TreeShape) -> tuple[float, float]:
-        """Return the means of the drafts accepted and of the levels grown."""
+        """Return the means of the drafts accepted and of the levels grown in a shape within it."""
         if shape not in self._known:
             accepted = fmean(accepted_in(step, shape) for step in self.steps)
             levels = fmean(min(step.levels, shape.depth) for step in self.steps)
             self._known[shape] = accepted, levels
         return self._known[shape]
+
+    @cached_property
+    def going_on(self) -> float:
+        """The share of accepted drafts with a level below them behind which another was accepted.
+
+        The root is none of them.
+        """
+        lengths = [step.accepted for step in self.steps]
+        could = sum(min(length, self.shape.depth - 1) for length in lengths)
+        return sum(max(0, length - 1) for length in lengths) / could if could else 0.0
+
+
+@dataclass
+class Experience:
+    """The lessons of the texts of one length class, with one pair and kind of drafter.
+
+    ``costs``: measured on the first of them; ``plan``: in use last; ``largest``: what the largest
+    tree tried has said.
+    """
+
+    costs: Costs
+    plan: TreePlan | None = None
+    largest: Evidence | None = None
+
+    @property
+    def begin_with(self) -> TreePlan:
+        """The plan for the first trees of the next text."""
+        return self.plan or first_plan(self.costs)
 
 
 @dataclass
@@ -113,13 +154,13 @@ class TreeChoice:
     """
 
     fallback: Fallback
-    known: KnownCosts = field(default_factory=dict)
+    known: dict[int, Experience] = field(default_factory=dict)
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
+    _experience: Experience = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
-    _within: list[TreeShape] = field(default_factory=list)  # shapes inside the first tree
-    _first: Evidence | None = None  # the first steps, in the largest tree
     _recent: Evidence = field(init=False)
+    _looked: bool = False
     _paces: dict[TreeShape, float] = field(default_factory=dict)
 
     @property
@@ -140,11 +181,19 @@ class TreeChoice:
         """Take note of the seconds that the target took for the tree of a step that counts."""
         self.fallback.note_verification(seconds)
 
-    def start(self, costs: Costs) -> TreePlan:
-        """Return the plan to draft with at first."""
-        self.costs = costs
-        self._use(first_plan(costs))
-        self._within = [s for s in candidates() if s.within(self._shape) == s]
+    def known_plan(self, tokens: int) -> TreePlan | None:
+        """Return the plan to draft with at first behind a prompt of ``tokens`` tokens.
+
+        None where costs are not known yet.
+        """
+        known = self.known.get(length_class(tokens))
+        return None if known is None else known.begin_with
+
+    def start(self, experience: Experience) -> TreePlan:
+        """Return the plan to draft with at first. Plain steps have been timed."""
+        self._experience = experience
+        self.costs = experience.costs.at(self.plain_seconds)
+        self._use(experience.begin_with)
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
@@ -155,16 +204,18 @@ class TreeChoice:
         drafting = fallback.drafting
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
-        self._recent, is_first = Evidence(drafting), self._first is None
-        self._first = self._first or self._recent
+        is_first, self._looked = not self._looked, True
+        known, self._recent = self._experience, Evidence(self._shape, drafting)
+        if known.largest is None or not self._shape.is_within(known.largest.shape):
+            known.largest = self._recent
         modelled = sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
-        speeds = {shape: self._speedup_of(shape) for shape in self._within}
+        speeds = {shape: self._speedup_of(shape) for shape in candidates()}
         best = max(speeds, key=lambda shape: speeds[shape])
         now = fallback.speedup
         if max(now, speeds[best]) < fallback.below:
             return FellBack(now, fallback.below)
-        if best == self._shape or speeds[best] <= now * (1.0 if is_first else GAIN):
+        if best == self._shape or speeds[best] <= now * (FIRST_GAIN if is_first else GAIN):
             return None
         token_seconds = self.costs.plain / speeds[best] / self._pace(best)
         self._use(plan_of(best, self.costs, token_seconds))
@@ -176,6 +227,7 @@ class TreeChoice:
 
     def _use(self, plan: TreePlan) -> None:
         self.plan, self._shape = plan, TreeShape.of(plan.tree)
+        self._experience.plan = plan
         self.fallback.restart()
 
     def _speedup_of(self, shape: TreeShape) -> float:
@@ -185,13 +237,23 @@ class TreeChoice:
 
     def _expected(self, shape: TreeShape) -> tuple[float, float]:
         """Return drafts and levels that recent steps would have had in trees of ``shape``."""
-        inner = shape.within(self._shape)
+        largest = self._experience.largest
+        assert largest is not None
+        tried = shape.within(largest.shape)
+        if shape.depth > tried.depth:
+            # What is deeper has as many fewer nodes for these levels.
+            tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
+            accepted, levels = self._expected(tried)
+            above, _ = self._expected(tried._replace(depth=tried.depth - 1))
+            shares = accumulate(repeat(largest.going_on, shape.depth - tried.depth), mul)
+            return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
+        inner = tried.within(self._shape)
         accepted, levels = self._recent.of(inner)
-        if inner == shape or self._first is None:
+        if inner == tried:
             return accepted, levels
-        (then, grown), (within, grown_within) = self._first.of(shape), self._first.of(inner)
+        (then, grown), (within, grown_within) = largest.of(tried), largest.of(inner)
         accepted = accepted * then / within if within else accepted + then
-        return min(accepted, shape.depth), levels + grown - grown_within
+        return min(accepted, tried.depth), levels + grown - grown_within
 
     def _pace(self, shape: TreeShape) -> float:
         """Return measured over modelled time: a tree's own where it has been in use."""

@@ -9,7 +9,12 @@ from specx.engine import decode as loop
 from specx.engine import measured_costs
 from specx.engine.cost import Costs, Curve, TreePlan, TreeShape
 from specx.engine.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
-from specx.engine.measured_costs import DRAFTED_ROWS, VERIFIED_ROWS, known_costs, measure_costs
+from specx.engine.measured_costs import (
+    DRAFTED_ROWS,
+    VERIFIED_ROWS,
+    experience_with,
+    measure_costs,
+)
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
 from specx.engine.step import DecodingState
@@ -38,6 +43,7 @@ class Clocked(Pipeline):
 
     def next(self):
         step, settled = super().next()
+        self.verification = None  # its seconds are those of this machine
         seconds = self.costs.plain
         if step.drafted:
             seconds = self.costs.step(TreeShape(step.drafted, step.levels, 1), 1, step.levels)
@@ -167,9 +173,9 @@ def test_costs_are_measured_once_for_each_length_class(monkeypatch):
     pair = pair_of(loaded(**SURE), SOMETIMES)
     for length in (100, 110, 64, 61, 30):  # and 4 tokens before the draft begins
         run(pair, auto(max_new_tokens=10), "specextend", make_prompt(length))
-    assert measured == [103, 33]
+    assert measured == [103, 64, 33]
     run(pair, auto(max_new_tokens=10), "tree", make_prompt(100))
-    assert measured == [103, 33, 103]  # another draft cache
+    assert measured == [103, 64, 33, 103]  # another draft cache
 
 
 def test_real_measurements_change_nothing_that_is_written(plans):
@@ -206,8 +212,12 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
 def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
     monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
-    assert known_costs(choice, None, None, tokens=100) == COSTS
+    assert choice.known_plan(100) is None
+    choice.start(experience_with(choice, None, None, tokens=100))
+    assert choice.costs == COSTS
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
     monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
-    again = known_costs(choice, None, None, tokens=127)
+    plan = choice.start(experience_with(choice, None, None, tokens=127))
+    again = choice.costs
     assert (again.plain, again.verify(1), again.draft(1)) == (1.5, 1.5, 0.2)
+    assert plan == choice.known_plan(127)

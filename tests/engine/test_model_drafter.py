@@ -8,7 +8,7 @@ import torch
 from specx.engine import grower, model_drafter
 from specx.engine.cost import TreePlan
 from specx.engine.forward import PREFILL_CHUNK
-from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
 from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree
@@ -142,6 +142,28 @@ def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
     assert drafter.levels == 2
     assert drafter.retrieval_due(6) == (cache["policy"] != "full")
     assert not drafter.retrieval_due(5)
+
+
+def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():
+    """What was recorded holds for it. A drafter with many of them is not kept for another text."""
+    drafter = make_drafter(loaded(), {"nodes": 20, "depth": 4, "threshold": 0.0}, FULL)
+    prefilled(drafter, make_prompt(40))
+    first, layouts = drafter.layout, {}
+    for nodes in (3, 5, 3, 5):
+        tree = TreeSettings(nodes=nodes, depth=2, threshold=0.1)
+        drafter.reshape(TreePlan(tree, every=2))
+        assert layouts.setdefault(nodes, drafter.layout) is drafter.layout
+    assert len({first, *layouts.values()}) == 3
+    with drafter.laid_out(TreePlan(TreeSettings(nodes=7, depth=3), every=1)):
+        assert drafter.levels == 3
+        assert drafter.layout not in layouts.values()
+    assert drafter.layout is layouts[5]
+    assert drafter.levels == 2
+    assert drafter.begin()
+    assert drafter.layout is first
+    for nodes in range(8, 8 + LAYOUTS):
+        drafter.reshape(TreePlan(TreeSettings(nodes=nodes, depth=2), every=1))
+    assert not drafter.begin()
 
 
 def test_ids_that_are_not_allowed_are_not_proposed():

@@ -11,12 +11,15 @@ from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS, Fallback
 from specx.engine.tree_choice import (
     AGAIN,
     EVERY,
+    FIRST_DEPTH,
     Evidence,
+    Experience,
     TreeChoice,
     accepted_in,
     candidates,
     first_plan,
     interval,
+    length_class,
     plan_of,
 )
 from specx.kernels.torch.backend import TorchOps
@@ -58,7 +61,7 @@ def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
-    choice.start(costs)
+    choice.start(Experience(costs))
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 
@@ -88,7 +91,7 @@ def test_the_first_tree_is_as_large_as_it_is_cheap():
     sizes = [first_plan(costs).tree.nodes for costs in (DEAR, MIDDLE, CHEAP)]
     assert sizes == sorted(set(sizes))
     assert first_plan(DEAR).tree.depth <= 4
-    assert first_plan(CHEAP).tree.depth == 16
+    assert first_plan(CHEAP).tree.depth == FIRST_DEPTH
 
 
 def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
@@ -161,18 +164,39 @@ def test_the_tree_changes_again_only_for_a_tenth():
 
 
 def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first():
-    """A quarter of the first steps accept 8 drafts, the others none: a tree of 2 levels. When that
-    is always accepted, four times as much is expected of one with 8."""
+    """A quarter of the first steps accept 4 drafts, the others none: a tree of 2 levels. When that
+    is always accepted, four times as much is expected of one with 4."""
     choice = begun(MIDDLE, below=0.0)
     for place in range(DRAFTING_STEPS):
         plan = choice.plan
         seconds = seconds_of(MIDDLE, plan)
-        verdict = choice.judge(made_up(plan, 8 if place % 4 == 0 else 0, seconds))
+        verdict = choice.judge(made_up(plan, 4 if place % 4 == 0 else 0, seconds))
     assert isinstance(verdict, TreePlan)
     assert TreeShape.of(verdict.tree) == (2, 2, 1)
     later = look(choice, accepted=16, steps=JUDGED_STEPS)[-1]
     assert isinstance(later, TreePlan)
-    assert TreeShape.of(later.tree) == (8, 8, 1)
+    assert TreeShape.of(later.tree) == (4, 4, 1)
+
+
+@pytest.mark.parametrize(("accepted", "depth"), [(16, 16), (4, 4), (0, 1)])
+def test_a_level_that_was_never_tried_is_reached_like_those_above_it(accepted, depth):
+    choice = begun(CHEAP, below=0.0)
+    assert choice.plan.tree.depth == FIRST_DEPTH
+    look(choice, accepted)
+    assert choice.plan.tree.depth == depth
+
+
+def test_the_next_text_begins_with_the_tree_that_was_in_use_last():
+    first = begun(CHEAP)
+    assert isinstance(look(first, accepted=16)[-1], TreePlan)
+    known = first.known[length_class(100)] = first._experience
+    again = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]), first.known)
+    assert again.known_plan(90) == again.start(known) == first.plan
+    assert again.known_plan(30) is None
+    assert again.judge(made_up(again.plan, 0, 99.0)) is None  # a warm-up
+    verdict = look(again, accepted=3)[-1]
+    assert isinstance(verdict, TreePlan)
+    assert verdict.tree.depth == 3
 
 
 def test_trees_that_were_tried_are_known_by_their_own_time():
@@ -211,7 +235,10 @@ PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
 def test_drafts_that_a_smaller_tree_would_have_had_accepted(smaller, accepted):
     seen = Step(tuple(range(5)), 20, 4, seconds=1.0, levels=6, ranks=PLACES)
     assert accepted_in(seen, smaller) == accepted
-    assert Evidence([seen, seen]).of(smaller) == (accepted, min(6, smaller.depth))
+    assert Evidence(TreeShape(20, 6, 20), [seen, seen]).of(smaller) == (
+        accepted,
+        min(6, smaller.depth),
+    )
 
 
 def grown(shape: TreeShape) -> TokenTree:

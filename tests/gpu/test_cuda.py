@@ -7,6 +7,7 @@ import torch
 
 from specx.documents.generated import generate_report
 from specx.engine import decode as decode_module
+from specx.engine import runner as runner_module
 from specx.engine.cost import TreePlan
 from specx.engine.decode import decode
 from specx.engine.draft_cache import DraftCache
@@ -14,6 +15,7 @@ from specx.engine.kv_cache import CacheShape
 from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.runner import EagerRunner
+from specx.engine.stages import Draft
 from specx.engine.tree_choice import TreeChoice
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
@@ -226,7 +228,8 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     for method in ("tree", "streaming", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         same_or_tied(pair, prompt, plain, ours)
-        (costs,) = list(pair.costs.values())[-1].values()
+        ((known,),) = [of_kind.values() for of_kind in list(pair.experience.values())[-1:]]
+        costs = known.costs
         print(method, costs, plans)
         assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
         assert costs.draft(17) < costs.plain
@@ -236,11 +239,11 @@ def test_trees_that_change_write_what_plain_decoding_writes(
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shapes change every few steps, while a step is under way."""
+    """Shapes change every few steps, while steps are under way; each is recorded once."""
     pair = load_pair(mini(), "specextend", CUDA)
-    profile = mini().changed(tree=AutoTree())
-    digest = Digest(pair.target.tokenizer, sentences=24)
-    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
+    profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 900})
+    digest = Digest(pair.target.tokenizer, sentences=100)
+    prompt = digest.prompts(generate_report(60_000, seed=5), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
     shapes = [(63, 16, 32), (2, 1, 1), (16, 10, 4)]
     seen = [first]
@@ -252,10 +255,20 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
         nodes, depth, width = shapes[seen[-1] % 3]
         return TreePlan(TreeSettings(nodes=nodes, depth=depth, width=width), every=2)
 
+    recorded: list[object] = []
+    record = runner_module._record
+
+    def counted(recording: object, stage: object, *inputs: object) -> None:
+        recorded.append(stage)
+        record(recording, stage, *inputs)
+
     monkeypatch.setattr(TreeChoice, "judge", often)
+    monkeypatch.setattr(runner_module, "_record", counted)
     ours, _ = written(pair, profile, "specextend", prompt)
     same_or_tied(pair, prompt, plain, ours)
-    assert len(seen) > 2
+    assert len(seen) > 5
+    drafts = [stage for stage in recorded if isinstance(stage, Draft)]
+    assert 3 <= len(drafts) == len(set(drafts)) <= 4  # the first plan, and three shapes
 
 
 def test_compiled_layers_write_the_same_on_documents_of_any_length() -> None:

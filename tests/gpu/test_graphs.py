@@ -84,6 +84,27 @@ def test_what_was_forgotten_is_recorded_anew() -> None:
     assert stage.calls == 3
 
 
+def test_what_is_prepared_is_not_done_until_it_runs() -> None:
+    graphs, stage = GraphRunner(0), Counter()
+    outputs = graphs.prepare(stage)
+    assert not graphs.settled()
+    assert int(stage.number) == 0
+    for turn in range(3):
+        assert graphs.run(stage) is outputs
+        assert int(outputs) == 10 * (turn + 1)
+        assert graphs.settled()
+    assert graphs.prepare(stage) is outputs
+    assert stage.calls == 1
+
+
+def test_what_has_to_run_first_cannot_be_prepared() -> None:
+    graphs, stage = GraphRunner(1), Counter()
+    assert graphs.prepare(stage) is None
+    graphs.run(stage)
+    assert graphs.prepare(stage) is not None
+    assert int(stage.number) == 1
+
+
 def test_layers_that_are_not_fused_run_once_before_they_are_recorded() -> None:
     assert runner_for(CUDA, fused_layers=True) == GraphRunner(0)
     assert runner_for(CUDA, fused_layers=False) == GraphRunner(1)

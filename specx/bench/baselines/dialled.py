@@ -142,8 +142,15 @@ class DialledDrafter(ModelDrafter):
         super().__init__(model, allowed, plan, max_tokens)
         self._drawn = dialling.draw(len(self.cache.positions) + self.shift)
 
-    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
+    @property
+    def kind(self) -> str:
+        return f"{super().kind} {self.dialling.dial}"  # what is learned of one setting is its own
+
+    def _use(self, plan: DraftPlan) -> None:
+        super()._use(plan)
         self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree
+
+    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         return self.dialled_grower(self.model, self.allowed, plan.tree, self.dialling)
 
     def grow_levels(self) -> list[Level]:
