@@ -54,6 +54,8 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         rotary.forward = FusedAngles(rotary, rotary.forward, ops)
     head = model.get_output_embeddings()
     if _is_plain(head):
+        # It may be the embedding as well, so it stays the same parameter, with the same values.
+        head.weight.data = ops.arranged(head.weight.data)
         product = ops.product(LinearMap(head.weight, head.bias))
         head.forward = FusedLinear(head, head.forward, ops, product)
     if model.device.type == "cuda":

@@ -5,12 +5,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights
+from specx.kernels.layers import (
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Product,
+)
 from specx.kernels.torch import (
     attention,
     cache,
     cpu_attention,
     cpu_layer,
+    cpu_product,
     layer,
     scores,
     softmax,
@@ -45,7 +53,7 @@ class TorchOps:
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
         layer.TorchLayer
     )
-    product = staticmethod(layer.TorchProduct)
+    product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
     )
@@ -71,7 +79,8 @@ class CpuOps(TorchOps):
     best_continuations = staticmethod(trees.best_continuations_on_cpu)
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
-    arranged = staticmethod(cpu_layer.arranged)
+    arranged = staticmethod(cpu_product.arranged)
+    product = staticmethod(cpu_product.CpuProduct)
     layer_kernels = staticmethod(cpu_layer.CpuLayer)
     head_input = staticmethod(cpu_layer.CpuHeadInput)
 
