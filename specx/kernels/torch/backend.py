@@ -11,6 +11,7 @@ from specx.kernels.layers import (
     LayerKernels,
     LayerWeights,
     LinearMap,
+    Norm,
     Product,
 )
 from specx.kernels.torch import (
@@ -57,7 +58,7 @@ class TorchOps:
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
     )
-    rms_norm = staticmethod(layer.rms_norm)
+    rms_norm: ClassVar["staticmethod[[Tensor, float], Norm]"] = staticmethod(layer.TorchNorm)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
@@ -83,11 +84,8 @@ class CpuOps(TorchOps):
     product = staticmethod(cpu_product.CpuProduct)
     layer_kernels = staticmethod(cpu_layer.CpuLayer)
     head_input = staticmethod(cpu_layer.CpuHeadInput)
+    rms_norm = staticmethod(cpu_layer.CpuNorm)
 
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.
         return dtype == torch.float32
-
-    @staticmethod
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return cpu_layer.CpuNorm(weight, eps)(x)
