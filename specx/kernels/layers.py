@@ -76,6 +76,13 @@ class Product(Protocol):
         """Multiply x [T, K] -> [T, N]."""
 
 
+class Norm(Protocol):
+    """One RMSNorm."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x [T, K] over its root mean square, times the weight, rounded as Llama does."""
+
+
 class HeadInput(Protocol):
     """The input of a head's first layer: embeddings beside states, each normed or neither."""
 

@@ -23,6 +23,7 @@ from specx.kernels.layers import (
     LayerKernels,
     LayerWeights,
     LinearMap,
+    Norm,
     Product,
 )
 from specx.kernels.torch.backend import CpuOps, TorchOps
@@ -231,8 +232,8 @@ class Ops(Protocol):
         """Prepare the input of a head's first layer. embedding [V, H]; without ``norms`` nothing is
         normed."""
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Return x [T, K] over its root mean square, times weight [K], rounded as Llama does."""
+    def rms_norm(self, weight: Tensor, eps: float) -> Norm:
+        """Prepare an RMSNorm with weight [K]."""
 
     def rotary_angles(
         self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype

@@ -72,13 +72,13 @@ class AttentionCall(ABC):
 
         query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D].
         """
-        keys, values = self.mapping.storage[layer]
+        keys, values = self.mapping.storage[layer].unbind()
         self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
         return self.attend_stored(layer, query[0], scaling)[None]
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
         """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
-        keys, values = self.mapping.storage[layer]
+        keys, values = self.mapping.storage[layer].unbind()
         retrieval = self._retrieval_of(layer)
         out, lse = self.compute(q, keys, values, scaling, needs_lse=retrieval is not None)
         if retrieval is not None:
@@ -126,7 +126,7 @@ class PrefillCall(AttentionCall):
         """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, T, D] -> [rows, Hq, D]."""
         if (retrieval := self._retrieval_of(layer)) is not None:
             retrieval.note(q, None)
-        keys, values = self.mapping.storage[layer]
+        keys, values = self.mapping.storage[layer].unbind()
         past = self.past + q.shape[1] - rows
         return self.ops.prefill_attention(q[:, -rows:], keys, values, past, self.window, scaling)
 

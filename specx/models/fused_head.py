@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specx.kernels.layers import HeadNorms, LinearMap, Product
+from specx.kernels.layers import HeadNorms, LinearMap, Norm, Product
 from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.fused_layers import (
@@ -75,7 +75,10 @@ class FusedHead(Fused):
             )
         self._input = ops.head_input(embedding, norms)
         self._fc = None if norms else _product(head.fc, ops)
-        self._norm: Any = head.norm if spec.final_norm else None
+        self._norm: Norm | None = None
+        if spec.final_norm:
+            norm: Any = head.norm
+            self._norm = ops.rms_norm(norm.weight, norm.variance_epsilon)
         self._lm_head = _product(head.lm_head, ops)
         self._feeds_normed, self._vocabulary = spec.feeds_normed, len(head.target_ids)
         self._rotary: Any = head.rotary_emb
@@ -124,10 +127,9 @@ class FusedHead(Fused):
 
     def _behind(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return states and logits behind the last layer's x [T, H]."""
-        norm = self._norm
-        if norm is None:
+        if self._norm is None:
             return x, self._lm_head(x)
-        normed = self.ops.rms_norm(x, norm.weight, norm.variance_epsilon)
+        normed = self._norm(x)
         return normed if self._feeds_normed else x, self._lm_head(normed)
 
 

@@ -54,6 +54,8 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         rotary.forward = FusedAngles(rotary, rotary.forward, ops)
     head = model.get_output_embeddings()
     if _is_plain(head):
+        # It may be the embedding as well, so it stays the same parameter, with the same values.
+        head.weight.data = ops.arranged(head.weight.data)
         product = ops.product(LinearMap(head.weight, head.bias))
         head.forward = FusedLinear(head, head.forward, ops, product)
     if model.device.type == "cuda":
@@ -220,7 +222,7 @@ class FusedLayer(Fused):
 
     def fill(self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall) -> Tensor:
         """Store keys and values alone, of rows as for ``run``; return queries [Hq, T, D]."""
-        keys, values = call.mapping.storage[self._layer]
+        keys, values = call.mapping.storage[self._layer].unbind()
         if not self._rotates:  # rotating by nothing is exact, and one kernel serves all layers
             cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
@@ -230,11 +232,13 @@ class FusedLayer(Fused):
 class FusedNorm(Fused):
     """The forward of the norm behind the layers."""
 
+    def __post_init__(self) -> None:
+        self.norm = self.ops.rms_norm(self.module.weight, self.module.variance_epsilon)
+
     def __call__(self, hidden_states: Tensor) -> Any:
         if not self.takes(hidden_states):
             return self.forward(hidden_states)
-        norm, x = self.module, hidden_states[0].contiguous()
-        return self.ops.rms_norm(x, norm.weight, norm.variance_epsilon)[None]
+        return self.norm(hidden_states[0].contiguous())[None]
 
 
 @dataclass
@@ -271,12 +275,12 @@ class FusedModel(Fused):
     def __init__(self, module: Any, forward: Callable[..., Any], ops: Ops) -> None:
         super().__init__(module, forward, ops)
         decoder = module.get_decoder()
-        self._embedding, self._norm = decoder.embed_tokens, decoder.norm
+        self._embedding, self._norm = decoder.embed_tokens, decoder.norm.forward.norm
         self._layers, self._angles = list(decoder.layers), decoder.rotary_emb.forward
         head = module.get_output_embeddings()
         self._head = head.forward.product
-        self._passed = [decoder, self._embedding, self._norm, decoder.rotary_emb, head]
-        self._passed += self._layers
+        passed = [decoder, self._embedding, decoder.norm, decoder.rotary_emb, head, *self._layers]
+        self._hooks = [x for m in passed for x in (m._forward_hooks, m._forward_pre_hooks)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
@@ -297,7 +301,7 @@ class FusedModel(Fused):
         """
         x = embedding(ids, self._embedding.weight)
         cos, sin = (part[0] for part in self._angles(x[None], positions))
-        features, norm, count = call.features, self._norm, len(self._layers)
+        features, count = call.features, len(self._layers)
         # Of the last layer the rows that have logits are enough, unless others are noted.
         last = 0 if features is not None and features.source.is_behind(count) else kept
         for index, layer in enumerate(self._layers):
@@ -307,7 +311,7 @@ class FusedModel(Fused):
             x = layer.forward.run(x, cos, sin, call, rows)
         if features is not None:
             features.note_layer(x[None], count)
-        x = self.ops.rms_norm(x, norm.weight, norm.variance_epsilon)
+        x = self._norm(x)
         if features is not None:
             features.note_output(x[None])
         return self._head(x if last is kept else rows_of(x, kept))
@@ -319,8 +323,9 @@ class FusedModel(Fused):
         """
         return all(
             isinstance(hook, FeatureHook)
-            for each in self._passed
-            for hook in (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
+            for hooks in self._hooks
+            if hooks  # hardly ever
+            for hook in hooks.values()
         )
 
 

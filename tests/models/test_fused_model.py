@@ -82,6 +82,20 @@ def test_trees(family, settings, rows):
     assert_alike(one_pass(model, rows), one_pass(exact, rows))
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_lm_head_is_laid_out_as_the_parameter_that_it_is(tied):
+    model = make_model("llama", tie_word_embeddings=tied)
+    dispatch.use_in(model)
+    exact = copy.deepcopy(model.lm_head.weight)
+    head, embedding = model.lm_head.weight, model.get_input_embeddings().weight
+    fuse_layers(model, CpuOps())
+    assert model.lm_head.weight is head
+    assert model.get_input_embeddings().weight is embedding
+    assert (head is embedding) == tied
+    assert head.stride() == (1, len(head))
+    assert torch.equal(head, exact)
+
+
 @pytest.mark.parametrize("kept", [1, 3, torch.tensor([0, 2]), 0])
 @pytest.mark.parametrize("kind", [TreeCall, PrefillCall])
 def test_logits_of_some_rows(kept, kind):

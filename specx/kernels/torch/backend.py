@@ -5,12 +5,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights
+from specx.kernels.layers import (
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Norm,
+    Product,
+)
 from specx.kernels.torch import (
     attention,
     cache,
     cpu_attention,
     cpu_layer,
+    cpu_product,
     layer,
     scores,
     softmax,
@@ -45,11 +54,11 @@ class TorchOps:
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
         layer.TorchLayer
     )
-    product = staticmethod(layer.TorchProduct)
+    product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
     )
-    rms_norm = staticmethod(layer.rms_norm)
+    rms_norm: ClassVar["staticmethod[[Tensor, float], Norm]"] = staticmethod(layer.TorchNorm)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
@@ -71,14 +80,12 @@ class CpuOps(TorchOps):
     best_continuations = staticmethod(trees.best_continuations_on_cpu)
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
-    arranged = staticmethod(cpu_layer.arranged)
+    arranged = staticmethod(cpu_product.arranged)
+    product = staticmethod(cpu_product.CpuProduct)
     layer_kernels = staticmethod(cpu_layer.CpuLayer)
     head_input = staticmethod(cpu_layer.CpuHeadInput)
+    rms_norm = staticmethod(cpu_layer.CpuNorm)
 
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.
         return dtype == torch.float32
-
-    @staticmethod
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return cpu_layer.CpuNorm(weight, eps)(x)

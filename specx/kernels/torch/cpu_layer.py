@@ -1,4 +1,4 @@
-"""A decoder layer in float32 on a CPU: few, large calls on weights that are laid out for few rows.
+"""A decoder layer in float32 on a CPU: few, large calls.
 
 A pass over a handful of rows is bound by the number of operations as much as by reading weights, so
 each line here that computes is one call of torch. What it computes is what ``TorchLayer`` computes;
@@ -8,21 +8,10 @@ only the order of roundings differs.
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding as lookup
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
-from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
-
-# A product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by column,
-# and no slower over one row or a thousand. With many more columns than rows it is the other way.
-FLAT = 4
-
-
-def arranged(weight: Tensor) -> Tensor:
-    """Return a weight [N, K] in the order in which products over few rows read it fastest."""
-    rows, columns = weight.shape
-    if columns >= FLAT * rows:
-        return weight.contiguous()
-    return weight.t().contiguous().t()
+from specx.kernels.layers import HeadNorms, LayerWeights
+from specx.kernels.torch.cpu_product import CpuProduct
 
 
 class CpuNorm:
@@ -38,21 +27,6 @@ class CpuNorm:
         """Norm x [..., K]."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._least)
         return (x * self._weight).div_(length)
-
-
-class CpuProduct:
-    """``Product``, and the same with something added to it."""
-
-    def __init__(self, linear_map: LinearMap) -> None:
-        self._weight, self._bias = linear_map.weight, linear_map.bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self._weight, self._bias)
-
-    def plus(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return residual [T, N] plus the product with x [T, K]."""
-        out = torch.addmm(residual, x, self._weight.t())
-        return out if self._bias is None else out.add_(self._bias)
 
 
 class CpuHeadInput:

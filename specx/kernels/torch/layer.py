@@ -9,7 +9,7 @@ from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Compute ``Ops.rms_norm``."""
+    """Return x [T, K] over its root mean square, times weight [K]."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * normed.to(x.dtype)
@@ -25,6 +25,16 @@ def rotary_angles(
     if scaling != 1:
         cos, sin = cos * scaling, sin * scaling
     return cos.to(dtype), sin.to(dtype)
+
+
+class TorchNorm:
+    """``Norm`` in torch."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight, self._eps = weight, eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self._weight, self._eps)
 
 
 class TorchProduct:

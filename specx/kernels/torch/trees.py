@@ -100,6 +100,8 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
 
 def accept(tree: TokenTree, choices: Tensor) -> Path:
     """Compute ``Ops.accept``."""
+    if not tree.levels:  # plain decoding
+        return Path.of(choices)
     rows = torch.arange(len(tree.tokens), device=choices.device)
     matches = tree.valid & (tree.tokens == choices[tree.parents])
     # Only ways of matches lead up to the root: any other row leads nowhere but to itself.

@@ -14,7 +14,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap, Norm
 from specx.kernels.torch import attention as torch_attention
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.trees import LevelInputs, Path, TokenTree
@@ -51,8 +51,10 @@ class TritonOps:
     best_continuations = staticmethod(select.best_continuations)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
-    rms_norm = staticmethod(layer.rms_norm)
     rotary_angles = staticmethod(layer.rotary_angles)
+
+    def rms_norm(self, weight: Tensor, eps: float) -> Norm:
+        return partial(layer.rms_norm, weight=weight, eps=eps)
 
     def tree_attention(
         self,

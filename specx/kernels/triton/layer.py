@@ -18,7 +18,7 @@ COLUMNS_AT_ONCE = 1024
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Compute ``Ops.rms_norm``: x [T, K], weight [K] -> [T, K]."""
+    """Compute ``Norm``: x [T, K], weight [K] -> [T, K]."""
     out = torch.empty_like(x)
     _normalize(x, None, None, out, weight, eps)
     return out

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.torch import attention, cpu_attention
+from specx.kernels.layers import LinearMap
+from specx.kernels.torch import attention, cpu_attention, cpu_product
 from specx.kernels.torch.backend import CpuOps
-from specx.kernels.torch.cpu_layer import FLAT, arranged
+from specx.kernels.torch.cpu_product import FLAT, LARGE, CpuProduct, arranged
 from tests.kernels import reference
 from tests.kernels.examples import attend_to_tree, error, make_inputs
 from tests.kernels.reference import visible_of
@@ -57,3 +58,38 @@ def test_a_weight_is_arranged_without_changing_it(shape):
     assert torch.equal(laid_out, weight)
     assert laid_out.stride() == ((1, shape[0]) if shape != (2, FLAT * 2) else weight.stride())
     assert arranged(laid_out).stride() == laid_out.stride()
+
+
+@pytest.fixture(params=[True, False], ids=["intel", "other"])
+def intel(request, monkeypatch):
+    """Processors of Intel, where MKL does more."""
+    monkeypatch.setattr(cpu_product, "is_intel", lambda: request.param)
+    monkeypatch.setattr(cpu_product, "has_onednn", lambda: True)
+    monkeypatch.setattr(cpu_product, "LARGE_ON_INTEL", 4 * LARGE)
+    return request.param
+
+
+def test_a_large_weight_stays_row_by_row(intel):
+    for numbers in (LARGE // 2, LARGE, 4 * LARGE):
+        weight = torch.empty(numbers // 256, 256)
+        stays = numbers >= (4 * LARGE if intel else LARGE)
+        assert (arranged(weight) is weight) == stays
+
+
+@pytest.mark.skipif(not cpu_product.has_onednn(), reason="torch has no oneDNN here")
+@pytest.mark.parametrize("rows", [1, 2, 33])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.usefixtures("intel")
+def test_products_with_large_weights(rows, biased):
+    """Also of rows that do not lie side by side, and of parameters."""
+    weight = torch.nn.Parameter(torch.randn(4 * LARGE // 512, 512))
+    bias = torch.randn(len(weight)) if biased else None
+    product = CpuProduct(LinearMap(weight, bias))
+    x, residual = torch.randn(rows, 1024)[:, ::2], torch.randn(rows, len(weight))
+    exact = x.double() @ weight.detach().double().t()
+    if bias is not None:
+        exact += bias.double()
+    out = product(x)
+    assert not out.requires_grad
+    assert error(out, exact) < 1e-6
+    assert error(product.plus(residual, x), exact + residual.double()) < 1e-6
