@@ -103,6 +103,8 @@ class ModelDrafter(Drafter):
     def _use(self, plan: DraftPlan) -> None:
         """Go on with a plan. Nothing is pending."""
         self._lay_out(plan)
+        self.layout.pending.zero_()
+        self.layout.count.fill_(1)
         self._schedule = make_schedule(plan.cache)
 
     def _lay_out(self, plan: DraftPlan) -> None:
@@ -127,8 +129,6 @@ class ModelDrafter(Drafter):
     def begin(self) -> bool:
         self.cache.clear()
         self._use(self._first_plan)
-        self.layout.pending.zero_()
-        self.layout.count.fill_(1)
         return len(self._layouts) <= LAYOUTS
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:

@@ -35,8 +35,7 @@ FIRST_DEPTH = 6  # levels of the first trees, at most
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 8  # steps between two looks at the choice
-# Predicted, for the tree to change, at first and again: new shapes are recorded on a GPU.
-FIRST_GAIN, GAIN = 1.05, 1.1
+GAIN = 1.1  # predicted, for the tree to change: on a GPU a new shape has to be recorded
 
 
 def length_class(tokens: int) -> int:
@@ -160,7 +159,6 @@ class TreeChoice:
     _experience: Experience = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
     _recent: Evidence = field(init=False)
-    _looked: bool = False
     _paces: dict[TreeShape, float] = field(default_factory=dict)
 
     @property
@@ -204,7 +202,6 @@ class TreeChoice:
         drafting = fallback.drafting
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
-        is_first, self._looked = not self._looked, True
         known, self._recent = self._experience, Evidence(self._shape, drafting)
         if known.largest is None or not self._shape.is_within(known.largest.shape):
             known.largest = self._recent
@@ -215,7 +212,7 @@ class TreeChoice:
         now = fallback.speedup
         if max(now, speeds[best]) < fallback.below:
             return FellBack(now, fallback.below)
-        if best == self._shape or speeds[best] <= now * (FIRST_GAIN if is_first else GAIN):
+        if best == self._shape or speeds[best] <= now * GAIN:
             return None
         token_seconds = self.costs.plain / speeds[best] / self._pace(best)
         self._use(plan_of(best, self.costs, token_seconds))

@@ -1,5 +1,6 @@
 """The engine on a CUDA device: attention against float64, speculative against plain decoding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -241,9 +242,10 @@ def test_trees_that_change_write_what_plain_decoding_writes(
 def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes change every few steps, while steps are under way; each is recorded once."""
     pair = load_pair(mini(), "specextend", CUDA)
-    profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 900})
-    digest = Digest(pair.target.tokenizer, sentences=100)
-    prompt = digest.prompts(generate_report(60_000, seed=5), 24_000)[0].token_ids
+    digest = Digest(pair.target.tokenizer, sentences=24)
+    pair = replace(pair, target=replace(pair.target, eos_token_ids=frozenset()))
+    profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 600})
+    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
     shapes = [(63, 16, 32), (2, 1, 1), (16, 10, 4)]
     seen = [first]
