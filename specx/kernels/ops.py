@@ -18,12 +18,14 @@ from torch import Tensor
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import (
+    DecoderWeights,
     HeadInput,
     HeadNorms,
     LayerKernels,
     LayerWeights,
     LinearMap,
     Product,
+    WholePass,
 )
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
@@ -223,6 +225,9 @@ class Ops(Protocol):
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         """Prepare the kernels of one decoder layer, which keep its weights."""
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        """Prepare passes through all layers at once, where the backend has them for a model."""
 
     def product(self, linear: LinearMap) -> Product:
         """Prepare the product with one weight, which stays where it is."""

@@ -1,11 +1,19 @@
 """The backend in plain torch: which function serves which operation."""
 
+import importlib.util
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights
+from specx.kernels.layers import (
+    DecoderWeights,
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    WholePass,
+)
 from specx.kernels.torch import (
     attention,
     cache,
@@ -16,6 +24,8 @@ from specx.kernels.torch import (
     softmax,
     trees,
 )
+
+HAS_LLVMLITE = importlib.util.find_spec("llvmlite") is not None  # it comes with specx[native]
 
 
 class TorchOps:
@@ -58,6 +68,9 @@ class TorchOps:
     def arranged(self, weight: Tensor) -> Tensor:
         return weight
 
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
+        return None
+
 
 class CpuOps(TorchOps):
     """``Ops`` in torch for a CPU."""
@@ -78,6 +91,13 @@ class CpuOps(TorchOps):
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.
         return dtype == torch.float32
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        if not HAS_LLVMLITE:
+            return None
+        from specx.kernels.native.native_pass import NativePass, loading, suits
+
+        return NativePass(weights, loading()) if suits(weights) else None
 
     @staticmethod
     def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
