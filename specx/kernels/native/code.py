@@ -11,6 +11,7 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+import torch
 
 from specx.cache_folder import cache_folder
 from specx.kernels.native.decoder import write_module
@@ -41,13 +42,15 @@ class Code:
 def openmp() -> ctypes.CDLL:
     """Return torch's own OpenMP of GNU, whose threads work on our passes, too.
 
-    Raises OSError where torch has another.
+    Other packages may bring one more, whose threads would contend with torch's for the cores.
+    Raises OSError where torch has another OpenMP, or nobody knows which.
     """
-    maps = Path("/proc/self/maps").read_text()
-    found = re.search(r"/\S*libgomp\S*\.so\S*", maps)
-    if found is None:
+    loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
+    packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
+    own = [path for path in loaded if path.startswith(packages)] or list(loaded)
+    if len(own) != 1:
         raise OSError("torch has no OpenMP of GNU")
-    return ctypes.CDLL(found[0])
+    return ctypes.CDLL(own[0])
 
 
 def load() -> Code:

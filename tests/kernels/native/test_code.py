@@ -1,5 +1,7 @@
 """Machine code on disk."""
 
+import importlib
+
 import pytest
 
 pytest.importorskip("llvmlite")
@@ -15,6 +17,12 @@ def folder(monkeypatch, tmp_path):
         pytest.skip("torch has another OpenMP here")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "specx" / "native"
+
+
+def test_threads_are_those_of_torch():
+    """SentencePiece brings an OpenMP of its own: threads of both would contend for the cores."""
+    importlib.import_module("sentencepiece")
+    assert "sentencepiece" not in code.openmp.__wrapped__()._name
 
 
 def test_code_is_compiled_once(folder, monkeypatch):
