@@ -53,6 +53,7 @@ LATE_IMPORTS = {
     "jobs/local_workers.py": {"specx.jobs.worker"},
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
+    "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
     "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},
 }
@@ -73,6 +74,7 @@ OWN = {
     "specx.documents.pdf_helper",
     "specx.documents.pdf_lines",
     "specx.jobs.worker",
+    "specx.kernels.native.native_pass",
     "specx.kernels.triton.backend",
 }
 

@@ -17,7 +17,7 @@ from specx.reports.environment import PACKAGES, environment, installed_version
 
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
-OPTIONAL = ("triton", "flash-attn")  # packages that make a GPU faster
+OPTIONAL = ("triton", "flash-attn", "llvmlite")  # packages that make a GPU or a CPU faster
 ATTENTION = {
     "cpu": "torch flash with packed rows",
     "triton": "Triton kernels for trees, torch flash for prefill (written-out scores in float32)",
@@ -127,6 +127,8 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
     }
+    if torch and not gpus:
+        plan["few_rows"] = _few_rows()
     nvidia = torch is not None and torch.version.cuda is not None
     if nvidia and path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
         plan["hopper_kernels"] = _compiler()
@@ -147,6 +149,15 @@ def _attention(gpus: list[Findings]) -> str:
     generation = int(gpus[0]["capability"].split(".")[0])
     usable = generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
     return "flash-attn" if usable else "neither"
+
+
+def _few_rows() -> str:
+    """Return what computes a token or a tree on a CPU in float32."""
+    if not installed_version("llvmlite"):
+        return "torch; machine code is faster: pip install 'specx[native]'"
+    from specx.kernels.native.native_pass import loading
+
+    return "machine code by llvmlite" if loading().wait() else "torch; llvmlite has no code here"
 
 
 def _compiler() -> str:

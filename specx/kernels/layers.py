@@ -1,9 +1,12 @@
 """A decoder layer to its kernels: the weights it has, and the work on either side of attention."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+
+from specx.kernels.ancestors import AncestorMask
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,59 @@ class LayerKernels(Protocol):
         """Project, add the residual x [T, K], and run the MLP: attended [T, Hq · D] -> [T, K].
 
         ``x`` may be overwritten.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderWeights:
+    """Weights of a whole decoder. All layers scale their scores by ``scaling``.
+
+    ``embedding`` [V, K]. ``frequencies`` float32 [D/2] in radians per position, and ``amplitude``,
+    which cosines and sines are multiplied with; ``rotates``: of each layer, if its queries and keys
+    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits.
+    """
+
+    embedding: Tensor
+    frequencies: Tensor
+    amplitude: float
+    layers: Sequence[LayerWeights]
+    rotates: Sequence[bool]
+    scaling: float
+    norm: tuple[Tensor, float]
+    head: LinearMap
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewRows:
+    """The rows of a pass: what they see, and what is wanted of them.
+
+    ``tokens``, ``positions`` int64 [T]; ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64
+    [T]: where new rows are written; ``prefix`` int64 [1] and ``mask``: as for attention to a tree.
+    All are contiguous. ``wanted``: the rows (int64) that need logits, or how many of the last; 0
+    means all. ``kept``: the layer, counted from 0, whose queries are returned.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    storage: Tensor
+    slots: Tensor
+    prefix: Tensor
+    mask: AncestorMask
+    wanted: Tensor | int
+    kept: int | None
+
+
+class WholePass(Protocol):
+    """A pass through all layers at once, for few rows."""
+
+    def serves(self, rows: int) -> bool:
+        """Return True if passes over so many rows can be computed now."""
+
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        """Store the keys and values of rows, and compute them.
+
+        Returns logits [wanted, V] and, of the layer ``kept``, rotated queries [Hq, T, D] and the
+        log-sum-exp [Hq, T] of their scaled scores.
         """
 
 

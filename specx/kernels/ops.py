@@ -18,6 +18,7 @@ from torch import Tensor
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import (
+    DecoderWeights,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -25,6 +26,7 @@ from specx.kernels.layers import (
     LinearMap,
     Norm,
     Product,
+    WholePass,
 )
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
@@ -224,6 +226,9 @@ class Ops(Protocol):
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         """Prepare the kernels of one decoder layer, which keep its weights."""
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        """Prepare passes through all layers at once, where the backend has them for a model."""
 
     def product(self, linear: LinearMap) -> Product:
         """Prepare the product with one weight, which stays where it is."""

@@ -20,6 +20,7 @@ from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.features import FeatureHook
 from specx.models.projections import are_alike, join
+from specx.models.whole_pass import rotates, run_at_once, whole_pass_of
 
 # Families whose layers are alike but for biases, norms of heads and layers without positions -> how
 # their classes begin.
@@ -44,9 +45,9 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         return
     if not all(is_known(layer) for layer in layers):
         return
-    for layer in layers:
-        weights = weights_of(layer, ops.arranged)
-        layer.forward = FusedLayer(layer, layer.forward, ops, ops.layer_kernels(weights))
+    weights = [weights_of(layer, ops.arranged) for layer in layers]
+    for layer, own in zip(layers, weights, strict=True):
+        layer.forward = FusedLayer(layer, layer.forward, ops, ops.layer_kernels(own))
     if _is(decoder.norm, "RMSNorm"):
         decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward, ops)
     rotary = decoder.rotary_emb
@@ -61,7 +62,7 @@ def fuse_layers(model: Any, ops: Ops) -> None:
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # where weights lay before they were joined
     elif _is_whole(model):
-        model.forward = FusedModel(model, model.forward, ops)
+        model.forward = FusedModel(model, model.forward, ops, weights)
 
 
 def is_fused(model: Any) -> bool:
@@ -186,7 +187,7 @@ class FusedLayer(Fused):
     def __post_init__(self) -> None:
         attention = self.module.self_attn
         self._layer, self._scaling = attention.layer_idx, attention.scaling
-        self._rotates = bool(getattr(attention, "use_rope", True))  # SmolLM3 says so of each layer
+        self._rotates = rotates(attention)
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         call = kwargs.get("specx_call")
@@ -272,7 +273,10 @@ class FusedModel(Fused):
     have logits.
     """
 
-    def __init__(self, module: Any, forward: Callable[..., Any], ops: Ops) -> None:
+    def __init__(
+        self, module: Any, forward: Callable[..., Any], ops: Ops, weights: list[LayerWeights]
+    ) -> None:
+        """``weights``: of the layers, which are fused."""
         super().__init__(module, forward, ops)
         decoder = module.get_decoder()
         self._embedding, self._norm = decoder.embed_tokens, decoder.norm.forward.norm
@@ -281,6 +285,7 @@ class FusedModel(Fused):
         self._head = head.forward.product
         passed = [decoder, self._embedding, decoder.norm, decoder.rotary_emb, head, *self._layers]
         self._hooks = [x for m in passed for x in (m._forward_hooks, m._forward_pre_hooks)]
+        self._whole = whole_pass_of(module, weights, ops)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
@@ -299,6 +304,9 @@ class FusedModel(Fused):
 
         ``kept``: the rows that have logits, or how many of the last; 0 means all.
         """
+        logits = run_at_once(self._whole, ids, positions[0], call, kept)
+        if logits is not None:
+            return logits
         x = embedding(ids, self._embedding.weight)
         cos, sin = (part[0] for part in self._angles(x[None], positions))
         features, count = call.features, len(self._layers)

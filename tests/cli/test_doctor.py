@@ -60,7 +60,7 @@ def test_as_json() -> None:
 
 def test_packages_that_make_a_gpu_faster() -> None:
     report = doctor.examine()
-    assert set(report["optional"]) == {"triton", "flash-attn"}
+    assert set(report["optional"]) == {"triton", "flash-attn", "llvmlite"}
     assert "optional" in list(doctor._lines(report))
 
 

@@ -1,11 +1,13 @@
 """The backend in plain torch: which function serves which operation."""
 
+import importlib.util
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specx.kernels.layers import (
+    DecoderWeights,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -13,6 +15,7 @@ from specx.kernels.layers import (
     LinearMap,
     Norm,
     Product,
+    WholePass,
 )
 from specx.kernels.torch import (
     attention,
@@ -25,6 +28,8 @@ from specx.kernels.torch import (
     softmax,
     trees,
 )
+
+HAS_LLVMLITE = importlib.util.find_spec("llvmlite") is not None  # it comes with specx[native]
 
 
 class TorchOps:
@@ -67,6 +72,9 @@ class TorchOps:
     def arranged(self, weight: Tensor) -> Tensor:
         return weight
 
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
+        return None
+
 
 class CpuOps(TorchOps):
     """``Ops`` in torch for a CPU."""
@@ -89,3 +97,10 @@ class CpuOps(TorchOps):
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.
         return dtype == torch.float32
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        if not HAS_LLVMLITE:
+            return None
+        from specx.kernels.native.native_pass import NativePass, loading, suits
+
+        return NativePass(weights, loading()) if suits(weights) else None

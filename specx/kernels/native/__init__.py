@@ -1,0 +1,6 @@
+"""A whole pass of a few rows as one piece of machine code, compiled by LLVM where llvmlite is.
+
+Plain torch starts some hundred operations for a token, each with all threads; here the threads
+start once. ``decoder.py`` writes the pass with the instructions of ``emitter.py`` and the products
+of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors.
+"""

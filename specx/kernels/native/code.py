@@ -1,0 +1,124 @@
+"""From written functions to machine code for this processor, kept on disk."""
+
+import ctypes
+import hashlib
+import os
+import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import torch
+
+from specx.cache_folder import cache_folder
+from specx.kernels.native.decoder import write_module
+from specx.kernels.native.emitter import VectorUnit
+
+SYMBOLS = ("GOMP_barrier", "omp_get_thread_num")  # of OpenMP, which the code calls
+
+
+class Code:
+    """Functions in memory. ``run``: the address of the one that each thread calls."""
+
+    def __init__(self, built: bytes) -> None:
+        for name in SYMBOLS:
+            address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
+            llvm.add_symbol(name, address)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(built))
+        self._engine.finalize_object()
+        self.run = ctypes.c_void_p(self.address("run"))
+
+    def address(self, name: str) -> int:
+        """Return the address of a function."""
+        address: int = self._engine.get_function_address(name)
+        return address
+
+
+@cache
+def openmp() -> ctypes.CDLL:
+    """Return torch's own OpenMP of GNU, whose threads work on our passes, too.
+
+    Other packages may bring one more, whose threads would contend with torch's for the cores.
+    Raises OSError where torch has another OpenMP, or nobody knows which.
+    """
+    loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
+    packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
+    own = [path for path in loaded if path.startswith(packages)] or list(loaded)
+    if len(own) != 1:
+        raise OSError("torch has no OpenMP of GNU")
+    return ctypes.CDLL(own[0])
+
+
+def load() -> Code:
+    """Return the code, compiled if it is not on disk yet.
+
+    Raises OSError where torch has no OpenMP of GNU.
+    """
+    openmp()
+    file = _file()
+    built = _stored(file)
+    if built is None:
+        built = build()
+        with suppress(OSError):  # where the folder cannot be written to, each process compiles
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_suffix(f".{os.getpid()}")
+            temporary.write_bytes(hashlib.sha256(built).digest() + built)
+            temporary.replace(file)
+    return Code(built)
+
+
+def _stored(file: Path) -> bytes | None:
+    """Return the object file, None where there is none or it is damaged: LLVM would abort."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    checksum, built = content[:32], content[32:]
+    return built if hashlib.sha256(built).digest() == checksum else None
+
+
+def build() -> bytes:
+    """Compile: return an object file."""
+    module = llvm.parse_assembly(write_module(vector_unit()))
+    module.verify()
+    target = _target()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False
+    llvm.create_pass_builder(target, tuning).getModulePassManager().run(
+        module, llvm.create_pass_builder(target, tuning)
+    )
+    code: bytes = target.emit_object(module)
+    return code
+
+
+def vector_unit() -> VectorUnit:
+    """Return the vectors of this processor."""
+    has = llvm.get_host_cpu_features()
+    if has.get("avx512f"):
+        return VectorUnit(lanes=16, sums=24)
+    return VectorUnit(lanes=8, sums=12) if has.get("avx2") else VectorUnit(lanes=4, sums=24)
+
+
+def _target() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    if vector_unit().lanes == 16:
+        features += ",-prefer-256-bit"  # some processors are said to prefer half of their vectors
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel="jitdefault"
+    )
+
+
+def _file() -> Path:
+    """Return the file of the code, named after all that it depends on."""
+    made = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        made.update(source.read_bytes())
+    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    made.update(repr((llvmlite.__version__, processor)).encode())
+    return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

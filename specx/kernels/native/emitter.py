@@ -1,0 +1,281 @@
+"""Writes functions in LLVM's instructions, on vectors of float32.
+
+Methods are called while a function is written; what they write runs later. A place is a pointer to
+float32. Offsets, counts and strides are in elements.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+I32, I64, F32, PLACE = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.PointerType()
+UNIT = 16  # sizes of a model are multiples of it: the most lanes of a vector
+LOG2E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
+# exp(r) = 1 + r + r² p(r) for |r| <= ln 2 / 2, as in Cephes: off by 2e-7 at most, relatively
+EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+LEAST = -87.0  # exp of less is 0
+
+Value = Any  # of llvmlite, which has no types
+Number = Value | int  # int64
+
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """The processor: float32 in a vector, and how many vectors of sums a product may keep."""
+
+    lanes: int
+    sums: int
+
+
+class Emitter:
+    """Writes one function, of places and int64 numbers."""
+
+    def __init__(
+        self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any], *, inline: bool
+    ) -> None:
+        self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
+        kind = ir.FunctionType(ir.VoidType(), list(arguments))
+        self.function = ir.Function(module, kind, name)
+        if not inline:
+            self.function.attributes.add("noinline")
+        self._entry = self.function.append_basic_block("entry")
+        self.builder = ir.IRBuilder(self.function.append_basic_block("begin"))
+
+    def finish(self) -> Any:
+        """End the function and return it."""
+        self.builder.ret_void()
+        ir.IRBuilder(self._entry).branch(self.function.basic_blocks[1])
+        return self.function
+
+    # ------------------------------------------------------------ whole numbers and places
+
+    def whole(self, value: Number) -> Value:
+        return I64(value) if isinstance(value, int) else value
+
+    def sum(self, first: Number, *others: Number) -> Value:
+        total = self.whole(first)
+        for other in others:
+            total = self.builder.add(total, self.whole(other))
+        return total
+
+    def times(self, a: Number, b: Number) -> Value:
+        return self.builder.mul(self.whole(a), self.whole(b))
+
+    def less(self, a: Number, b: Number) -> Value:
+        return self.builder.sub(self.whole(a), self.whole(b))
+
+    def over(self, a: Number, b: Number) -> Value:
+        return self.builder.sdiv(self.whole(a), self.whole(b))
+
+    def lesser(self, a: Number, b: Number) -> Value:
+        a, b = self.whole(a), self.whole(b)
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+    def larger(self, a: Number, b: Number) -> Value:
+        a, b = self.whole(a), self.whole(b)
+        return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
+
+    def is_one(self, a: Value) -> Value:
+        return self.builder.icmp_signed("==", a, I64(1))
+
+    def at(self, place: Value, *offsets: Number) -> Value:
+        return self.builder.gep(place, [self.sum(*offsets)], source_etype=F32)
+
+    def place(self, address: Value) -> Value:
+        return self.builder.inttoptr(address, PLACE)
+
+    def entry(self, table: Value, index: Number) -> Value:
+        """Return an int64 of a table."""
+        place = self.builder.gep(table, [self.whole(index)], source_etype=I64)
+        return self.builder.load(place, typ=I64)
+
+    def unpacked(self, bits: Value) -> Value:
+        """Return the float32 whose bits are in an int64."""
+        return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
+
+    # ------------------------------------------------------------ float32, one or a vector
+
+    def number(self, value: float, lanes: int = 1) -> Value:
+        return F32(value) if lanes == 1 else ir.VectorType(F32, lanes)([value] * lanes)
+
+    def load(self, place: Value, lanes: int = 1) -> Value:
+        kind = F32 if lanes == 1 else ir.VectorType(F32, lanes)
+        return self.builder.load(place, typ=kind, align=4)
+
+    def store(self, value: Value, place: Value) -> None:
+        self.builder.store(value, place, align=4)
+
+    def spread(self, value: Value, lanes: int) -> Value:
+        """Return a vector with one number in all lanes."""
+        if lanes == 1:
+            return value
+        nothing = ir.VectorType(F32, lanes)(ir.Undefined)
+        first = self.builder.insert_element(nothing, value, I32(0))
+        return self.builder.shuffle_vector(first, nothing, ir.VectorType(I32, lanes)([0] * lanes))
+
+    def variable(self, value: Value) -> "Variable":
+        """Return a variable that begins with a value. LLVM keeps it in a register."""
+        place = ir.IRBuilder(self._entry).alloca(value.type)
+        self.builder.store(value, place)
+        return Variable(self, place, value.type)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.builder.fadd(a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.builder.fmul(a, b)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        return self.math("fma", a, b, c)
+
+    def greater(self, a: Value, b: Value) -> Value:
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def root(self, a: Value) -> Value:
+        return self.math("sqrt", a)
+
+    def absolute(self, a: Value) -> Value:
+        return self.math("fabs", a)
+
+    def exp(self, x: Value) -> Value:
+        """Return exp(x) of x <= 87."""
+        lanes = 1 if x.type == F32 else x.type.count
+        vanishes = self.builder.fcmp_ordered("<", x, self.number(LEAST, lanes))
+        zero = self.number(0.0, lanes)
+        x = self.builder.select(vanishes, zero, x)
+        twos = self.math("rint", self.mul(x, self.number(LOG2E, lanes)))
+        rest = self.fma(twos, self.number(-LN2_HIGH, lanes), x)
+        rest = self.fma(twos, self.number(-LN2_LOW, lanes), rest)
+        series = self.number(EXP[0], lanes)
+        for coefficient in EXP[1:]:
+            series = self.fma(series, rest, self.number(coefficient, lanes))
+        series = self.fma(series, self.mul(rest, rest), rest)
+        series = self.add(series, self.number(1.0, lanes))
+        kind = I32 if lanes == 1 else ir.VectorType(I32, lanes)
+        bias, shift = (kind(n if lanes == 1 else [n] * lanes) for n in (127, 23))
+        exponent = self.builder.add(self.builder.fptosi(twos, kind), bias)
+        power = self.builder.bitcast(self.builder.shl(exponent, shift), x.type)
+        return self.builder.select(vanishes, zero, self.mul(series, power))
+
+    def greatest(self, vector: Value) -> Value:
+        """Return the greatest lane of a vector."""
+        lanes = vector.type.count
+        while lanes > 1:
+            lanes //= 2
+            halves = (self._lanes(vector, vector, range(i, i + lanes)) for i in (0, lanes))
+            vector = self.greater(*halves)
+        return self.builder.extract_element(vector, I32(0))
+
+    def totals(self, vectors: Sequence[Value]) -> Value:
+        """Return the sum of the lanes of each vector: a vector of them, a number if it is one.
+
+        A sum is taken in the same order, whatever vectors are beside it. Their number is a power of
+        two, not more than the lanes.
+        """
+        vectors, parts, size = list(vectors), 1, vectors[0].type.count
+        while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each
+            size //= 2
+            joins = len(vectors) > 1
+            parts *= 2 if joins else 1
+            pairs = zip(vectors[::2], vectors[1::2] if joins else vectors, strict=True)
+            first = [2 * size * part + lane for part in range(parts) for lane in range(size)]
+            second = [lane + size for lane in first]
+            vectors = [
+                self.add(self._lanes(a, b, first), self._lanes(a, b, second)) for a, b in pairs
+            ]
+        return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
+
+    def _lanes(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Return a vector of chosen lanes; those of b are counted behind those of a."""
+        return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
+
+    def math(self, name: str, *arguments: Value) -> Value:
+        """Call one of LLVM's functions of float32."""
+        kind = arguments[0].type
+        suffix = "f32" if kind == F32 else f"v{kind.count}f32"
+        return self.call(f"llvm.{name}.{suffix}", *arguments, result=kind)
+
+    # ------------------------------------------------------------ control
+
+    def call(self, name: str, *arguments: Value, result: Any = None) -> Value:
+        """Call a function of this module, of LLVM, or of a library."""
+        function = self.module.globals.get(name) or ir.Function(
+            self.module,
+            ir.FunctionType(result or ir.VoidType(), [each.type for each in arguments]),
+            name,
+        )
+        return self.builder.call(function, arguments)
+
+    def fetch(self, place: Value) -> None:
+        """Have what lies at a place, if anything does, brought into the cache."""
+        self.call("llvm.prefetch.p0", place, I32(0), I32(3), I32(1))
+
+    @contextmanager
+    def loop(self, start: Number, stop: Number, step: Number = 1) -> Iterator[Value]:
+        """Repeat what is written inside for start, start + step, … below ``stop``."""
+        builder, begin, end = self.builder, self.whole(start), self.whole(stop)
+        body, after = (self.function.append_basic_block(name) for name in ("body", "after"))
+        before = builder.block
+        builder.cbranch(builder.icmp_signed("<", begin, end), body, after)
+        builder.position_at_end(body)
+        current = builder.phi(I64)
+        current.add_incoming(begin, before)
+        yield current
+        following = self.sum(current, step)
+        current.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
+        builder.position_at_end(after)
+
+    def strips(
+        self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
+    ) -> None:
+        """Cover 0 … count by strips: as many as fit of each width, in this order; the last is 1."""
+        start = self.whole(0)
+        for width in widths:
+            rest = self.less(count, start)
+            end = self.sum(start, self.less(rest, self.builder.srem(rest, I64(width))))
+            with self.loop(start, end, width) as first:
+                body(first, width)
+            start = end
+
+    def line(self, to: Value, count: Number, value: Callable[[Value, int], Value]) -> None:
+        """Write ``value(i, lanes)``, elements from i on, to a place, for 0 … count."""
+        self.strips(count, (self.lanes, 1), lambda i, n: self.store(value(i, n), self.at(to, i)))
+
+    def copy(self, to: Value, source: Value, count: Number) -> None:
+        self.line(to, count, lambda i, lanes: self.load(self.at(source, i), lanes))
+
+    def fill(self, to: Value, count: Number, value: float) -> None:
+        self.line(to, count, lambda _, lanes: self.number(value, lanes))
+
+    def increase(self, to: Value, by: Value, count: Number) -> None:
+        """Add ``count`` elements to as many."""
+        self.line(
+            to, count,
+            lambda i, n: self.add(self.load(self.at(to, i), n), self.load(self.at(by, i), n)),
+        )  # fmt: skip
+
+    def scale(self, to: Value, source: Value, factor: Value, count: Number) -> None:
+        """Write ``count`` elements times a number."""
+        self.line(
+            to, count,
+            lambda i, n: self.mul(self.load(self.at(source, i), n), self.spread(factor, n)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A number or vector that changes."""
+
+    emitter: Emitter
+    place: Value
+    kind: Any
+
+    def get(self) -> Value:
+        return self.emitter.builder.load(self.place, typ=self.kind)
+
+    def set(self, value: Value) -> None:
+        self.emitter.builder.store(value, self.place)

@@ -1,0 +1,184 @@
+"""A model's weights, and a pass over a few rows with one call."""
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
+from specx.kernels.native.code import Code, load, openmp
+from specx.kernels.native.decoder import AREAS, FRAME, LAYER, MAPS, area_sizes
+from specx.kernels.native.emitter import UNIT
+
+_PLACES = {name: place for place, name in enumerate(FRAME)}
+MOST_ROWS = 64  # of a tree that is verified
+
+
+class Loading:
+    """The code of this process, compiled or read by a thread while other work goes on."""
+
+    def __init__(self) -> None:
+        self.code: Code | None = None
+        self._thread = threading.Thread(target=self._load, name="native code")
+        self._thread.start()
+
+    def _load(self) -> None:
+        # Another OpenMP, or a processor that LLVM does not know: torch computes all passes then.
+        with suppress(OSError, RuntimeError):
+            self.code = load()
+
+    def wait(self) -> Code | None:
+        """Return the code when it is there, or None where there is none."""
+        self._thread.join()
+        return self.code
+
+
+class NativePass:
+    """``WholePass`` in machine code."""
+
+    def __init__(self, weights: DecoderWeights, loading: Loading) -> None:
+        """``weights`` satisfy ``suits``; they stay where they are."""
+        self._weights, self._loading = weights, loading
+        layer, head = weights.layers[0], weights.head.weight
+        self._dim = layer.head_dim
+        self._query_heads = layer.out.weight.shape[1] // self._dim
+        self._kv_heads = (layer.heads.weight.shape[0] // self._dim - self._query_heads) // 2
+        self._inner = layer.down.weight.shape[1]
+        self._vocabulary, self._hidden = head.shape
+        table = [number for each in zip(weights.layers, weights.rotates, strict=True)
+                 for number in _layer_entries(*each)]  # fmt: skip
+        self._table = torch.tensor(table)
+        self._rows = torch.arange(MOST_ROWS)
+        norm, eps = weights.norm
+        known = _map_entries("head", weights.head) | {
+            "layer_count": len(weights.layers), "hidden": self._hidden,
+            "query_heads": self._query_heads, "kv_heads": self._kv_heads, "head_dim": self._dim,
+            "inner": self._inner, "vocabulary": self._vocabulary,
+            "embedding": weights.embedding.data_ptr(),
+            "embedding_by_column": int(not weights.embedding.is_contiguous()),
+            "frequencies": weights.frequencies.data_ptr(), "amplitude": _bits(weights.amplitude),
+            "layers": self._table.data_ptr(), "scaling": _bits(weights.scaling),
+            "norm": norm.data_ptr(), "eps": _bits(eps),
+        }  # fmt: skip
+        self._known = [known.get(name, 0) for name in FRAME]
+        self._places: dict[tuple[int, int], tuple[list[tuple[int, int]], int]] = {}
+
+    def serves(self, rows: int) -> bool:
+        threads, heads = torch.get_num_threads(), self._kv_heads
+        fits = threads % heads == 0 or heads % threads == 0
+        return rows <= MOST_ROWS and fits and self._loading.code is not None
+
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        code, rows, threads = self._loading.code, len(few.tokens), torch.get_num_threads()
+        assert code is not None
+        sizes, stride = self._areas(rows, threads)
+        memory = torch.empty(threads * stride)
+        wanted = few.wanted
+        if isinstance(wanted, int):
+            wanted = self._rows[rows - wanted : rows] if wanted else self._rows[:rows]
+        logits = torch.empty(len(wanted), self._vocabulary)
+        queries, ends = None, None
+        if few.kept is not None:
+            queries = torch.empty(self._query_heads, rows, self._dim)
+            ends = torch.empty(2, self._query_heads, rows)
+        table = (ctypes.c_int64 * len(FRAME))(*self._known)
+        for name, value in (
+            ("rows", rows), ("wanted_rows", len(wanted)), ("threads", threads),
+            ("capacity", few.storage.shape[3]), ("prefix", int(few.prefix)),
+            ("behind", few.mask.rows), ("words", few.mask.sets.shape[1]),
+            ("tokens", few.tokens.data_ptr()), ("positions", few.positions.data_ptr()),
+            ("slots", few.slots.data_ptr()), ("storage", few.storage.data_ptr()),
+            ("sets", few.mask.sets.data_ptr()), ("wanted", wanted.data_ptr()),
+            ("logits", logits.data_ptr()), ("queries_kept", _address(queries)),
+            ("ends_kept", _address(ends)), ("kept_layer", -1 if few.kept is None else few.kept),
+            ("stride", stride),
+        ):  # fmt: skip
+            table[_PLACES[name]] = value
+        memory_place = memory.data_ptr()
+        for place, offset in sizes:
+            table[place] = memory_place + offset
+        openmp().GOMP_parallel(code.run, table, threads, 0)
+        if queries is None or ends is None:
+            return logits, None
+        greatest, totals = ends
+        return logits, (queries, totals.log_().add_(greatest))
+
+    def _areas(self, rows: int, threads: int) -> tuple[list[tuple[int, int]], int]:
+        """Return where areas begin, in bytes, beside their places in the table, and all elements
+        of a thread."""
+        if (rows, threads) not in self._places:
+            sizes = area_sizes(
+                rows, threads, self._hidden, self._query_heads, self._kv_heads, self._dim,
+                self._inner,
+            )  # fmt: skip
+            begin, places = 0, []
+            for name in AREAS:
+                places.append((_PLACES[name], 4 * begin))
+                begin += sizes[name]
+            self._places[rows, threads] = places, begin
+        return self._places[rows, threads]
+
+
+@cache
+def loading() -> Loading:
+    """Return the code of this process, which is there some time after the first call."""
+    return Loading()
+
+
+def suits(weights: DecoderWeights) -> bool:
+    """Return True if the pass is written for such a model."""
+    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
+    maps += [weights.head, LinearMap(weights.embedding, None)]
+    sizes = {size for each in maps[:-2] for size in each.weight.shape}
+    sizes |= {*(layer.head_dim for layer in weights.layers)}
+    return (
+        all(layer.input_norm is not None for layer in weights.layers)
+        and all(size % UNIT == 0 for size in sizes)
+        and all(each.weight.dtype == torch.float32 for each in maps)
+        and weights.frequencies.dtype == torch.float32
+        and all(each.weight.is_contiguous() or _by_column(each.weight) for each in maps)
+    )
+
+
+def _by_column(weight: Tensor) -> bool:
+    return weight.t().is_contiguous()
+
+
+def _layer_entries(layer: LayerWeights, rotates: bool) -> Iterator[int]:
+    """Yield what the pass finds in its table of a layer."""
+    assert layer.input_norm is not None
+    query_norm, key_norm, head_eps = layer.head_norms or (None, None, 0.0)
+    entries = {
+        "input_norm": layer.input_norm[0].data_ptr(), "input_eps": _bits(layer.input_norm[1]),
+        "query_norm": _address(query_norm), "key_norm": _address(key_norm),
+        "head_eps": _bits(head_eps),
+        "output_norm": layer.output_norm[0].data_ptr(), "output_eps": _bits(layer.output_norm[1]),
+        "rotates": int(rotates),
+    }  # fmt: skip
+    for name in MAPS:
+        entries |= _map_entries(name, getattr(layer, name))
+    yield from (entries[name] for name in LAYER)
+
+
+def _map_entries(name: str, linear_map: LinearMap) -> dict[str, int]:
+    weight = linear_map.weight
+    return {
+        name: weight.data_ptr(),
+        f"{name}_bias": _address(linear_map.bias),
+        f"{name}_by_column": int(not weight.is_contiguous()),
+    }
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _bits(value: float) -> int:
+    """Return the bits of a float32."""
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return bits

@@ -1,0 +1,112 @@
+"""Products of a few rows with a matrix, read once, with the sums in registers.
+
+Each sum is taken in one order, whatever rows and columns are computed beside it: a row's result
+does not depend on the number of rows.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from specx.kernels.native.emitter import I64, PLACE, Emitter, Value, VectorUnit
+
+AHEAD = 8  # rows of a weight that are fetched before they are due
+LINE = 16  # elements in a line of the cache
+ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
+
+
+def write_outer(module: Any, unit: VectorUnit) -> None:
+    """Write ``outer``: y [rows, columns] += x [rows, count] · w [count, columns].
+
+    Arguments: y and its stride, x and its strides along rows and count, w and its stride, rows,
+    count, columns.
+    """
+    kinds = [PLACE, I64, PLACE, I64, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, "outer", kinds, inline=False)
+    y, y_row, x, x_row, x_step, w, w_row, rows, count, columns = e.function.args
+
+    def tile(row: Value, many: int, first: Value, width: int) -> None:
+        lanes = min(width, e.lanes)
+        own = [e.sum(row, i) for i in range(many)]
+        outs = [[e.at(y, e.times(i, y_row), first, j) for j in range(0, width, lanes)] for i in own]
+        sums = [[e.variable(e.load(place, lanes)) for place in line] for line in outs]
+        with e.loop(0, count) as k:
+            line = e.at(w, e.times(k, w_row), first)
+            ahead = e.at(line, e.times(w_row, AHEAD))
+            for j in range(0, width, LINE):
+                e.fetch(e.at(ahead, j))
+            weights = [e.load(e.at(line, j), lanes) for j in range(0, width, lanes)]
+            for i, totals in zip(own, sums, strict=True):
+                factor = e.load(e.at(x, e.times(i, x_row), e.times(k, x_step)))
+                factor = e.spread(factor, lanes)
+                for weight, total in zip(weights, totals, strict=True):
+                    total.set(e.fma(factor, weight, total.get()))
+        for places, totals in zip(outs, sums, strict=True):
+            for place, total in zip(places, totals, strict=True):
+                e.store(total.get(), place)
+
+    wide = e.lanes * ACROSS
+    with e.builder.if_else(e.is_one(rows)) as (one, several):
+        with one:
+            widths = (2 * wide, e.lanes, 1)
+            e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
+        with several:
+            at_once = e.sums // ACROSS
+
+            def strip(first: Value, width: int) -> None:
+                _in_groups(e, rows, at_once, lambda row, many: tile(row, many, first, width))
+
+            e.strips(columns, (wide, e.lanes, 1), strip)
+    e.finish()
+
+
+def write_inner(module: Any, unit: VectorUnit) -> None:
+    """Write ``inner``: y [rows, columns] = x [rows, count] · w [columns, count]ᵀ.
+
+    Arguments: y, x and w, each with its stride, rows, count, columns. ``count`` is a multiple of
+    ``UNIT``.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, "inner", kinds, inline=False)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+
+    def tile(row: Value, many: int, first: Value, width: int) -> None:
+        own = [e.sum(row, i) for i in range(many)]
+        zero = e.number(0.0, e.lanes)
+        sums = [[e.variable(zero) for _ in range(width)] for _ in own]
+        with e.loop(0, count, e.lanes) as k:
+            factors = [e.load(e.at(x, e.times(i, x_row), k), e.lanes) for i in own]
+            for j in range(width):
+                weight = e.load(e.at(w, e.times(e.sum(first, j), w_row), k), e.lanes)
+                for factor, totals in zip(factors, sums, strict=True):
+                    totals[j].set(e.fma(factor, weight, totals[j].get()))
+        for i, totals in zip(own, sums, strict=True):
+            e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
+
+    def strips(row: Value, many: int, widths: tuple[int, ...]) -> None:
+        e.strips(columns, widths, lambda first, width: tile(row, many, first, width))
+
+    with e.builder.if_else(e.is_one(rows)) as (one, several):
+        with one:
+            strips(I64(0), 1, (e.lanes, 1))
+        with several, e.builder.if_else(e.builder.icmp_signed("==", rows, I64(2))) as (two, more):
+            with two:
+                strips(I64(0), 2, (e.lanes // 2, 1))
+            with more:
+                width = max(1, e.lanes // 4)
+
+                def strip(first: Value, width: int) -> None:
+                    _in_groups(e, rows, 4, lambda row, many: tile(row, many, first, width))
+
+                e.strips(columns, (width, 1) if width > 1 else (1,), strip)
+    e.finish()
+
+
+def _in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:
+    """Cover rows by groups of ``most``, and one of those that are left."""
+    left = e.builder.srem(rows, I64(most))
+    whole = e.less(rows, left)
+    with e.loop(0, whole, most) as row:
+        body(row, most)
+    for many in range(1, most):
+        with e.builder.if_then(e.builder.icmp_signed("==", left, I64(many))):
+            body(whole, many)

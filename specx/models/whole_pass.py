@@ -1,0 +1,68 @@
+"""Passes of few rows through a whole model at once, where the backend has them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap, WholePass
+from specx.kernels.ops import Ops
+from specx.models.call import PrefillCall, TreeCall
+
+
+def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> WholePass | None:
+    """Prepare passes of a model whose layers are fused. ``weights``: those of the layers."""
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    attentions = [layer.self_attn for layer in decoder.layers]
+    if len({attention.scaling for attention in attentions}) > 1:
+        return None
+    return ops.whole_pass(
+        DecoderWeights(
+            embedding=decoder.embed_tokens.weight,
+            frequencies=decoder.rotary_emb.inv_freq,
+            amplitude=decoder.rotary_emb.attention_scaling,
+            layers=weights,
+            rotates=[rotates(attention) for attention in attentions],
+            scaling=attentions[0].scaling,
+            norm=(decoder.norm.weight, decoder.norm.variance_epsilon),
+            head=LinearMap(head.weight, head.bias),
+        )
+    )
+
+
+def rotates(attention: Any) -> bool:
+    """Return True if queries and keys have positions: SmolLM3 says so of each layer."""
+    return bool(getattr(attention, "use_rope", True))
+
+
+def run_at_once(
+    whole: WholePass | None,
+    ids: Tensor,
+    positions: Tensor,
+    call: PrefillCall | TreeCall,
+    wanted: Tensor | int,
+) -> Tensor | None:
+    """Compute logits [rows, V] of tokens int64 [T] at positions int64 [T], all layers at once.
+
+    ``wanted``: the rows that have logits, or how many of the last; 0 means all. Returns None for a
+    pass that layers have to compute one by one.
+    """
+    if whole is None or not isinstance(call, TreeCall) or call.features is not None:
+        return None
+    if not whole.serves(len(ids)):
+        return None
+    retrieval, mapping = call.retrieval, call.mapping
+    few = FewRows(
+        tokens=ids,
+        positions=positions,
+        storage=mapping.storage,
+        slots=mapping.slots,
+        prefix=call.prefix,
+        mask=call.mask,
+        wanted=wanted,
+        kept=None if retrieval is None else retrieval.layer,
+    )
+    logits, kept = whole(few)
+    if retrieval is not None and kept is not None:
+        retrieval.note(*kept)
+    return logits

@@ -1,0 +1,63 @@
+"""Machine code on disk."""
+
+import importlib
+
+import pytest
+
+pytest.importorskip("llvmlite")
+from specx.kernels.native import code, native_pass
+from specx.kernels.native.native_pass import Loading
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    try:
+        code.openmp()
+    except OSError:
+        pytest.skip("torch has another OpenMP here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "specx" / "native"
+
+
+def test_threads_are_those_of_torch():
+    """SentencePiece brings an OpenMP of its own: threads of both would contend for the cores."""
+    importlib.import_module("sentencepiece")
+    assert "sentencepiece" not in code.openmp.__wrapped__()._name
+
+
+def test_code_is_compiled_once(folder, monkeypatch):
+    assert code.load().address("run")
+    (file,) = folder.iterdir()
+    monkeypatch.setattr(code, "build", lambda: pytest.fail("it is on disk"))
+    assert code.load().address("run")
+    assert list(folder.iterdir()) == [file]
+
+
+def test_damaged_code_is_compiled_again(folder):
+    code.load()
+    (file,) = folder.iterdir()
+    whole = file.stat().st_size
+    file.write_bytes(b"no object file")
+    assert code.load().address("run")
+    assert file.stat().st_size == whole
+
+
+def test_another_version_of_llvmlite_has_a_file_of_its_own(folder, monkeypatch):
+    code.load()
+    monkeypatch.setattr(code.llvmlite, "__version__", "0.0")
+    code.load()
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_does_no_harm(folder):
+    folder.parent.parent.joinpath("specx").write_text("a file")
+    assert code.load().address("run")
+
+
+def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
+    def none():
+        raise OSError("torch has no OpenMP of GNU")
+
+    monkeypatch.setattr(code, "openmp", none)
+    monkeypatch.setattr(native_pass, "load", code.load)
+    assert Loading().wait() is None

@@ -1,0 +1,141 @@
+"""The functions that passes are made of, compiled, against float64."""
+
+import ctypes
+from itertools import accumulate
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("llvmlite")
+from specx.kernels.native import code
+from specx.kernels.native.code import Code
+from specx.kernels.native.emitter import VectorUnit
+
+UNITS = [VectorUnit(16, 24), VectorUnit(8, 12), VectorUnit(4, 24)]
+
+
+@pytest.fixture(scope="module", params=UNITS, ids=lambda unit: unit.lanes)
+def functions(request):
+    """Written for each kind of processor; LLVM lets any of them run on this one."""
+    try:
+        code.openmp()
+    except OSError:
+        pytest.skip("torch has another OpenMP here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code, "vector_unit", lambda: request.param)
+        return Code(code.build())
+
+
+def call(functions, name, *arguments):
+    kinds = [ctypes.c_float if isinstance(a, float) else ctypes.c_int64 for a in arguments]
+    address = functions.address(name)
+    values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments]
+    ctypes.CFUNCTYPE(None, *kinds)(address)(*values)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def spaced(rows, columns, gap, seed=0):
+    """Rows with a gap of NaN behind each."""
+    wide = torch.full((rows, columns + gap), torch.nan)
+    wide[:, :columns] = normal(rows, columns, seed=seed)
+    return wide
+
+
+SIZES = {"rows": st.integers(1, 14), "columns": st.integers(1, 150), "gap": st.integers(0, 5)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(count=st.integers(0, 40), **SIZES)
+def test_outer_products_are_added(functions, rows, count, columns, gap):
+    x, w = spaced(rows, max(count, 1), gap), spaced(max(count, 1), columns, gap, seed=1)
+    y = spaced(rows, columns, gap, seed=2)
+    expected = y[:, :columns].double() + x[:, :count].double() @ w[:count, :columns].double()
+    strides = [each.stride(0) for each in (y, x, w)]
+    call(functions, "outer", y, strides[0], x, strides[1], 1, w, strides[2], rows, count, columns)
+    torch.testing.assert_close(y[:, :columns].double(), expected, rtol=1e-5, atol=2e-5)
+    assert bool(y[:, columns:].isnan().all())
+
+
+@settings(max_examples=60, deadline=None)
+@given(units=st.integers(1, 4), **SIZES)
+def test_inner_products(functions, rows, units, columns, gap):
+    count = 16 * units
+    x, w = spaced(rows, count, gap), spaced(columns, count, gap, seed=1)
+    y = torch.full((rows, columns + gap), torch.nan)
+    strides = [each.stride(0) for each in (y, x, w)]
+    call(functions, "inner", y, strides[0], x, strides[1], w, strides[2], rows, count, columns)
+    expected = x[:, :count].double() @ w[:, :count].double().T
+    torch.testing.assert_close(y[:, :columns].double(), expected, rtol=1e-5, atol=2e-5)
+    assert bool(y[:, columns:].isnan().all())
+
+
+@pytest.mark.parametrize("name", ["outer", "inner"])
+def test_a_row_does_not_depend_on_rows_and_columns_beside_it(functions, name):
+    x, w = normal(13, 64), normal(64, 90, seed=1)
+    w = w if name == "outer" else w.T.contiguous()
+
+    def product(rows, columns):
+        y = torch.zeros(rows, columns)
+        step = [1] if name == "outer" else []
+        call(functions, name, y, columns, x, 64, *step, w, w.stride(0), rows, 64, columns)
+        return y
+
+    together = product(13, 90)
+    for rows in range(1, 13):
+        for columns in (1, 16, 64, 89):
+            assert torch.equal(product(rows, columns), together[:rows, :columns])
+
+
+@pytest.mark.parametrize("size", [16, 48, 256])
+def test_norm(functions, size):
+    x, weight, out = normal(size), normal(size, seed=1), torch.empty(size)
+    call(functions, "norm", out, x, weight, size, 1e-3)
+    expected = x.double() / (x.double().square().mean() + 1e-3).sqrt() * weight.double()
+    torch.testing.assert_close(out.double(), expected, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("size", [16, 37])
+def test_gate(functions, size):
+    """Gates that neither overflow nor lose the small ones."""
+    gates = torch.linspace(-120, 120, size)
+    gates[size // 2] = 1e-6
+    up, exact = normal(size, seed=1), gates.double()
+    call(functions, "gate", gates, up, size)
+    expected = exact * torch.sigmoid(exact) * up.double()
+    torch.testing.assert_close(gates.double(), expected, rtol=1e-6, atol=1e-34)
+
+
+def test_exp_is_as_exact_as_float32(functions):
+    """Of one score and the greatest, a weight is the exponential of their difference."""
+    scores = torch.full((100_000 + 16,), torch.nan)
+    scores[:100_000] = torch.linspace(-86.9, 0, 100_000)
+    exact = scores[:100_000].double().exp()
+    ends, values = torch.tensor([-1e30, 0.0]), torch.zeros(16)
+    call(functions, "soften", scores, 100_000, 1.0, ends[:1], ends[1:], values, 16)
+    assert float(((scores[:100_000].double() - exact) / exact).abs().max()) < 2.5e-7
+
+
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4), hidden=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_softmax_of_blocks(functions, lengths, hidden):
+    """Block by block it becomes the softmax of all; scores of −inf have no weight."""
+    scores, values = 8 * normal(sum(lengths)), normal(sum(lengths), 16, seed=1)
+    if hidden:
+        scores[: lengths[0]] = -torch.inf
+        scores[-1] = 3.0
+    ends, total = torch.tensor([-1e30, 0.0]), torch.zeros(16)
+    for end, length in zip(accumulate(lengths), lengths, strict=True):
+        block = torch.full((length + 16,), torch.nan)
+        block[:length] = scores[end - length : end]
+        call(functions, "soften", block, length, 0.3, ends[:1], ends[1:], total, 16)
+        total += block[:length] @ values[end - length : end]
+    scaled = 0.3 * scores.double()
+    expected = scaled.softmax(-1) @ values.double()
+    torch.testing.assert_close((total / ends[1]).double(), expected, rtol=1e-5, atol=1e-5)
+    lse = float(ends[0] + ends[1].log())
+    assert lse == pytest.approx(float(scaled.logsumexp(-1)), abs=1e-5)

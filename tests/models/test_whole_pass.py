@@ -1,0 +1,200 @@
+"""Passes of few rows through all layers at once, in machine code, against modules in float64."""
+
+import copy
+
+import pytest
+import torch
+
+from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.kernels.torch.backend import CpuOps, TorchOps
+from specx.models import attention as dispatch
+from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
+from specx.models.fused_layers import FAMILIES, fuse_layers
+from tests.models.test_fused_model import TRIED, assert_alike
+from tests.tiny import make_model
+
+pytest.importorskip("llvmlite")
+from specx.kernels.native.native_pass import NativePass, loading
+
+CAPACITY = 1300  # more than two blocks of keys
+TREE = torch.tensor([0b1, 0b11, 0b101, 0b1011, 0b10101])  # two children of the root, one of each
+
+
+@pytest.fixture(autouse=True)
+def _compiled():
+    if loading().wait() is None:
+        pytest.skip("torch has another OpenMP here")
+
+
+@pytest.fixture(params=[1, 2, 4, 8])
+def _threads(request):
+    """Fewer than key heads, as many, and more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def models_of(family, **settings):
+    """A model in machine code and the same in float64; biases and norms are random, too."""
+    model = make_model(family, rms_norm_eps=1e-3, **settings).requires_grad_(False)
+    for weight in model.parameters():
+        if weight.ndim == 1:
+            weight.copy_(1 + 0.3 * torch.randn(weight.shape))
+    dispatch.use_in(model)
+    exact = copy.deepcopy(model).double()
+    fuse_layers(model, CpuOps())
+    assert isinstance(model.forward._whole, NativePass)
+    return model, exact
+
+
+def storage_of(model, seed=3):
+    config = model.config
+    shape = (config.num_hidden_layers, 2, config.num_key_value_heads, CAPACITY, config.head_dim)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(model.dtype)
+
+
+def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=None):
+    """Logits, the rows of the storage, and what retrieval kept of a pass over a tree."""
+    rows, heads = len(sets), model.config.num_attention_heads
+    behind = max(int(word).bit_length() for word in sets.flatten().tolist())
+    if tokens is None:
+        tokens = torch.arange(5, 5 + rows)
+    storage = storage_of(model) if storage is None else storage
+    queries = torch.zeros(heads, 70, model.config.head_dim, dtype=model.dtype)
+    retrieval = RetrievalLayer(layer, queries, torch.zeros(heads, 70, dtype=model.dtype))
+    ops = CpuOps() if model.dtype == torch.float32 else TorchOps()
+    first = prefix + behind - rows
+    call = TreeCall(
+        ops=ops,
+        mapping=SlotMapping(storage, first + torch.arange(rows)),
+        retrieval=retrieval,
+        prefix=torch.tensor([prefix]),
+        mask=AncestorMask(sets, behind),
+    )
+    positions = torch.tensor([[prefix + bin(int(word)).count("1") - 1 for word in sets[:, 0]]])
+    with torch.no_grad():
+        logits = model(
+            input_ids=tokens[None],
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=wanted,
+            specx_call=call,
+        ).logits[0]
+    return logits, storage[:, :, :, : prefix + behind], retrieval.queries, retrieval.lse
+
+
+def chain(rows):
+    return chain_sets(rows, torch.device("cpu"))
+
+
+def test_every_family_that_is_fused_is_tried():
+    assert {family for family, _ in TRIED} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 11, 64])
+@pytest.mark.parametrize(("family", "settings"), TRIED)
+def test_chains(family, settings, rows):
+    model, exact = models_of(family, **settings)
+    expected = one_pass(exact, chain(rows))
+    model.forward._angles = None  # torch's way would fail
+    assert_alike(one_pass(model, chain(rows)), expected)
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("prefix", [1, 507, 511, 512, 1027])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_trees_on_any_number_of_threads(kv_heads, prefix):
+    """Behind prefixes that end in a block of keys, or with it."""
+    model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=8)
+    assert model.forward._whole.serves(5)
+    sets = TREE[:, None]
+    assert_alike(one_pass(model, sets, prefix=prefix), one_pass(exact, sets, prefix=prefix))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("wanted", [0, 1, 3, torch.tensor([0, 2]), torch.tensor([4])])
+def test_logits_of_some_rows(wanted, tied):
+    model, exact = models_of("llama", vocab_size=391, tie_word_embeddings=tied)
+    assert model.forward._whole.serves(5)
+    assert model.get_input_embeddings().weight.is_contiguous() != tied  # the lm head as well
+    for layer in (0, 1):
+        results = one_pass(model, TREE[:, None], wanted=wanted, layer=layer)
+        assert_alike(results, one_pass(exact, TREE[:, None], wanted=wanted, layer=layer))
+
+
+def test_rows_of_a_level_see_those_before_it():
+    """Two new rows behind three others of a tree, as in drafting."""
+    model, exact = models_of("llama")
+    sets = TREE[3:, None]
+    assert_alike(one_pass(model, sets), one_pass(exact, sets))
+
+
+def test_more_than_a_word_of_rows_behind_the_prefix():
+    model, exact = models_of("llama")
+    sets = torch.tensor([[-1, 0b1], [-1, 0b11], [5, 0b100]])
+    passes = []
+    for each in (model, exact):
+        storage = storage_of(each)
+        call = TreeCall(
+            ops=CpuOps() if each is model else TorchOps(),
+            mapping=SlotMapping(storage, torch.tensor([84, 85, 86])),
+            prefix=torch.tensor([20]),
+            mask=AncestorMask(sets, 67),
+        )
+        with torch.no_grad():
+            ids, positions = torch.tensor([[7, 8, 9]]), torch.tensor([[84, 85, 23]])
+            out = each(input_ids=ids, position_ids=positions, use_cache=False, specx_call=call)
+        passes.append((out.logits, storage[:, :, :, :87]))
+    assert_alike(*passes)
+
+
+def test_a_row_is_the_same_whatever_is_computed_beside_it():
+    """To the last bit: verification of a chain chooses as plain decoding does."""
+    model, _ = models_of("llama", head_dim=32)
+    together = one_pass(model, chain(11), prefix=510)[0]
+    storage, alone = storage_of(model), []
+    for i in range(11):
+        tokens = torch.tensor([5 + i])
+        alone.append(one_pass(model, chain(1), prefix=510 + i, tokens=tokens, storage=storage)[0])
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_what_lies_behind_the_rows_is_never_used():
+    model, _ = models_of("llama")
+    clean, spoilt = storage_of(model), storage_of(model)
+    spoilt[:, :, :, 26:] = torch.nan
+    logits = [one_pass(model, TREE[:, None], storage=storage)[0] for storage in (clean, spoilt)]
+    assert torch.equal(*logits)
+    assert bool(logits[0].isfinite().all())
+
+
+def test_who_wants_features_gets_them_from_torch():
+    model, _ = models_of("llama")
+    called = []
+    model.forward._whole = lambda *_: called.append(1)
+    model.forward._whole.serves = lambda rows: rows < 3
+    one_pass(model, chain(3))
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "settings", [{"intermediate_size": 72}, {"hidden_size": 72, "head_dim": 16}]
+)
+def test_a_model_of_odd_sizes_is_left_to_torch(settings):
+    model = make_model("llama", **settings).requires_grad_(False)
+    fuse_layers(model, CpuOps())
+    assert model.forward._whole is None
+
+
+def test_threads_that_do_not_fit_the_heads_are_left_to_torch():
+    model, _ = models_of("llama", num_key_value_heads=2)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert not model.forward._whole.serves(1)
+        torch.set_num_threads(2)
+        assert model.forward._whole.serves(64)
+        assert not model.forward._whole.serves(65)
+    finally:
+        torch.set_num_threads(before)
