@@ -15,10 +15,9 @@ The next text of the same length class begins with the tree that was in use last
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, product, repeat
 from operator import mul
-from statistics import fmean
 
 from specx.engine.cost import Costs, TreePlan, TreeShape
 from specx.engine.fallback import DRAFTING_STEPS, Fallback
@@ -34,7 +33,7 @@ RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 FIRST_DEPTH = 6  # levels of the first trees, at most
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
-AGAIN = 8  # steps between two looks at the choice
+AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step
 GAIN = 1.1  # predicted, for the tree to change: on a GPU a new shape has to be recorded
 
 
@@ -43,10 +42,11 @@ def length_class(tokens: int) -> int:
     return tokens.bit_length()
 
 
-def candidates() -> list[TreeShape]:
+@cache
+def candidates() -> tuple[TreeShape, ...]:
     """List all trees that may be chosen; ``AutoTree`` has the limits of them."""
     sizes = ((n, d, min(w, n)) for n, d, w in product(NODES, DEPTHS, WIDTHS) if d <= n)
-    return [TreeShape(*size) for size in dict.fromkeys(sizes)]
+    return tuple(TreeShape(*size) for size in dict.fromkeys(sizes))
 
 
 def first_plan(costs: Costs) -> TreePlan:
@@ -110,9 +110,9 @@ class Evidence:
     def of(self, shape: TreeShape) -> tuple[float, float]:
         """Return the means of the drafts accepted and of the levels grown in a shape within it."""
         if shape not in self._known:
-            accepted = fmean(accepted_in(step, shape) for step in self.steps)
-            levels = fmean(min(step.levels, shape.depth) for step in self.steps)
-            self._known[shape] = accepted, levels
+            accepted = sum([accepted_in(step, shape) for step in self.steps])
+            levels = sum([min(step.levels, shape.depth) for step in self.steps])
+            self._known[shape] = accepted / len(self.steps), levels / len(self.steps)
         return self._known[shape]
 
     @cached_property
@@ -160,6 +160,7 @@ class TreeChoice:
     _shape: TreeShape = field(init=False)  # of the tree in use
     _recent: Evidence = field(init=False)
     _paces: dict[TreeShape, float] = field(default_factory=dict)
+    _intervals: dict[TreeShape, int] = field(default_factory=dict)
 
     @property
     def needs_plain(self) -> bool:
@@ -229,7 +230,9 @@ class TreeChoice:
 
     def _speedup_of(self, shape: TreeShape) -> float:
         accepted, levels = self._expected(shape)
-        every = interval(self.costs, shape)
+        if shape not in self._intervals:
+            self._intervals[shape] = interval(self.costs, shape)
+        every = self._intervals[shape]
         return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
 
     def _expected(self, shape: TreeShape) -> tuple[float, float]:
