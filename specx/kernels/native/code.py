@@ -17,7 +17,8 @@ from specx.cache_folder import cache_folder
 from specx.kernels.native.decoder import write_module
 from specx.kernels.native.emitter import VectorUnit
 
-SYMBOLS = ("GOMP_barrier", "omp_get_thread_num")  # of OpenMP, which the code calls
+# Of OpenMP, which the code calls.
+SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
 
 class Code:
@@ -31,6 +32,20 @@ class Code:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(built))
         self._engine.finalize_object()
         self.run = ctypes.c_void_p(self.address("run"))
+        self._teams: dict[int, bool] = {}
+
+    def has_team(self, threads: int) -> bool:
+        """Return True if OpenMP gives as many threads as it is asked for.
+
+        It may be told to give fewer (``OMP_THREAD_LIMIT``) or as it likes (``OMP_DYNAMIC``), and
+        nobody would do the work of those that are missing.
+        """
+        if threads not in self._teams:
+            found = ctypes.c_int32()
+            team = ctypes.c_void_p(self.address("team"))
+            openmp().GOMP_parallel(team, ctypes.byref(found), threads, 0)
+            self._teams[threads] = found.value == threads and not openmp().omp_get_dynamic()
+        return self._teams[threads]
 
     def address(self, name: str) -> int:
         """Return the address of a function."""

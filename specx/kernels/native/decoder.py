@@ -65,8 +65,16 @@ def write_module(unit: VectorUnit) -> str:
     _write_norm(module, unit)
     _write_soften(module, unit)
     _write_gate(module, unit)
+    _write_team(module, unit)
     _Pass(module, unit).write()
     return str(module)
+
+
+def _write_team(module: Any, unit: VectorUnit) -> None:
+    """Write ``team``: the place gets the number of threads that run it, an int32."""
+    e = Emitter(module, unit, "team", [PLACE], inline=False)
+    e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
+    e.finish()
 
 
 def _write_norm(module: Any, unit: VectorUnit) -> None:

@@ -71,7 +71,8 @@ class NativePass:
     def serves(self, rows: int) -> bool:
         threads, heads = torch.get_num_threads(), self._kv_heads
         fits = threads % heads == 0 or heads % threads == 0
-        return rows <= MOST_ROWS and fits and self._loading.code is not None
+        code = self._loading.code
+        return rows <= MOST_ROWS and fits and code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         code, rows, threads = self._loading.code, len(few.tokens), torch.get_num_threads()

@@ -1,6 +1,9 @@
 """Machine code on disk."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +26,22 @@ def test_threads_are_those_of_torch():
     """SentencePiece brings an OpenMP of its own: threads of both would contend for the cores."""
     importlib.import_module("sentencepiece")
     assert "sentencepiece" not in code.openmp.__wrapped__()._name
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, "True"), ({"OMP_THREAD_LIMIT": "1"}, "False"), ({"OMP_DYNAMIC": "true"}, "False")],
+)
+def test_fewer_threads_than_asked_for_do_no_pass(settings, expected):
+    script = "import torch; from specx.kernels.native.code import load; print(load().has_team(2))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
 
 
 def test_code_is_compiled_once(folder, monkeypatch):
