@@ -97,8 +97,8 @@ class FewRows:
 
     ``tokens``, ``positions`` int64 [T]; ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64
     [T]: where new rows are written; ``prefix`` int64 [1] and ``mask``: as for attention to a tree.
-    All are contiguous. ``wanted``: the rows (int64) that need logits, or how many of the last; 0
-    means all. ``kept``: the layer, counted from 0, whose queries are returned.
+    ``wanted``: the rows (int64) that need logits, or how many of the last; 0 means all. ``kept``:
+    the layer, counted from 0, whose queries are returned. The storage is contiguous.
     """
 
     tokens: Tensor

@@ -123,6 +123,24 @@ def test_logits_of_some_rows(wanted, tied):
         assert_alike(results, one_pass(exact, TREE[:, None], wanted=wanted, layer=layer))
 
 
+def test_one_token_for_all_rows_need_not_lie_there_for_each():
+    """As when costs are measured. What lies behind it in memory is no token."""
+    model, exact = models_of("llama")
+    token = torch.tensor([5, *[7] * 9])[:1].expand(5)
+    results = one_pass(model, TREE[:, None], tokens=token)
+    assert_alike(results, one_pass(exact, TREE[:, None], tokens=token))
+
+
+@pytest.mark.parametrize("other", [10**12, -(10**12)])
+def test_a_row_that_does_not_count_may_hold_any_number(other):
+    model, exact = models_of("llama")
+    tokens = torch.tensor([5, 6, 7, 8])
+    expected = one_pass(exact, chain(4), tokens=tokens, wanted=torch.arange(3))[0]
+    tokens[3] = other
+    logits = one_pass(model, chain(4), tokens=tokens, wanted=torch.arange(3))[0]
+    torch.testing.assert_close(logits.double(), expected, rtol=1e-5, atol=2e-5)
+
+
 def test_rows_of_a_level_see_those_before_it():
     """Two new rows behind three others of a tree, as in drafting."""
     model, exact = models_of("llama")

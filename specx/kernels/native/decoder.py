@@ -188,7 +188,9 @@ class _Pass:
         e, frame = self.e, self.frame
         half = e.over(self.dim, 2)
         with e.loop(0, self.rows) as row:
-            token = e.entry(e.place(frame["tokens"]), row)
+            # Rows that do not count may hold anything.
+            token = e.larger(0, e.entry(e.place(frame["tokens"]), row))
+            token = e.lesser(token, e.sum(frame["vocabulary"], -1))
             to = e.at(self.x, e.times(row, self.hidden))
             embedding = e.place(frame["embedding"])
             by_column = e.is_one(frame["embedding_by_column"])  # where it is the lm head as well

@@ -82,6 +82,11 @@ class NativePass:
         wanted = few.wanted
         if isinstance(wanted, int):
             wanted = self._rows[rows - wanted : rows] if wanted else self._rows[:rows]
+        # Held here until the pass is done: some come as one number for all rows.
+        tokens, positions, slots = (
+            each.contiguous() for each in (few.tokens, few.positions, few.slots)
+        )
+        sets, wanted = few.mask.sets.contiguous(), wanted.contiguous()
         logits = torch.empty(len(wanted), self._vocabulary)
         queries, ends = None, None
         if few.kept is not None:
@@ -91,10 +96,10 @@ class NativePass:
         for name, value in (
             ("rows", rows), ("wanted_rows", len(wanted)), ("threads", threads),
             ("capacity", few.storage.shape[3]), ("prefix", int(few.prefix)),
-            ("behind", few.mask.rows), ("words", few.mask.sets.shape[1]),
-            ("tokens", few.tokens.data_ptr()), ("positions", few.positions.data_ptr()),
-            ("slots", few.slots.data_ptr()), ("storage", few.storage.data_ptr()),
-            ("sets", few.mask.sets.data_ptr()), ("wanted", wanted.data_ptr()),
+            ("behind", few.mask.rows), ("words", sets.shape[1]),
+            ("tokens", tokens.data_ptr()), ("positions", positions.data_ptr()),
+            ("slots", slots.data_ptr()), ("storage", few.storage.data_ptr()),
+            ("sets", sets.data_ptr()), ("wanted", wanted.data_ptr()),
             ("logits", logits.data_ptr()), ("queries_kept", _address(queries)),
             ("ends_kept", _address(ends)), ("kept_layer", -1 if few.kept is None else few.kept),
             ("stride", stride),
