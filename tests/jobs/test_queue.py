@@ -187,7 +187,7 @@ class LittleMemory:
         return getattr(self._ops, name)
 
 
-@pytest.mark.parametrize("operation", ["prefill_attention", "tree_attention"])
+@pytest.mark.parametrize("operation", ["prefill_attention", "accept"])
 def test_running_out_of_memory_holds_no_memory(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
