@@ -7,7 +7,7 @@ from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.fallback import Fallback
 from specx.engine.speedup_meter import SpeedupMeter
-from specx.engine.tree_choice import Experience, TreeChoice
+from specx.engine.tree_choice import KnownCosts, TreeChoice
 from specx.profile import AutoTree, Profile
 from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
@@ -76,18 +76,15 @@ class Controller:
         profile: Profile,
         drafter: Drafter,
         budget: Budget,
-        known: dict[str, dict[int, Experience]],
+        costs: dict[str, KnownCosts],
     ) -> "Controller":
-        """Return the controller that a profile asks for.
-
-        ``known``: of earlier texts, by kind of drafter and length class.
-        """
+        """Return the controller that a profile asks for. ``costs``: known, by kind of drafter."""
         below = profile.fallback.below
         if drafter.levels == 0:
             return cls(budget, None)
         if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
-            of_kind = known.setdefault(drafter.kind, {})
-            return cls(budget, TreeChoice(Fallback(below or 0.0), of_kind))
+            known = costs.setdefault(drafter.kind, {})
+            return cls(budget, TreeChoice(Fallback(below or 0.0), known))
         return cls(budget, None if below is None else Fallback(below))
 
     @property

@@ -81,7 +81,9 @@ class Drafter(Protocol):
 
         The token behind it is committed next, and from then on nothing waits for the device:
         ``grow``, ``commit``, ``retrieve`` and ``catch_up`` are the same work on the same tensors
-        each time. If this does not wait either, they are prepared while the device still reads.
+        each time; ``grow`` and ``commit`` are so once the target has read the prompt, and may be
+        recorded before this. If this does not wait either, they are prepared while the device still
+        reads.
         """
 
     @abstractmethod
@@ -141,6 +143,9 @@ class Reshapable(Drafter, Protocol):
 
     def reshape(self, plan: TreePlan) -> None:
         """Grow other trees from now on. No step may be under way."""
+
+    def forget_layouts(self) -> bool:
+        """Forget all layouts but the one in use, if there are many; return True if so."""
 
     def draft_level(self, rows: int) -> None:
         """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""

@@ -54,9 +54,8 @@ class HeadGrower(TreeGrower):
         super().__init__(model, allowed, tree, reserved)
         size, device = model.hidden_size, model.device
         self.states = torch.zeros(MAX_ROWS, size, dtype=model.dtype, device=device)
-        ids = model.model.target_ids
-        own = torch.arange(len(ids), device=device)
-        self._target_ids = None if torch.equal(ids, own) else ids  # None: the head's own
+        head = model.model
+        self._target_ids = head.target_ids if head.ids_differ else None  # None: the head's own
 
     def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
         level = super().continue_from(logits, weights)

@@ -10,7 +10,7 @@ from specx.engine.runner import Stage
 from specx.engine.stages import Retrieve, Verify
 from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import Experience, TreeChoice, length_class
+from specx.engine.tree_choice import TreeChoice, length_class
 from specx.kernels.trees import TokenTree
 
 # On a CPU a pass over more rows takes longer, and measuring it, too; on a GPU only the kernels'
@@ -20,14 +20,14 @@ DRAFTED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 33)}
 MEASURED = 2  # times; the shorter one counts
 
 
-def experience_with(
+def known_costs(
     choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
-) -> Experience:
-    """Return what is known behind a prompt of ``tokens`` tokens, costs at least: measured now."""
-    place = length_class(tokens)
+) -> Costs:
+    """Return the costs behind a prompt of ``tokens`` tokens, known or measured now."""
+    place, plain = length_class(tokens), choice.plain_seconds
     if place not in choice.known:
-        choice.known[place] = Experience(measure_costs(state, drafter, choice.plain_seconds))
-    return choice.known[place]
+        choice.known[place] = measure_costs(state, drafter, plain)
+    return choice.known[place].at(plain)
 
 
 def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:

@@ -24,7 +24,7 @@ from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
-LAYOUTS = 8  # of a drafter that is kept for another text: stages are recorded for each
+LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,13 @@ class ModelDrafter(Drafter):
     def begin(self) -> bool:
         self.cache.clear()
         self._use(self._first_plan)
-        return len(self._layouts) <= LAYOUTS
+        return True
+
+    def forget_layouts(self) -> bool:
+        if len(self._layouts) <= LAYOUTS:
+            return False
+        self._layouts = {TreeShape.of(self.draft_plan.tree): self.layout}
+        return True
 
     def _make_grower(self, plan: DraftPlan) -> TreeGrower:
         return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
@@ -160,7 +166,9 @@ class ModelDrafter(Drafter):
             self._lay_out(before)
 
     def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
-        cache = self.draft_plan.cache.changed(every=plan.every)
+        # There is no room for more tokens between two retrievals than the first plan has.
+        every = min(plan.every, self._first_plan.cache.every)
+        cache = self.draft_plan.cache.changed(every=every)
         return replace(self.draft_plan, tree=plan.tree, cache=cache)
 
     def draft_level(self, rows: int) -> None:

@@ -81,6 +81,11 @@ class DecodingState:
         """Go on with other trees of the same drafter."""
         assert isinstance(self.drafter, Reshapable)
         self.drafter.reshape(plan)
+        if self.drafter.forget_layouts():
+            steps = self.steps
+            del self._known[self.drafter]
+            self.draft_with(self.drafter)
+            self.steps = steps
 
     def fall_back(self) -> None:
         """Decode plainly to the end. What drafting needed is freed."""

@@ -4,13 +4,11 @@ Nothing is assumed of the draft where a tree has been tried: its nodes are order
 step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
 the first trees have many nodes (``first_plan``). They are not deep, for most drafts are accepted
 for a few tokens: a level beyond the deepest tried is taken to be reached from the one above it as
-often as each of those was. Of a tree larger than the one in use that is within the largest tried,
+often as each of those was. Of a tree larger than the one in use that is within the first,
 drafts accepted are taken to be in the same proportion to those within the one in use as they were
 then.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
-
-The next text of the same length class begins with the tree that was in use last.
 """
 
 from collections.abc import Sequence
@@ -29,6 +27,8 @@ DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
+
+KnownCosts = dict[int, Costs]  # of earlier texts, by length class
 
 FIRST_DEPTH = 6  # levels of the first trees, at most
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
@@ -127,24 +127,6 @@ class Evidence:
 
 
 @dataclass
-class Experience:
-    """The lessons of the texts of one length class, with one pair and kind of drafter.
-
-    ``costs``: measured on the first of them; ``plan``: in use last; ``largest``: what the largest
-    tree tried has said.
-    """
-
-    costs: Costs
-    plan: TreePlan | None = None
-    largest: Evidence | None = None
-
-    @property
-    def begin_with(self) -> TreePlan:
-        """The plan for the first trees of the next text."""
-        return self.plan or first_plan(self.costs)
-
-
-@dataclass
 class TreeChoice:
     """Chooses the tree of a document, or plain decoding where none pays.
 
@@ -153,11 +135,11 @@ class TreeChoice:
     """
 
     fallback: Fallback
-    known: dict[int, Experience] = field(default_factory=dict)
+    known: KnownCosts = field(default_factory=dict)
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
-    _experience: Experience = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
+    _first: Evidence | None = None  # the first steps
     _recent: Evidence = field(init=False)
     _paces: dict[TreeShape, float] = field(default_factory=dict)
     _intervals: dict[TreeShape, int] = field(default_factory=dict)
@@ -185,14 +167,13 @@ class TreeChoice:
 
         None where costs are not known yet.
         """
-        known = self.known.get(length_class(tokens))
-        return None if known is None else known.begin_with
+        costs = self.known.get(length_class(tokens))
+        return None if costs is None else first_plan(costs)
 
-    def start(self, experience: Experience) -> TreePlan:
-        """Return the plan to draft with at first. Plain steps have been timed."""
-        self._experience = experience
-        self.costs = experience.costs.at(self.plain_seconds)
-        self._use(experience.begin_with)
+    def start(self, costs: Costs, plan: TreePlan | None = None) -> TreePlan:
+        """Return the plan to draft with at first: ``plan``, or the one that follows from costs."""
+        self.costs = costs
+        self._use(plan or first_plan(costs))
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
@@ -203,9 +184,8 @@ class TreeChoice:
         drafting = fallback.drafting
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
-        known, self._recent = self._experience, Evidence(self._shape, drafting)
-        if known.largest is None or not self._shape.is_within(known.largest.shape):
-            known.largest = self._recent
+        self._recent = Evidence(self._shape, drafting)
+        self._first = self._first or self._recent
         modelled = sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape) for shape in candidates()}
@@ -225,7 +205,6 @@ class TreeChoice:
 
     def _use(self, plan: TreePlan) -> None:
         self.plan, self._shape = plan, TreeShape.of(plan.tree)
-        self._experience.plan = plan
         self.fallback.restart()
 
     def _speedup_of(self, shape: TreeShape) -> float:
@@ -237,21 +216,20 @@ class TreeChoice:
 
     def _expected(self, shape: TreeShape) -> tuple[float, float]:
         """Return drafts and levels that recent steps would have had in trees of ``shape``."""
-        largest = self._experience.largest
-        assert largest is not None
-        tried = shape.within(largest.shape)
+        if shape.is_within(self._shape) or self._first is None:
+            return self._recent.of(shape)
+        tried = shape.within(self._first.shape)
         if shape.depth > tried.depth:
             # What is deeper has as many fewer nodes for these levels.
             tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
             accepted, levels = self._expected(tried)
             above, _ = self._expected(tried._replace(depth=tried.depth - 1))
-            shares = accumulate(repeat(largest.going_on, shape.depth - tried.depth), mul)
+            deepest = max(self._first, self._recent, key=lambda each: each.shape.depth)
+            shares = accumulate(repeat(deepest.going_on, shape.depth - tried.depth), mul)
             return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
         inner = tried.within(self._shape)
         accepted, levels = self._recent.of(inner)
-        if inner == tried:
-            return accepted, levels
-        (then, grown), (within, grown_within) = largest.of(tried), largest.of(inner)
+        (then, grown), (within, grown_within) = self._first.of(tried), self._first.of(inner)
         accepted = accepted * then / within if within else accepted + then
         return min(accepted, tried.depth), levels + grown - grown_within
 

@@ -7,6 +7,7 @@ the same seams as a model's.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -109,6 +110,12 @@ class Head(nn.Module):
         self.rotary_emb = LlamaRotaryEmbedding(config)
         ids = torch.arange(_rows(lm_head) if rows is None else rows)
         self.register_buffer("target_ids", ids, persistent=False)
+
+    @cached_property
+    def ids_differ(self) -> bool:
+        """True if the head's ids are not the target's. A GPU is asked once, and waited for."""
+        ids = self.target_ids
+        return not torch.equal(ids, torch.arange(len(ids), device=ids.device))
 
     def get_decoder(self) -> "Head":
         """Return the module that has the layers."""

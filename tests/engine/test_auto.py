@@ -12,7 +12,7 @@ from specx.engine.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
 from specx.engine.measured_costs import (
     DRAFTED_ROWS,
     VERIFIED_ROWS,
-    experience_with,
+    known_costs,
     measure_costs,
 )
 from specx.engine.model_drafter import ModelDrafter
@@ -213,11 +213,9 @@ def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
     monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
     assert choice.known_plan(100) is None
-    choice.start(experience_with(choice, None, None, tokens=100))
-    assert choice.costs == COSTS
+    assert known_costs(choice, None, None, tokens=100) == COSTS
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
     monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
-    plan = choice.start(experience_with(choice, None, None, tokens=127))
-    again = choice.costs
+    again = known_costs(choice, None, None, tokens=127)
     assert (again.plain, again.verify(1), again.draft(1)) == (1.5, 1.5, 0.2)
-    assert plan == choice.known_plan(127)
+    assert choice.start(again, choice.known_plan(127)) == first_plan(COSTS)

@@ -145,7 +145,7 @@ def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
 
 
 def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():
-    """What was recorded holds for it. A drafter with many of them is not kept for another text."""
+    """What was recorded holds for it. Of many layouts all are forgotten but the one in use."""
     drafter = make_drafter(loaded(), {"nodes": 20, "depth": 4, "threshold": 0.0}, FULL)
     prefilled(drafter, make_prompt(40))
     first, layouts = drafter.layout, {}
@@ -161,9 +161,15 @@ def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():
     assert drafter.levels == 2
     assert drafter.begin()
     assert drafter.layout is first
+    assert not drafter.forget_layouts()
     for nodes in range(8, 8 + LAYOUTS):
         drafter.reshape(TreePlan(TreeSettings(nodes=nodes, depth=2), every=1))
-    assert not drafter.begin()
+    last = drafter.layout
+    assert drafter.forget_layouts()
+    drafter.reshape(TreePlan(TreeSettings(nodes=3, depth=2), every=1))
+    assert drafter.layout is not layouts[3]
+    drafter.reshape(TreePlan(TreeSettings(nodes=7 + LAYOUTS, depth=2), every=1))
+    assert drafter.layout is last
 
 
 def test_ids_that_are_not_allowed_are_not_proposed():

@@ -13,13 +13,11 @@ from specx.engine.tree_choice import (
     EVERY,
     FIRST_DEPTH,
     Evidence,
-    Experience,
     TreeChoice,
     accepted_in,
     candidates,
     first_plan,
     interval,
-    length_class,
     plan_of,
 )
 from specx.kernels.torch.backend import TorchOps
@@ -61,7 +59,7 @@ def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
-    choice.start(Experience(costs))
+    choice.start(costs)
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 
@@ -184,19 +182,6 @@ def test_a_level_that_was_never_tried_is_reached_like_those_above_it(accepted, d
     assert choice.plan.tree.depth == FIRST_DEPTH
     look(choice, accepted)
     assert choice.plan.tree.depth == depth
-
-
-def test_the_next_text_begins_with_the_tree_that_was_in_use_last():
-    first = begun(CHEAP)
-    assert isinstance(look(first, accepted=16)[-1], TreePlan)
-    known = first.known[length_class(100)] = first._experience
-    again = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]), first.known)
-    assert again.known_plan(90) == again.start(known) == first.plan
-    assert again.known_plan(30) is None
-    assert again.judge(made_up(again.plan, 0, 99.0)) is None  # a warm-up
-    verdict = look(again, accepted=3)[-1]
-    assert isinstance(verdict, TreePlan)
-    assert verdict.tree.depth == 3
 
 
 def test_trees_that_were_tried_are_known_by_their_own_time():

@@ -167,8 +167,12 @@ def test_more_than_a_word_of_rows_behind_the_prefix():
     assert_alike(*passes)
 
 
-def test_a_row_is_the_same_whatever_is_computed_beside_it():
-    """To the last bit: verification of a chain chooses as plain decoding does."""
+def test_a_row_is_the_same_whatever_is_computed_beside_it(request):
+    """To the last bit, on no more threads than key heads: verification of a chain chooses as plain
+    decoding does."""
+    threads = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
+    torch.set_num_threads(2)
     model, _ = models_of("llama", head_dim=32)
     together = one_pass(model, chain(11), prefix=510)[0]
     storage, alone = storage_of(model), []
@@ -176,6 +180,12 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it():
         tokens = torch.tensor([5 + i])
         alone.append(one_pass(model, chain(1), prefix=510 + i, tokens=tokens, storage=storage)[0])
     assert torch.equal(together, torch.cat(alone))
+
+
+def test_rows_that_do_not_fit_are_refused():
+    model, _ = models_of("llama")
+    with pytest.raises(IndexError, match=f"4 rows behind {CAPACITY - 3} in a cache of {CAPACITY}"):
+        one_pass(model, chain(4), prefix=CAPACITY - 3)
 
 
 def test_what_lies_behind_the_rows_is_never_used():

@@ -142,10 +142,6 @@ class DialledDrafter(ModelDrafter):
         super().__init__(model, allowed, plan, max_tokens)
         self._drawn = dialling.draw(len(self.cache.positions) + self.shift)
 
-    @property
-    def kind(self) -> str:
-        return f"{super().kind} {self.dialling.dial}"  # what is learned of one setting is its own
-
     def _use(self, plan: DraftPlan) -> None:
         super()._use(plan)
         self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree

@@ -23,9 +23,7 @@ from specx.errors import UsageError
 from specx.profile import AutoTree, FallbackSettings
 
 CALIBRATION = "calibration"  # in the place of a method's name
-# Ways to run a setting.
-AUTO, CAUTIOUS, LATER = "auto", "auto, fallback", "auto, next document"
-FIXED = "reference tree"
+AUTO, CAUTIOUS, FIXED = "auto", "auto, fallback", "reference tree"  # ways to run a setting
 DEFINED = (
     "A setting is named by the acceptance length that the draft has in the reference tree "
     f"({REFERENCE.nodes} nodes, {REFERENCE.depth} levels, ten children a node, no lookup) on the "
@@ -34,8 +32,7 @@ DEFINED = (
     "takes is not counted. A setting that the draft does not reach at a length is left out. "
     "`reference τ` is the acceptance length in the reference tree on the measured documents, `τ` "
     "in the trees that `tree: auto` chose, the first ones included; `tree` is the one in use at "
-    "the end of the first run. Of a first document only costs are known; the next one begins with "
-    "the tree that the one before it ended with."
+    "the end of the first run. What the parts of a step cost is known before."
 )
 
 
@@ -90,8 +87,6 @@ def _ways(bench: Workbench, dial: Dial) -> Iterator[tuple[str, Dialled]]:
     """
     base = METHODS["specextend"]
     assert isinstance(base, Engine)
-    # First, so that it begins with what was learned of another document.
-    yield LATER, Dialled(LATER, base, dial, AutoTree(), first=False)
     yield AUTO, Dialled(AUTO, base, dial, AutoTree())
     yield CAUTIOUS, Dialled(CAUTIOUS, base, dial, AutoTree(), FallbackSettings().below)
     yield FIXED, Dialled(FIXED, base, dial, REFERENCE)
@@ -107,8 +102,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     measured = groups_of(run for run in runs if run.method != CALIBRATION)
     groups = [group for group in measured if group.fact("way") is not None]
     chosen = [group for group in groups if group.fact("way") == AUTO]
-    chosen_ways = (AUTO, CAUTIOUS, LATER)
-    fixed = [group for group in groups if group.fact("way") not in chosen_ways]
+    fixed = [group for group in groups if group.fact("way") not in (AUTO, CAUTIOUS)]
     yield table(f"Expectation, {task}", chosen, COLUMNS, baseline=BASELINE, note=DECODING)
     yield Figure(
         f"expectation-{task}",
@@ -161,7 +155,6 @@ COLUMNS: Columns = {
     "lowest": lambda group: min(group.ratios(), default=None),
     "highest": lambda group: max(group.ratios(), default=None),
     "with fallback": lambda group: _in(group, CAUTIOUS).ratio(),
-    "next document": lambda group: _in(group, LATER).ratio(),
     "tree": _tree,
     "plain, tokens/s": _plain_speed,
     "dial ms per step": _dialling,

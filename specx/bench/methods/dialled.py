@@ -25,7 +25,6 @@ from specx.engine.head_drafter import within_window
 from specx.engine.methods import draft_plan
 from specx.engine.runner import Runner, runner_for
 from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import Experience
 from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path
@@ -45,9 +44,8 @@ class Dialled:
 
     ``method``: one that drafts with a model alone. ``tree``: instead of the method's, if not None.
     ``below``: as in the profile's ``fallback``. ``own``: seconds that the dial adds to a level by
-    its nodes, which only a GPU needs to know. ``first``: each text is the first one, of which
-    nothing but costs is known. Its runs have as facts the ``nodes``, ``depth`` and ``width`` of the
-    tree that was in use at the end, and ``dialling_ms``, left out of each step.
+    its nodes, which only a GPU needs to know. Its runs have as facts the ``nodes``, ``depth`` and
+    ``width`` of the tree that was in use at the end, and ``dialling_ms``, left out of each step.
     """
 
     name: str
@@ -56,7 +54,6 @@ class Dialled:
     tree: TreeSettings | None = None
     below: float | None = None
     own: Curve | None = None
-    first: bool = True
 
     @property
     def about(self) -> str:
@@ -71,10 +68,7 @@ class Dialled:
         watch = NetStopwatch(setting.pair.target.device, dialling)
 
         def make(max_tokens: int) -> DialledDrafter:
-            drafter = dialled_drafter(setting, max_tokens, dialling)
-            if self.first and (known := setting.pair.experience.get(drafter.kind)):
-                known.update({place: Experience(each.costs) for place, each in known.items()})
-            return drafter
+            return dialled_drafter(setting, max_tokens, dialling)
 
         run = run_drafter(self.name, make, setting, case, watch)
         tree = dialling.tree

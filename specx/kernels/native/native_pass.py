@@ -28,8 +28,9 @@ class Loading:
         self._thread.start()
 
     def _load(self) -> None:
-        # Another OpenMP, or a processor that LLVM does not know: torch computes all passes then.
-        with suppress(OSError, RuntimeError):
+        # Another OpenMP, a processor that LLVM does not know, an llvmlite that is broken: torch
+        # computes all passes then.
+        with suppress(Exception):
             self.code = load()
 
     def wait(self) -> Code | None:
@@ -71,31 +72,35 @@ class NativePass:
     def serves(self, rows: int) -> bool:
         threads, heads = torch.get_num_threads(), self._kv_heads
         fits = threads % heads == 0 or heads % threads == 0
-        code = self._loading.code
-        return rows <= MOST_ROWS and fits and code is not None and code.has_team(threads)
+        # Waited for, once on a machine: a text is rounded in one way from its beginning.
+        code = self._loading.wait() if fits and rows <= MOST_ROWS else None
+        return code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         code, rows, threads = self._loading.code, len(few.tokens), torch.get_num_threads()
         assert code is not None
+        prefix, capacity = int(few.prefix), few.storage.shape[3]
+        if prefix + few.mask.rows > capacity:
+            raise IndexError(f"{few.mask.rows} rows behind {prefix} in a cache of {capacity}")
         sizes, stride = self._areas(rows, threads)
-        memory = torch.empty(threads * stride)
+        memory = _numbers(threads * stride)
         wanted = few.wanted
         if isinstance(wanted, int):
-            wanted = self._rows[rows - wanted : rows] if wanted else self._rows[:rows]
+            wanted = self._rows[max(0, rows - wanted) : rows] if wanted else self._rows[:rows]
         # Held here until the pass is done: some come as one number for all rows.
         tokens, positions, slots = (
             each.contiguous() for each in (few.tokens, few.positions, few.slots)
         )
         sets, wanted = few.mask.sets.contiguous(), wanted.contiguous()
-        logits = torch.empty(len(wanted), self._vocabulary)
+        logits = _numbers(len(wanted), self._vocabulary)
         queries, ends = None, None
         if few.kept is not None:
-            queries = torch.empty(self._query_heads, rows, self._dim)
-            ends = torch.empty(2, self._query_heads, rows)
+            queries = _numbers(self._query_heads, rows, self._dim)
+            ends = _numbers(2, self._query_heads, rows)
         table = (ctypes.c_int64 * len(FRAME))(*self._known)
         for name, value in (
             ("rows", rows), ("wanted_rows", len(wanted)), ("threads", threads),
-            ("capacity", few.storage.shape[3]), ("prefix", int(few.prefix)),
+            ("capacity", capacity), ("prefix", prefix),
             ("behind", few.mask.rows), ("words", sets.shape[1]),
             ("tokens", tokens.data_ptr()), ("positions", positions.data_ptr()),
             ("slots", slots.data_ptr()), ("storage", few.storage.data_ptr()),
@@ -178,6 +183,11 @@ def _map_entries(name: str, linear_map: LinearMap) -> dict[str, int]:
         f"{name}_bias": _address(linear_map.bias),
         f"{name}_by_column": int(not weight.is_contiguous()),
     }
+
+
+def _numbers(*shape: int) -> Tensor:
+    """Return memory for float32, whatever torch's default is just now."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def _address(tensor: Tensor | None) -> int:

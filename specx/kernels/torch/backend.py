@@ -1,6 +1,6 @@
 """The backend in plain torch: which function serves which operation."""
 
-import importlib.util
+from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
 
 import torch
@@ -29,7 +29,17 @@ from specx.kernels.torch import (
     trees,
 )
 
-HAS_LLVMLITE = importlib.util.find_spec("llvmlite") is not None  # it comes with specx[native]
+
+def _has_llvmlite() -> bool:
+    """Return True if llvmlite is there as ``specx[native]`` wants it; others bring older ones."""
+    try:
+        major, minor = version("llvmlite").split(".")[:2]
+        return (int(major), int(minor)) >= (0, 45)
+    except (PackageNotFoundError, ValueError):
+        return False
+
+
+HAS_LLVMLITE = _has_llvmlite()
 
 
 class TorchOps:
