@@ -72,11 +72,7 @@ class Controller:
 
     @classmethod
     def of(
-        cls,
-        profile: Profile,
-        drafter: Drafter,
-        budget: Budget,
-        costs: dict[str, KnownCosts],
+        cls, profile: Profile, drafter: Drafter, budget: Budget, costs: dict[str, KnownCosts]
     ) -> "Controller":
         """Return the controller that a profile asks for. ``costs``: known, by kind of drafter."""
         below = profile.fallback.below

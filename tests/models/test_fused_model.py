@@ -36,15 +36,18 @@ class InTorch(CpuOps):
         return None
 
 
-def models_of(family, **settings):
-    """A model through the kernels and the same in float64; biases and norms are random, too."""
+def models_of(family, ops=None, **settings):
+    """A model through kernels, torch's unless others are given, and the same in float64.
+
+    Biases and norms are random, too.
+    """
     model = make_model(family, rms_norm_eps=1e-3, **settings).requires_grad_(False)
     for weight in model.parameters():
         if weight.ndim == 1:
             weight.copy_(1 + 0.3 * torch.randn(weight.shape))
     dispatch.use_in(model)
     exact = copy.deepcopy(model).double()
-    fuse_layers(model, InTorch())
+    fuse_layers(model, ops or InTorch())
     return model, exact
 
 

@@ -1,15 +1,13 @@
 """Passes of few rows through all layers at once, in machine code, against modules in float64."""
 
-import copy
-
 import pytest
 import torch
 
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
-from specx.models import attention as dispatch
 from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
 from specx.models.fused_layers import FAMILIES, fuse_layers
+from tests.models import test_fused_model as fused
 from tests.models.test_fused_model import TRIED, assert_alike
 from tests.tiny import make_model
 
@@ -36,14 +34,8 @@ def _threads(request):
 
 
 def models_of(family, **settings):
-    """A model in machine code and the same in float64; biases and norms are random, too."""
-    model = make_model(family, rms_norm_eps=1e-3, **settings).requires_grad_(False)
-    for weight in model.parameters():
-        if weight.ndim == 1:
-            weight.copy_(1 + 0.3 * torch.randn(weight.shape))
-    dispatch.use_in(model)
-    exact = copy.deepcopy(model).double()
-    fuse_layers(model, CpuOps())
+    """A model in machine code and the same in float64."""
+    model, exact = fused.models_of(family, CpuOps(), **settings)
     assert isinstance(model.forward._whole, NativePass)
     return model, exact
 
