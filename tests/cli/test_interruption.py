@@ -25,17 +25,23 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
-# The process says when `main` begins. Everything else is as in the console script.
+# The process says when signals are watched, and whether anything slow was imported before.
+# Everything else is as in the console script.
 BEGIN = """
 import os, sys
 from specx.cli.entry import main
-os.write(int(sys.argv.pop(1)), b"!")
+from specx.cli.interruption import Interruption
+writer, install = int(sys.argv.pop(1)), Interruption.install
+def install_and_tell(self):
+    install(self)
+    os.write(writer, b"late" if "specx.cli.main" in sys.modules else b"first")
+Interruption.install = install_and_tell
 main()
 """
 
 
 class Started:
-    """A process of ``specx`` whose ``main`` has begun; ``work``: code that runs before it."""
+    """A process of ``specx`` that watches signals; ``work``: code that runs before ``main``."""
 
     def __init__(self, arguments: Sequence[str], work: str = "", **options: object) -> None:
         reader, writer = os.pipe()
@@ -49,7 +55,8 @@ class Started:
             **options,  # type: ignore[call-overload]
         )
         os.close(writer)
-        assert os.read(reader, 1) == b"!"
+        self.watching = os.read(reader, 5)
+        assert self.watching, "it ended before it watched signals"
         os.close(reader)
         self.began = time.monotonic()
 
@@ -120,6 +127,7 @@ def test_it_ends_whatever_it_is_doing(what: str, number: signal.Signals) -> None
 def test_it_ends_at_the_very_beginning() -> None:
     for delay in (0.002, 0.02, 0.06):
         started = Started(["profiles", "ls"])
+        assert started.watching == b"first"
         time.sleep(delay)
         code, _, err, seconds = started.end_by(signal.SIGINT)
         assert (code, err.count("\n")) == (130, 1)
