@@ -41,6 +41,8 @@ class Budget:
         self.left -= len(tokens)
         if self.left == 0 and not self.reason:
             self.reason = self.at_limit
+        if len(tokens) == len(step.tokens):
+            return step
         return replace(step, tokens=tokens, accepted=min(step.accepted, len(tokens)))
 
     def _ends_at(self, token: int) -> FinishReason | None:

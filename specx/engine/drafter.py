@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, runtime_checkable
 
@@ -164,8 +164,9 @@ class NoDrafter(Drafter):
         return iter(())
 
     def grow(self, root: Tensor) -> TokenTree:
-        self._tree = self._tree or root_only(root)
-        return replace(self._tree, tokens=root)
+        if self._tree is None or self._tree.tokens is not root:
+            self._tree = root_only(root)
+        return self._tree
 
     def commit(self, path: Path) -> None:
         pass

@@ -1,6 +1,7 @@
 """The tokens a step emits: one typed buffer, written on the device and read on the host."""
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -20,21 +21,26 @@ class EmissionLayout:
     levels: int
     rows: int
 
-    @property
+    @cached_property
     def tokens(self) -> slice:
         return slice(1, self.levels + 2)
 
-    @property
+    @cached_property
     def chosen_by(self) -> slice:
         return slice(self.tokens.stop, self.tokens.stop + self.levels + 1)
 
-    @property
+    @cached_property
     def depths(self) -> slice:
         return slice(self.chosen_by.stop, self.chosen_by.stop + self.rows)
 
     @property
     def note(self) -> int:
         return self.depths.stop
+
+
+@cache  # one for each shape of a tree, with its places
+def _layout(levels: int, rows: int) -> EmissionLayout:
+    return EmissionLayout(levels=levels, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Emission:
     @classmethod
     def of(cls, tree: TokenTree, path: Path, note: Tensor | None) -> "Emission":
         """Write what following ``path`` through ``tree`` emits."""
-        layout = EmissionLayout(levels=tree.levels, rows=len(tree.tokens))
+        layout = _layout(tree.levels, tree.nodes + 1)
         noted = [] if note is None else [note]
         fields = [path.count[None], path.tokens, path.rows, tree.depths, *noted]
         return cls(layout, torch.cat(fields))

@@ -43,7 +43,8 @@ def forward(
     """
     # transformers hands it through to the attention function, and to the forward of fused layers.
     extra: dict[str, Any] = {"specx_call": call}
-    with around_forward(model, cache.storage, eager=_runs_eagerly(model, len(tokens), call)):
+    eager = _runs_eagerly(model, tokens.shape[0], call)
+    with around_forward(model, cache.storage, eager=eager):
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],

@@ -227,7 +227,7 @@ class ModelDrafter(Drafter):
 
         ``count`` int64 [] or [1], at least 1; ``tokens`` int64 [n], at most ``levels + 1``.
         """
-        self.layout.pending[: len(tokens)] = tokens
+        self.layout.pending[: tokens.shape[0]] = tokens
         self.layout.count.copy_(count)
 
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
@@ -264,13 +264,13 @@ class ModelDrafter(Drafter):
         tokens, count = layout.pending, layout.count
         logits = self._read(tokens, layout.chain_mask, count - 1)
         count = count - but if but else count
-        self.cache.commit(count, len(tokens))
+        self.cache.commit(count, tokens.shape[0])
         return logits
 
     def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
         """Read a chain of tokens behind what has been read."""
         working = self.cache.working
-        mapping = working.mapping(len(tokens))
+        mapping = working.mapping(tokens.shape[0])
         call = self.model.tree_call(
             ops=self.model.ops,
             mapping=mapping,

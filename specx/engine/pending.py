@@ -60,10 +60,11 @@ class HostCopy:
     """A tensor on its way to the host. ``done``: the moment when it is there."""
 
     def __init__(self, values: Tensor) -> None:
-        # Only to pinned memory does a device copy without the host waiting.
-        pinned = values.is_cuda
-        self._copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=pinned)
-        self._copy.copy_(values, non_blocking=True)
+        if values.is_cuda:  # only to pinned memory does it copy without the host waiting
+            self._copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._copy.copy_(values, non_blocking=True)
+        else:
+            self._copy = values.clone()
         self.done = now(values.device)
 
     def read(self) -> list[int]:

@@ -114,19 +114,19 @@ def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, Launc
     plan = state.drafter.plan(state.steps)
     mode = stages.of(plan.mode)
     if plan.retrieve:
-        with laps.part("retrieval"):
-            run(stages.retrieve)
+        run(stages.retrieve)
+        laps.end("retrieval")
         yield
-    with laps.part("drafting"):
-        if plan.catch_up:
-            run(stages.catch_up)
-        # Without levels there is no work for the device, and an empty graph takes time as well.
-        tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
+    if plan.catch_up:
+        run(stages.catch_up)
+    # Without levels there is no work for the device, and an empty graph takes time as well.
+    tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
+    laps.end("drafting")
     yield
-    with laps.part("verification"):
-        path = run(mode.verify, tree)
+    path = run(mode.verify, tree)
+    laps.end("verification")
     yield
-    with laps.part("keep"):
-        emission = run(mode.keep, tree, path)
+    emission = run(mode.keep, tree, path)
+    laps.end("keep")
     state.steps += 1
     return LaunchedStep(emission, plan.mode, tree.nodes)

@@ -69,11 +69,15 @@ class Laps:
         self.began = self._last = now(device)
         self.spans: list[tuple[str, Moment, Moment]] = []
 
+    def end(self, name: str) -> None:
+        """End a part now."""
+        begin, self._last = self._last, now(self._device)
+        self.spans.append((name, begin, self._last))
+
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         yield
-        begin, self._last = self._last, now(self._device)
-        self.spans.append((name, begin, self._last))
+        self.end(name)
 
     def until(self, end: Moment) -> float:
         """Return the seconds from the first moment to ``end``, which has passed."""

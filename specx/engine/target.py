@@ -97,20 +97,21 @@ class Target:
 
         The rows lie behind the text until ``keep``.
         """
+        rows = tree.nodes + 1
         call = self.model.tree_call(
             ops=self.ops,
-            mapping=self.cache.mapping(len(tree.tokens)),
+            mapping=self.cache.mapping(rows),
             retrieval=self.retrieval,
             features=self.features,
             prefix=self.cache.length,
-            mask=AncestorMask(tree.ancestors()[:, None], len(tree.tokens)),
+            mask=AncestorMask(tree.ancestors()[:, None], rows),
         )
         positions = self.cache.next_position + tree.depths
         return forward(self.model, tree.tokens, positions, self.cache, call)
 
     def keep(self, path: Path) -> None:
         """Commit the accepted rows of the tree that was verified last; drop the others."""
-        if len(path.rows) > 1:
+        if path.rows.shape[0] > 1:
             self.cache.keep(path.rows)
         if self.features is not None:
             self.features.keep(path.rows, self.cache.length)

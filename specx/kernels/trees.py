@@ -28,7 +28,7 @@ class TokenTree:
     @property
     def nodes(self) -> int:
         """Drafted rows, padding included; 0 in plain decoding."""
-        return len(self.tokens) - 1
+        return self.tokens.shape[0] - 1
 
     def ancestors(self) -> Tensor:
         """Return int64 [T]: bit j of entry i says that row j is row i or one of its ancestors."""

@@ -289,7 +289,7 @@ class FusedModel(Fused):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
-        known = type(call) in (PrefillCall, TreeCall) and ids is not None and len(ids) == 1
+        known = type(call) in (PrefillCall, TreeCall) and ids is not None and ids.shape[0] == 1
         if not known or not self._is_bare():
             return self.forward(*args, **kwargs)
         assert isinstance(call, PrefillCall | TreeCall)
@@ -329,11 +329,8 @@ class FusedModel(Fused):
 
         Features are noted here without their hooks.
         """
-        return all(
-            isinstance(hook, FeatureHook)
-            for hooks in self._hooks
-            if hooks  # hardly ever
-            for hook in hooks.values()
+        return not any(self._hooks) or all(
+            isinstance(hook, FeatureHook) for hooks in self._hooks for hook in hooks.values()
         )
 
 

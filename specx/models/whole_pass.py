@@ -49,7 +49,7 @@ def run_at_once(
     """
     if whole is None or not isinstance(call, TreeCall) or call.features is not None:
         return None
-    if not whole.serves(len(ids)):
+    if not whole.serves(ids.shape[0]):
         return None
     retrieval, mapping = call.retrieval, call.mapping
     few = FewRows(

@@ -7,7 +7,6 @@ at the other ranks. What the target accepts is not touched, so the output stays 
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -210,10 +209,8 @@ class NetLaps(Laps):
         super().__init__(device)
         self._dialling, self.own = dialling, 0.0
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        with super().part(name):
-            yield
+    def end(self, name: str) -> None:
+        super().end(name)
         if name == "drafting":
             self.own = self._dialling.take()
 

@@ -16,22 +16,22 @@ BLOCK = 512  # keys that are attended to at a time: their scores, keys and value
 LEAST = -1e30  # a score that is less than any
 
 # What a pass finds in its table of int64: sizes, addresses, and float32 by their bits.
-SIZES = (
-    "rows", "wanted_rows", "threads", "layer_count", "hidden", "query_heads", "kv_heads",
-    "head_dim", "inner", "vocabulary", "capacity", "prefix", "behind", "words",
+CALL = (  # of one pass
+    "tokens", "positions", "slots", "storage", "capacity", "prefix", "sets", "words", "behind",
+    "wanted", "wanted_rows", "logits", "kept_layer", "queries_kept", "ends_kept",
 )  # fmt: skip
-INPUTS = (
-    "tokens", "positions", "slots", "storage", "sets", "wanted", "logits",
-    "queries_kept", "ends_kept", "kept_layer",
-    "embedding", "frequencies", "amplitude", "layers", "scaling", "norm", "eps", "head",
-    "head_bias", "head_by_column", "embedding_by_column",
+MODEL = (
+    "layer_count", "hidden", "query_heads", "kv_heads", "head_dim", "inner", "vocabulary",
+    "embedding", "embedding_by_column", "frequencies", "amplitude", "layers", "scaling", "norm",
+    "eps", "head", "head_bias", "head_by_column",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
     "hidden_rows", "angles", "normed", "heads", "queries", "scores", "sums", "greatest", "totals",
     "attended", "gates", "after_attention", "after_mlp",
 )  # fmt: skip
-FRAME = (*SIZES, *INPUTS, *AREAS, "stride")
+FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride")
+Areas = dict[str, int]
 MAPS = ("heads", "out", "gate_up", "down")
 LAYER = (
     "input_norm", "input_eps", "query_norm", "key_norm", "head_eps", "output_norm", "output_eps",
@@ -41,8 +41,8 @@ LAYER = (
 
 def area_sizes(
     rows: int, threads: int, hidden: int, query_heads: int, kv_heads: int, head_dim: int, inner: int
-) -> dict[str, int]:
-    """Return the elements of each area of a thread."""
+) -> Areas:
+    """Return the elements of each area of a thread, in the order in which they lie."""
     own_kv = max(1, kv_heads // threads)
     lines = own_kv * query_heads // kv_heads * rows
     own_inner = UNIT * -(-inner // (UNIT * threads))

@@ -3,19 +3,21 @@
 import ctypes
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
-from specx.kernels.native.decoder import AREAS, FRAME, LAYER, MAPS, area_sizes
+from specx.kernels.native.decoder import CALL, FRAME, LAYER, MAPS, MODEL, Areas, area_sizes
 from specx.kernels.native.emitter import UNIT
 
-_PLACES = {name: place for place, name in enumerate(FRAME)}
+_CALL = struct.Struct(f"{len(CALL)}q")
 MOST_ROWS = 64  # of a tree that is verified
 
 
@@ -24,6 +26,7 @@ class Loading:
 
     def __init__(self) -> None:
         self.code: Code | None = None
+        self._is_over = False
         self._thread = threading.Thread(target=self._load, name="native code")
         self._thread.start()
 
@@ -32,10 +35,12 @@ class Loading:
         # computes all passes then.
         with suppress(Exception):
             self.code = load()
+        self._is_over = True
 
     def wait(self) -> Code | None:
         """Return the code when it is there, or None where there is none."""
-        self._thread.join()
+        if not self._is_over:
+            self._thread.join()
         return self.code
 
 
@@ -66,8 +71,9 @@ class NativePass:
             "layers": self._table.data_ptr(), "scaling": _bits(weights.scaling),
             "norm": norm.data_ptr(), "eps": _bits(eps),
         }  # fmt: skip
-        self._known = [known.get(name, 0) for name in FRAME]
-        self._places: dict[tuple[int, int], tuple[list[tuple[int, int]], int]] = {}
+        assert set(known) == set(MODEL)
+        self._model = [known[name] for name in MODEL]
+        self._scratch: dict[int, list[_Scratch]] = {}  # that no pass uses, by number of threads
 
     def serves(self, rows: int) -> bool:
         threads, heads = torch.get_num_threads(), self._kv_heads
@@ -77,62 +83,69 @@ class NativePass:
         return code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        code, rows, threads = self._loading.code, len(few.tokens), torch.get_num_threads()
+        code, rows, threads = self._loading.code, few.tokens.shape[0], torch.get_num_threads()
         assert code is not None
-        prefix, capacity = int(few.prefix), few.storage.shape[3]
-        if prefix + few.mask.rows > capacity:
-            raise IndexError(f"{few.mask.rows} rows behind {prefix} in a cache of {capacity}")
-        sizes, stride = self._areas(rows, threads)
-        memory = _numbers(threads * stride)
-        wanted = few.wanted
+        storage, mask, wanted = few.storage, few.mask, few.wanted
+        prefix, capacity = int(few.prefix), storage.shape[3]
+        if prefix + mask.rows > capacity:
+            raise IndexError(f"{mask.rows} rows behind {prefix} in a cache of {capacity}")
         if isinstance(wanted, int):
-            wanted = self._rows[max(0, rows - wanted) : rows] if wanted else self._rows[:rows]
+            first = max(0, rows - wanted) if wanted else 0
+            wanted = self._rows[first:rows]
         # Held here until the pass is done: some come as one number for all rows.
-        tokens, positions, slots = (
-            each.contiguous() for each in (few.tokens, few.positions, few.slots)
+        tokens, positions, slots, sets, wanted = (
+            each.contiguous() for each in (few.tokens, few.positions, few.slots, mask.sets, wanted)
         )
-        sets, wanted = few.mask.sets.contiguous(), wanted.contiguous()
-        logits = _numbers(len(wanted), self._vocabulary)
-        queries, ends = None, None
+        logits = _numbers(wanted.shape[0], self._vocabulary)
+        queries = ends = None
         if few.kept is not None:
             queries = _numbers(self._query_heads, rows, self._dim)
             ends = _numbers(2, self._query_heads, rows)
-        table = (ctypes.c_int64 * len(FRAME))(*self._known)
-        for name, value in (
-            ("rows", rows), ("wanted_rows", len(wanted)), ("threads", threads),
-            ("capacity", capacity), ("prefix", prefix),
-            ("behind", few.mask.rows), ("words", sets.shape[1]),
-            ("tokens", tokens.data_ptr()), ("positions", positions.data_ptr()),
-            ("slots", slots.data_ptr()), ("storage", few.storage.data_ptr()),
-            ("sets", sets.data_ptr()), ("wanted", wanted.data_ptr()),
-            ("logits", logits.data_ptr()), ("queries_kept", _address(queries)),
-            ("ends_kept", _address(ends)), ("kept_layer", -1 if few.kept is None else few.kept),
-            ("stride", stride),
-        ):  # fmt: skip
-            table[_PLACES[name]] = value
-        memory_place = memory.data_ptr()
-        for place, offset in sizes:
-            table[place] = memory_place + offset
+        free = self._scratch.setdefault(threads, [])
+        scratch = free.pop() if free else self._make_scratch(threads)
+        table = scratch.table(rows)
+        _CALL.pack_into(
+            table, 0,
+            tokens.data_ptr(), positions.data_ptr(), slots.data_ptr(), storage.data_ptr(),
+            capacity, prefix, sets.data_ptr(), sets.shape[1], mask.rows,
+            wanted.data_ptr(), wanted.shape[0], logits.data_ptr(),
+            -1 if few.kept is None else few.kept, _address(queries), _address(ends),
+        )  # fmt: skip
         openmp().GOMP_parallel(code.run, table, threads, 0)
+        free.append(scratch)
         if queries is None or ends is None:
             return logits, None
         greatest, totals = ends
         return logits, (queries, totals.log_().add_(greatest))
 
-    def _areas(self, rows: int, threads: int) -> tuple[list[tuple[int, int]], int]:
-        """Return where areas begin, in bytes, beside their places in the table, and all elements
-        of a thread."""
-        if (rows, threads) not in self._places:
-            sizes = area_sizes(
-                rows, threads, self._hidden, self._query_heads, self._kv_heads, self._dim,
-                self._inner,
-            )  # fmt: skip
-            begin, places = 0, []
-            for name in AREAS:
-                places.append((_PLACES[name], 4 * begin))
-                begin += sizes[name]
-            self._places[rows, threads] = places, begin
-        return self._places[rows, threads]
+    def _make_scratch(self, threads: int) -> "_Scratch":
+        sizes = partial(
+            area_sizes, threads=threads, hidden=self._hidden, query_heads=self._query_heads,
+            kv_heads=self._kv_heads, head_dim=self._dim, inner=self._inner,
+        )  # fmt: skip
+        return _Scratch(self._model, threads, sizes)
+
+
+class _Scratch:
+    """The memory of all threads for one pass at a time, and tables with its places."""
+
+    def __init__(self, model: list[int], threads: int, sizes: Callable[[int], Areas]) -> None:
+        """``model``: the entries ``MODEL``; ``sizes``: of areas, for a number of rows."""
+        self._model, self._threads, self._sizes = model, threads, sizes
+        # What few rows do not need of it is never touched.
+        self._memory = _numbers(threads * sum(sizes(MOST_ROWS).values()))
+        self._tables: dict[int, Any] = {}
+
+    def table(self, rows: int) -> Any:
+        """Return the table for passes over so many rows; ``CALL`` is to be filled in."""
+        if rows not in self._tables:
+            sizes, place = self._sizes(rows), self._memory.data_ptr()
+            places = [place + 4 * end for end in accumulate(sizes.values(), initial=0)]
+            entries = dict.fromkeys(CALL, 0) | dict(zip(MODEL, self._model, strict=True))
+            entries |= {"rows": rows, "threads": self._threads, "stride": sum(sizes.values())}
+            entries |= dict(zip(sizes, places, strict=False))
+            self._tables[rows] = (ctypes.c_int64 * len(FRAME))(*(entries[n] for n in FRAME))
+        return self._tables[rows]
 
 
 @cache

@@ -28,7 +28,7 @@ def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
     The best id is nearly always allowed, and then no logits have to be copied to be masked.
     """
     best = logits.argmax(-1)
-    return most_probable(logits, forbidden) if forbidden[best].any() else best
+    return most_probable(logits, forbidden) if forbidden.index_select(0, best).any() else best
 
 
 def best_children(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
