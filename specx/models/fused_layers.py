@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -283,32 +283,41 @@ class FusedModel(Fused):
         self._layers, self._angles = list(decoder.layers), decoder.rotary_emb.forward
         head = module.get_output_embeddings()
         self._head = head.forward.product
-        passed = [decoder, self._embedding, decoder.norm, decoder.rotary_emb, head, *self._layers]
+        passed = [module, decoder, self._embedding, decoder.norm, decoder.rotary_emb, head]
+        passed += self._layers
         self._hooks = [x for m in passed for x in (m._forward_hooks, m._forward_pre_hooks)]
         self._whole = whole_pass_of(module, weights, ops)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
-        known = type(call) in (PrefillCall, TreeCall) and ids is not None and ids.shape[0] == 1
-        if not known or not self._is_bare():
+        if ids is None or ids.shape[0] != 1 or not self.serves(call):
             return self.forward(*args, **kwargs)
-        assert isinstance(call, PrefillCall | TreeCall)
-        assert ids is not None
-        kept = kwargs.get("logits_to_keep", 0)
-        return SimpleNamespace(logits=self.run(ids[0], kwargs["position_ids"], call, kept)[None])
+        kept, positions = kwargs.get("logits_to_keep", 0), kwargs["position_ids"][0]
+        return SimpleNamespace(logits=self.run(ids[0], positions, call, kept)[None])
+
+    def serves(self, call: object) -> TypeGuard[PrefillCall | TreeCall]:
+        """Return True if ``run`` may take the place of the module's own forward.
+
+        Not if somebody wants to see what goes in or out of a module, which would not be called;
+        features are noted without their hooks.
+        """
+        hooks = (hook for each in self._hooks for hook in each.values())
+        return type(call) in (PrefillCall, TreeCall) and (
+            not any(self._hooks) or all(isinstance(hook, FeatureHook) for hook in hooks)
+        )
 
     def run(
         self, ids: Tensor, positions: Tensor, call: PrefillCall | TreeCall, kept: Tensor | int
     ) -> Tensor:
-        """Compute logits [rows, V] of tokens int64 [T] at positions int64 [1, T].
+        """Compute logits [rows, V] of tokens int64 [T] at positions int64 [T].
 
         ``kept``: the rows that have logits, or how many of the last; 0 means all.
         """
-        logits = run_at_once(self._whole, ids, positions[0], call, kept)
+        logits = run_at_once(self._whole, ids, positions, call, kept)
         if logits is not None:
             return logits
         x = embedding(ids, self._embedding.weight)
-        cos, sin = (part[0] for part in self._angles(x[None], positions))
+        cos, sin = (part[0] for part in self._angles(x[None], positions[None]))
         features, count = call.features, len(self._layers)
         # Of the last layer the rows that have logits are enough, unless others are noted.
         last = 0 if features is not None and features.source.is_behind(count) else kept
@@ -323,15 +332,6 @@ class FusedModel(Fused):
         if features is not None:
             features.note_output(x[None])
         return self._head(x if last is kept else rows_of(x, kept))
-
-    def _is_bare(self) -> bool:
-        """Return True if nobody wants to see what goes in or out of a module that is not called.
-
-        Features are noted here without their hooks.
-        """
-        return not any(self._hooks) or all(
-            isinstance(hook, FeatureHook) for hooks in self._hooks for hook in hooks.values()
-        )
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:
