@@ -1,5 +1,7 @@
 """Passes of few rows through all layers at once, in machine code, against modules in float64."""
 
+import copy
+
 import pytest
 import torch
 
@@ -12,6 +14,8 @@ from tests.models.test_fused_model import TRIED, assert_alike
 from tests.tiny import make_model
 
 pytest.importorskip("llvmlite")
+from specx.kernels.native import native_pass
+from specx.kernels.native.decoder import MAPS
 from specx.kernels.native.native_pass import NativePass, loading
 
 CAPACITY = 1300  # more than two blocks of keys
@@ -74,6 +78,13 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
             specx_call=call,
         ).logits[0]
     return logits, storage[:, :, :, : prefix + behind], retrieval.queries, retrieval.lse
+
+
+def weights_in(model):
+    """The weights of all linear maps, as a pass reads them."""
+    weights = model.forward._whole._weights
+    layers = [getattr(layer, name).weight for layer in weights.layers for name in MAPS]
+    return [*layers, weights.head.weight]
 
 
 def chain(rows):
@@ -172,6 +183,34 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(request):
         tokens = torch.tensor([5 + i])
         alone.append(one_pass(model, chain(1), prefix=510 + i, tokens=tokens, storage=storage)[0])
     assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 64])
+@pytest.mark.parametrize(("family", "settings"), TRIED)
+def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, rows, monkeypatch):
+    model = make_model(family, **settings).requires_grad_(False)
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16())
+    long = copy.deepcopy(model)
+    fuse_layers(model, CpuOps())
+    monkeypatch.setattr(native_pass, "free_memory", lambda: 10_000)
+    fuse_layers(long, CpuOps())
+    kinds = [{w.dtype for w in weights_in(each)} for each in (model, long)]
+    assert kinds == [{torch.bfloat16}, {torch.float32}]
+    both = [one_pass(each, chain(rows)) for each in (model, long)]
+    assert all(torch.equal(*results) for results in zip(*both, strict=True))
+
+
+def test_weights_with_more_digits_than_bfloat16_stay():
+    model = make_model("llama", tie_word_embeddings=False).requires_grad_(False)
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16())
+    last = model.model.layers[1].mlp.down_proj.weight.data
+    last[-1, -1] = 1 + 2**-20
+    fuse_layers(model, CpuOps())
+    kinds = [w.dtype for w in weights_in(model)]
+    assert kinds.count(torch.float32) == 1
+    assert kinds[-2] == torch.float32  # the lm head is the last
 
 
 def test_rows_that_do_not_fit_are_refused():

@@ -5,15 +5,27 @@ of the MLP, so that threads meet twice a layer, where their parts of a sum are a
 serves all models and numbers of rows and threads: it finds sizes and addresses in a table.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from specx.kernels.native.emitter import F32, I32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.kernels.native.emitter import (
+    BF16,
+    F32,
+    I32,
+    I64,
+    PLACE,
+    UNIT,
+    Emitter,
+    Value,
+    VectorUnit,
+)
 from specx.kernels.native.products import write_inner, write_outer
 
 BLOCK = 512  # keys that are attended to at a time: their scores, keys and values stay in the cache
 LEAST = -1e30  # a score that is less than any
+KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
 
 # What a pass finds in its table of int64: sizes, addresses, and float32 by their bits.
 CALL = (  # of one pass
@@ -23,7 +35,7 @@ CALL = (  # of one pass
 MODEL = (
     "layer_count", "hidden", "query_heads", "kv_heads", "head_dim", "inner", "vocabulary",
     "embedding", "embedding_by_column", "frequencies", "amplitude", "layers", "scaling", "norm",
-    "eps", "head", "head_bias", "head_by_column",
+    "eps", "head", "head_bias", "head_by_column", "head_is_short",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
@@ -33,9 +45,10 @@ AREAS = (
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride")
 Areas = dict[str, int]
 MAPS = ("heads", "out", "gate_up", "down")
+MAP = ("", "_bias", "_by_column", "_is_short")  # short: in bfloat16
 LAYER = (
     "input_norm", "input_eps", "query_norm", "key_norm", "head_eps", "output_norm", "output_eps",
-    "rotates", *(f"{name}{part}" for name in MAPS for part in ("", "_bias", "_by_column")),
+    "rotates", *(f"{name}{part}" for name in MAPS for part in MAP),
 )  # fmt: skip
 
 
@@ -60,8 +73,9 @@ def area_sizes(
 def write_module(unit: VectorUnit) -> str:
     """Write all functions; ``run``, of a table, is what each thread calls."""
     module = ir.Module("specx")
-    write_outer(module, unit)
-    write_inner(module, unit)
+    for kind, suffix in KINDS:
+        write_outer(module, unit, f"outer{suffix}", kind)
+        write_inner(module, unit, f"inner{suffix}", kind)
     _write_norm(module, unit)
     _write_soften(module, unit)
     _write_gate(module, unit)
@@ -142,6 +156,15 @@ def _write_gate(module: Any, unit: VectorUnit) -> None:
     e.finish()
 
 
+class Map(NamedTuple):
+    """A linear map: where it lies, where its bias does or 0, and how it lies."""
+
+    address: Value
+    bias: Value
+    by_column: Value
+    is_short: Value
+
+
 class _Pass:
     """Writes ``run``."""
 
@@ -175,9 +198,8 @@ class _Pass:
             )
             e.call("norm", to, x, e.place(frame["norm"]), self.hidden, e.unpacked(frame["eps"]))
         first, count = self._share(frame["vocabulary"], frame["threads"], self.thread)
-        head = frame["head"], frame["head_bias"], frame["head_by_column"]
         self._product(
-            head, (e.at(e.place(frame["logits"]), first), frame["vocabulary"]),
+            self._map(frame, "head"), (e.at(e.place(frame["logits"]), first), frame["vocabulary"]),
             (self.normed, self.hidden), frame["wanted_rows"], (self.hidden, frame["vocabulary"]),
             (0, self.hidden), (first, count),
         )  # fmt: skip
@@ -242,31 +264,45 @@ class _Pass:
     # ------------------------------------------------------------ products
 
     def _product(
-        self, weight: tuple[Value, Value, Value], y: tuple[Value, Value], x: tuple[Value, Value],
+        self, weight: Map, y: tuple[Value, Value], x: tuple[Value, Value],
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
         """y = x · part of a weight, and its bias.
 
-        ``weight``: address, bias or 0, and whether it lies column by column; y, x: places and
-        strides; ``shape``: all inputs and outputs of the map; ``inputs``, ``outputs``: the first of
-        the part and their number. x begins with the first.
+        y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
+        ``outputs``: the first of the part and their number. x begins with the first.
         """
         e = self.e
-        address, bias, by_column = weight
         (first_in, count_in), (first_out, count_out) = inputs, outputs
-        with e.builder.if_else(e.is_one(by_column)) as (columns, lines):
+        place, counts = e.place(weight.address), (rows, count_in, count_out)
+
+        def outer(kind: Any, suffix: str) -> None:
+            part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
+            e.call(f"outer{suffix}", *y, *x, I64(1), part, shape[1], *counts)
+
+        def inner(kind: Any, suffix: str) -> None:
+            part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
+            e.call(f"inner{suffix}", *y, *x, part, shape[0], *counts)
+
+        with e.builder.if_else(e.is_one(weight.by_column)) as (columns, lines):
             with columns:
                 with e.loop(0, rows) as row:
                     e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                place = e.at(e.place(address), e.times(first_in, shape[1]), first_out)
-                e.call("outer", *y, *x, I64(1), place, shape[1], rows, count_in, count_out)
+                self._of_kind(weight, outer)
             with lines:
-                place = e.at(e.place(address), e.times(first_out, shape[0]), first_in)
-                e.call("inner", *y, *x, place, shape[0], rows, count_in, count_out)
-        with e.builder.if_then(e.builder.icmp_signed("!=", bias, I64(0))), e.loop(0, rows) as row:
+                self._of_kind(weight, inner)
+        biased = e.builder.icmp_signed("!=", weight.bias, I64(0))
+        with e.builder.if_then(biased), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
-            e.increase(to, e.at(e.place(bias), first_out), count_out)
+            e.increase(to, e.at(e.place(weight.bias), first_out), count_out)
+
+    def _of_kind(self, weight: Map, write: Callable[[Any, str], None]) -> None:
+        """Write something once for each kind of weight; the one that fits runs."""
+        with self.e.builder.if_else(self.e.is_one(weight.is_short)) as (short, long):
+            for block, kind in zip((long, short), KINDS, strict=True):
+                with block:
+                    write(*kind)
 
     def _add(
         self, own: dict[str, Value], name: str, x: tuple[Value, Any, Value], first: Value,
@@ -279,10 +315,11 @@ class _Pass:
         e, frame = self.e, self.frame
         area = "after_attention" if name == "out" else "after_mlp"
         all_inputs = e.times(frame["query_heads"], self.dim) if name == "out" else frame["inner"]
-        address, bias, by_column = self._map(own, name)
-        bias = e.builder.select(e.builder.icmp_signed("==", self.thread, I64(0)), bias, I64(0))
+        weight = self._map(own, name)
+        first_thread = e.builder.icmp_signed("==", self.thread, I64(0))
+        bias = e.builder.select(first_thread, weight.bias, I64(0))
         self._product(
-            (address, bias, by_column), (self._area(area), self.hidden), (e.at(x[0], x[1]), x[2]),
+            weight._replace(bias=bias), (self._area(area), self.hidden), (e.at(x[0], x[1]), x[2]),
             self.rows, (all_inputs, self.hidden), (first, count), (I64(0), self.hidden),
         )  # fmt: skip
         e.call("GOMP_barrier")
@@ -489,8 +526,8 @@ class _Pass:
     def _heads_width(self) -> Value:
         return self.e.sum(self.width, self.e.times(self.e.times(self.own, self.dim), 2))
 
-    def _map(self, own: dict[str, Value], name: str) -> tuple[Value, Value, Value]:
-        return own[name], own[f"{name}_bias"], own[f"{name}_by_column"]
+    def _map(self, entries: dict[str, Value], name: str) -> Map:
+        return Map(*(entries[f"{name}{part}"] for part in MAP))
 
     def _share(self, total: Value, parts: Value, part: Value) -> tuple[Value, Value]:
         """Return the beginning and the size of one of the parts of ``total``, in whole units.

@@ -1,7 +1,7 @@
 """Writes functions in LLVM's instructions, on vectors of float32.
 
 Methods are called while a function is written; what they write runs later. A place is a pointer to
-float32. Offsets, counts and strides are in elements.
+float32, or to bfloat16 where it is said so. Offsets, counts and strides are in elements.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,9 @@ from typing import Any
 
 from llvmlite import ir
 
-I32, I64, F32, PLACE = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.PointerType()
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+F32, PLACE = ir.FloatType(), ir.PointerType()
+BF16 = I16  # the upper half of a float32
 UNIT = 16  # sizes of a model are multiples of it: the most lanes of a vector
 LOG2E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 # exp(r) = 1 + r + r² p(r) for |r| <= ln 2 / 2, as in Cephes: off by 2e-7 at most, relatively
@@ -81,8 +83,8 @@ class Emitter:
     def is_one(self, a: Value) -> Value:
         return self.builder.icmp_signed("==", a, I64(1))
 
-    def at(self, place: Value, *offsets: Number) -> Value:
-        return self.builder.gep(place, [self.sum(*offsets)], source_etype=F32)
+    def at(self, place: Value, *offsets: Number, kind: Any = F32) -> Value:
+        return self.builder.gep(place, [self.sum(*offsets)], source_etype=kind)
 
     def place(self, address: Value) -> Value:
         return self.builder.inttoptr(address, PLACE)
@@ -99,11 +101,16 @@ class Emitter:
     # ------------------------------------------------------------ float32, one or a vector
 
     def number(self, value: float, lanes: int = 1) -> Value:
-        return F32(value) if lanes == 1 else ir.VectorType(F32, lanes)([value] * lanes)
+        return _vector(F32, lanes)(value if lanes == 1 else [value] * lanes)
 
-    def load(self, place: Value, lanes: int = 1) -> Value:
-        kind = F32 if lanes == 1 else ir.VectorType(F32, lanes)
-        return self.builder.load(place, typ=kind, align=4)
+    def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
+        """Load float32; bfloat16 is widened to it, which is exact."""
+        found = self.builder.load(place, typ=_vector(kind, lanes), align=4 if kind == F32 else 2)
+        if kind == F32:
+            return found
+        wide, shift = _vector(I32, lanes), 16 if lanes == 1 else [16] * lanes
+        bits = self.builder.shl(self.builder.zext(found, wide), wide(shift))
+        return self.builder.bitcast(bits, _vector(F32, lanes))
 
     def store(self, value: Value, place: Value) -> None:
         self.builder.store(value, place, align=4)
@@ -154,7 +161,7 @@ class Emitter:
             series = self.fma(series, rest, self.number(coefficient, lanes))
         series = self.fma(series, self.mul(rest, rest), rest)
         series = self.add(series, self.number(1.0, lanes))
-        kind = I32 if lanes == 1 else ir.VectorType(I32, lanes)
+        kind = _vector(I32, lanes)
         bias, shift = (kind(n if lanes == 1 else [n] * lanes) for n in (127, 23))
         exponent = self.builder.add(self.builder.fptosi(twos, kind), bias)
         power = self.builder.bitcast(self.builder.shl(exponent, shift), x.type)
@@ -264,6 +271,10 @@ class Emitter:
             to, count,
             lambda i, n: self.mul(self.load(self.at(source, i), n), self.spread(factor, n)),
         )  # fmt: skip
+
+
+def _vector(kind: Any, lanes: int) -> Any:
+    return kind if lanes == 1 else ir.VectorType(kind, lanes)
 
 
 @dataclass(frozen=True)

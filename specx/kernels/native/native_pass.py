@@ -5,6 +5,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specx.cores import free_memory
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
 from specx.kernels.native.decoder import CALL, FRAME, LAYER, MAPS, MODEL, Areas, area_sizes
@@ -19,6 +21,9 @@ from specx.kernels.native.emitter import UNIT
 
 _CALL = struct.Struct(f"{len(CALL)}q")
 MOST_ROWS = 64  # of a tree that is verified
+MOST_FOR_COPIES = 0.25  # of the memory that is free when a model is loaded
+AT_ONCE = 2**20  # numbers of a weight that are looked at
+LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
 
 
 class Loading:
@@ -48,7 +53,8 @@ class NativePass:
     """``WholePass`` in machine code."""
 
     def __init__(self, weights: DecoderWeights, loading: Loading) -> None:
-        """``weights`` satisfy ``suits``; they stay where they are."""
+        """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
+        weights = shortened(weights)
         self._weights, self._loading = weights, loading
         layer, head = weights.layers[0], weights.head.weight
         self._dim = layer.head_dim
@@ -148,6 +154,33 @@ class _Scratch:
         return self._tables[rows]
 
 
+def shortened(weights: DecoderWeights) -> DecoderWeights:
+    """Return the same weights with those in bfloat16 that are exactly numbers of it.
+
+    Published models mostly are. A pass over few rows takes as long as reading them, so half the
+    bytes are half the time. The others and, where memory is short, all stay as they are.
+    """
+    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
+    free = free_memory()
+    needed = sum(2 * each.weight.numel() for each in [*maps, weights.head])
+    if free is not None and needed > free * MOST_FOR_COPIES:
+        return weights
+    layers = []
+    for layer in weights.layers:
+        changed: dict[str, Any] = {name: _shortened(getattr(layer, name)) for name in MAPS}
+        layers.append(replace(layer, **changed))
+    return replace(weights, layers=layers, head=_shortened(weights.head))
+
+
+def _shortened(linear_map: LinearMap) -> LinearMap:
+    weight = linear_map.weight.detach()
+    lines = weight.t() if _by_column(weight) else weight
+    for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
+        if bool((part.view(torch.int32) & LOWER_HALF).any()):
+            return linear_map
+    return replace(linear_map, weight=weight.to(torch.bfloat16))
+
+
 @cache
 def loading() -> Loading:
     """Return the code of this process, which is there some time after the first call."""
@@ -195,6 +228,7 @@ def _map_entries(name: str, linear_map: LinearMap) -> dict[str, int]:
         name: weight.data_ptr(),
         f"{name}_bias": _address(linear_map.bias),
         f"{name}_by_column": int(not weight.is_contiguous()),
+        f"{name}_is_short": int(weight.dtype == torch.bfloat16),
     }
 
 

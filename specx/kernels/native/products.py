@@ -1,27 +1,28 @@
 """Products of a few rows with a matrix, read once, with the sums in registers.
 
 Each sum is taken in one order, whatever rows and columns are computed beside it: a row's result
-does not depend on the number of rows.
+does not depend on the number of rows. A matrix in bfloat16 is widened as it is read, so that sums
+are those of the same numbers in float32.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from specx.kernels.native.emitter import I64, PLACE, Emitter, Value, VectorUnit
+from specx.kernels.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
-LINE = 16  # elements in a line of the cache
+LINE = 64  # bytes in a line of the cache
 ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
 
 
-def write_outer(module: Any, unit: VectorUnit) -> None:
-    """Write ``outer``: y [rows, columns] += x [rows, count] · w [count, columns].
+def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] += x [rows, count] · w [count, columns], w of a ``kind``.
 
     Arguments: y and its stride, x and its strides along rows and count, w and its stride, rows,
     count, columns.
     """
     kinds = [PLACE, I64, PLACE, I64, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, "outer", kinds, inline=False)
+    e = Emitter(module, unit, name, kinds, inline=False)
     y, y_row, x, x_row, x_step, w, w_row, rows, count, columns = e.function.args
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
@@ -30,11 +31,12 @@ def write_outer(module: Any, unit: VectorUnit) -> None:
         outs = [[e.at(y, e.times(i, y_row), first, j) for j in range(0, width, lanes)] for i in own]
         sums = [[e.variable(e.load(place, lanes)) for place in line] for line in outs]
         with e.loop(0, count) as k:
-            line = e.at(w, e.times(k, w_row), first)
-            ahead = e.at(line, e.times(w_row, AHEAD))
-            for j in range(0, width, LINE):
-                e.fetch(e.at(ahead, j))
-            weights = [e.load(e.at(line, j), lanes) for j in range(0, width, lanes)]
+            line = e.at(w, e.times(k, w_row), first, kind=kind)
+            ahead = e.at(line, e.times(w_row, AHEAD), kind=kind)
+            for j in range(0, width, LINE // bytes_of(kind)):
+                e.fetch(e.at(ahead, j, kind=kind))
+            places = [e.at(line, j, kind=kind) for j in range(0, width, lanes)]
+            weights = [e.load(place, lanes, kind) for place in places]
             for i, totals in zip(own, sums, strict=True):
                 factor = e.load(e.at(x, e.times(i, x_row), e.times(k, x_step)))
                 factor = e.spread(factor, lanes)
@@ -59,14 +61,14 @@ def write_outer(module: Any, unit: VectorUnit) -> None:
     e.finish()
 
 
-def write_inner(module: Any, unit: VectorUnit) -> None:
-    """Write ``inner``: y [rows, columns] = x [rows, count] · w [columns, count]ᵀ.
+def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, w of a ``kind``.
 
     Arguments: y, x and w, each with its stride, rows, count, columns. ``count`` is a multiple of
     ``UNIT``.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, "inner", kinds, inline=False)
+    e = Emitter(module, unit, name, kinds, inline=False)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
@@ -76,7 +78,8 @@ def write_inner(module: Any, unit: VectorUnit) -> None:
         with e.loop(0, count, e.lanes) as k:
             factors = [e.load(e.at(x, e.times(i, x_row), k), e.lanes) for i in own]
             for j in range(width):
-                weight = e.load(e.at(w, e.times(e.sum(first, j), w_row), k), e.lanes)
+                place = e.at(w, e.times(e.sum(first, j), w_row), k, kind=kind)
+                weight = e.load(place, e.lanes, kind)
                 for factor, totals in zip(factors, sums, strict=True):
                     totals[j].set(e.fma(factor, weight, totals[j].get()))
         for i, totals in zip(own, sums, strict=True):
@@ -99,6 +102,11 @@ def write_inner(module: Any, unit: VectorUnit) -> None:
 
                 e.strips(columns, (width, 1) if width > 1 else (1,), strip)
     e.finish()
+
+
+def bytes_of(kind: Any) -> int:
+    """Return the bytes of an element."""
+    return 4 if kind == F32 else 2
 
 
 def _in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:

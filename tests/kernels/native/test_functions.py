@@ -46,29 +46,46 @@ def spaced(rows, columns, gap, seed=0):
     return wide
 
 
+def weight(rows, columns, gap, suffix):
+    """A matrix, and the same in float32."""
+    w = spaced(rows, columns, gap, seed=1)
+    w = w.bfloat16() if suffix else w
+    return w, w.float()
+
+
+@pytest.fixture(scope="module", params=["", "_short"])
+def suffix(request):
+    """Of products with a matrix in float32 and in bfloat16."""
+    return request.param
+
+
 SIZES = {"rows": st.integers(1, 14), "columns": st.integers(1, 150), "gap": st.integers(0, 5)}
 
 
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(0, 40), **SIZES)
-def test_outer_products_are_added(functions, rows, count, columns, gap):
-    x, w = spaced(rows, max(count, 1), gap), spaced(max(count, 1), columns, gap, seed=1)
+def test_outer_products_are_added(functions, suffix, rows, count, columns, gap):
+    x = spaced(rows, max(count, 1), gap)
+    own, w = weight(max(count, 1), columns, gap, suffix)
     y = spaced(rows, columns, gap, seed=2)
     expected = y[:, :columns].double() + x[:, :count].double() @ w[:count, :columns].double()
-    strides = [each.stride(0) for each in (y, x, w)]
-    call(functions, "outer", y, strides[0], x, strides[1], 1, w, strides[2], rows, count, columns)
+    strides = [each.stride(0) for each in (y, x, own)]
+    places = y, strides[0], x, strides[1], 1, own, strides[2]
+    call(functions, f"outer{suffix}", *places, rows, count, columns)
     torch.testing.assert_close(y[:, :columns].double(), expected, rtol=1e-5, atol=2e-5)
     assert bool(y[:, columns:].isnan().all())
 
 
 @settings(max_examples=60, deadline=None)
 @given(units=st.integers(1, 4), **SIZES)
-def test_inner_products(functions, rows, units, columns, gap):
+def test_inner_products(functions, suffix, rows, units, columns, gap):
     count = 16 * units
-    x, w = spaced(rows, count, gap), spaced(columns, count, gap, seed=1)
+    x = spaced(rows, count, gap)
+    own, w = weight(columns, count, gap, suffix)
     y = torch.full((rows, columns + gap), torch.nan)
-    strides = [each.stride(0) for each in (y, x, w)]
-    call(functions, "inner", y, strides[0], x, strides[1], w, strides[2], rows, count, columns)
+    strides = [each.stride(0) for each in (y, x, own)]
+    places = y, strides[0], x, strides[1], own, strides[2]
+    call(functions, f"inner{suffix}", *places, rows, count, columns)
     expected = x[:, :count].double() @ w[:, :count].double().T
     torch.testing.assert_close(y[:, :columns].double(), expected, rtol=1e-5, atol=2e-5)
     assert bool(y[:, columns:].isnan().all())
