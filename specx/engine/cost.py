@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,13 +20,18 @@ class Curve:
 
     def __call__(self, rows: int) -> float:
         """Interpolate between the two nearest points; extrapolate from the last two."""
-        known = sorted(self.points.items())
-        if rows <= known[0][0] or len(known) == 1:
-            return known[0][1]
-        lines = list(pairwise(known))
+        least, seconds, lines = self._lines
+        if rows <= least or not lines:
+            return seconds
         (left, low), (right, high) = next((x for x in lines if rows <= x[1][0]), lines[-1])
         # Noise may let a longer pass look shorter, and then fewer and fewer would be free.
         return low + max(0.0, high - low) * (rows - left) / (right - left)
+
+    @cached_property
+    def _lines(self) -> tuple[int, float, list[tuple[tuple[int, float], tuple[int, float]]]]:
+        """The first point, and all pairs of neighbours."""
+        known = sorted(self.points.items())
+        return *known[0], list(pairwise(known))
 
     def times(self, factor: float) -> "Curve":
         """Return the curve with all seconds multiplied."""
@@ -66,12 +72,14 @@ class Costs:
 
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of what
     follows; ``verify``: one verification; ``retrieval``: one retrieval, 0 where there is none.
+    ``stops``: a tree stops growing where another level does not pay.
     """
 
     plain: float
     draft: Curve
     verify: Curve
     retrieval: float
+    stops: bool = False
 
     @property
     def rest(self) -> float:

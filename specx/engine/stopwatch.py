@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 
 import torch
 
@@ -37,6 +38,14 @@ class Stopwatch:
     def drop(self, laps: "Laps") -> None:
         """Count what was done in ``laps`` for no part; the wait for it is ``host``."""
         self._laps.remove(laps)
+
+    def latest(self, name: str, count: int) -> list[float]:
+        """Return the seconds of a part the last ``count`` times, without waiting for a GPU.
+
+        Fewer where there were fewer; none where only a GPU knows them.
+        """
+        known = (laps.seconds(name) for laps in reversed(self._laps))
+        return list(islice((seconds for seconds in known if seconds is not None), count))
 
     def finish(self) -> Timings:
         """Return the seconds of all parts: ``total`` since the start, ``host`` what no part claims.

@@ -52,10 +52,11 @@ def candidates() -> tuple[TreeShape, ...]:
 def first_plan(costs: Costs) -> TreePlan:
     """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
-    It has at most ``FIRST_DEPTH`` levels. A draft is taken to be right with ``SURE`` at every
-    level, and alternatives to be worth nothing.
+    It has at most ``FIRST_DEPTH`` levels, unless it stops growing by itself. A draft is taken to be
+    right with ``SURE`` at every level, and alternatives to be worth nothing.
     """
-    shallow = (shape for shape in candidates() if shape.depth <= FIRST_DEPTH)
+    most = DEPTHS[-1] if costs.stops else FIRST_DEPTH
+    shallow = (shape for shape in candidates() if shape.depth <= most)
     speeds = {shape: _speed_if_sure(costs, shape) for shape in shallow}
     enough = (1 - LOST) * max(speeds.values())
     fast = [shape for shape, speed in speeds.items() if speed >= enough]
@@ -89,14 +90,21 @@ def accepted_in(step: Step, shape: TreeShape) -> int:
 
     It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
     """
-    accepted = 0
-    for rank, rank_in_level in step.ranks[: shape.depth]:
-        if rank > shape.nodes:
-            break
-        accepted += 1
-        if rank_in_level > shape.width:
-            break  # nothing would have followed it
-    return accepted
+    return min(_among(step, shape.nodes), _continued(step, shape.width), shape.depth)
+
+
+def _among(step: Step, nodes: int) -> int:
+    """Count the drafts accepted before the first that is not among the best ``nodes``."""
+    return next((i for i, (rank, _) in enumerate(step.ranks) if rank > nodes), len(step.ranks))
+
+
+def _continued(step: Step, width: int) -> int:
+    """Count the drafts accepted up to the first that is not among the best ``width`` of a level.
+
+    Nothing would have followed it.
+    """
+    places = (i for i, (_, rank) in enumerate(step.ranks, start=1) if rank > width)
+    return next(places, len(step.ranks))
 
 
 @dataclass
@@ -105,15 +113,24 @@ class Evidence:
 
     shape: TreeShape
     steps: Sequence[Step]
-    _known: dict[TreeShape, tuple[float, float]] = field(default_factory=dict)
+    _among: dict[int, list[int]] = field(default_factory=dict)
+    _continued: dict[int, list[int]] = field(default_factory=dict)
 
     def of(self, shape: TreeShape) -> tuple[float, float]:
         """Return the means of the drafts accepted and of the levels grown in a shape within it."""
-        if shape not in self._known:
-            accepted = sum([accepted_in(step, shape) for step in self.steps])
-            levels = sum([min(step.levels, shape.depth) for step in self.steps])
-            self._known[shape] = accepted / len(self.steps), levels / len(self.steps)
-        return self._known[shape]
+        nodes, depth, width = shape
+        if nodes not in self._among:
+            self._among[nodes] = [_among(step, nodes) for step in self.steps]
+        if width not in self._continued:
+            self._continued[width] = [_continued(step, width) for step in self.steps]
+        # As ``accepted_in`` counts, without asking each step for each of some hundred shapes.
+        accepted = map(min, self._among[nodes], self._continued[width], repeat(depth))
+        levels = map(min, self._levels, repeat(depth))
+        return sum(accepted) / len(self.steps), sum(levels) / len(self.steps)
+
+    @cached_property
+    def _levels(self) -> list[int]:
+        return [step.levels for step in self.steps]
 
     @cached_property
     def going_on(self) -> float:

@@ -59,6 +59,16 @@ def test_laps_begin_when_they_are_asked_for(clock):
     assert watch.finish().drafting == 4.0
 
 
+def test_the_latest_of_a_part_are_known_before_the_end(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for seconds in (1.0, 2.0, 3.0):
+        spend(clock, seconds, watch.part("verification"))
+        spend(clock, 0.5, watch.part("keep"))
+    assert watch.latest("verification", 2) == [3.0, 2.0]
+    assert watch.latest("keep", 5) == [0.5] * 3
+    assert watch.latest("retrieval", 1) == []
+
+
 def test_laps_that_are_dropped_do_not_count(clock):
     watch = Stopwatch(torch.device("cpu"))
     for _ in range(2):

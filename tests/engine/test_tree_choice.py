@@ -90,6 +90,7 @@ def test_the_first_tree_is_as_large_as_it_is_cheap():
     assert sizes == sorted(set(sizes))
     assert first_plan(DEAR).tree.depth <= 4
     assert first_plan(CHEAP).tree.depth == FIRST_DEPTH
+    assert first_plan(replace(CHEAP, stops=True)).tree.depth == 16
 
 
 def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
