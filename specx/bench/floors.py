@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from specx.engine.methods import Pair
+from specx.models.fused_layers import saved_bytes
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import Profile, TreeSettings
@@ -107,10 +108,14 @@ def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
 
 
 def read_bytes(model: LoadedModel) -> int:
-    """Return the bytes of weights that a forward pass reads: all but the rows of the embedding.
+    """Return the bytes of weights that a pass over few rows reads: all but rows of the embedding.
 
     Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
     """
+    return _bytes(model) - saved_bytes(model.model)
+
+
+def _bytes(model: LoadedModel) -> int:
     if isinstance(model, LoadedHead):
         head = model.model
         unread = [head.embed_tokens, *([head.fc] if head.spec.kind == "eagle3" else [])]
@@ -169,4 +174,4 @@ def _weights(model: LoadedModel) -> tuple[float, float]:
     """Return the number of weights of the layers, and of the lm head."""
     head = model.model.get_output_embeddings().weight.nbytes
     size = model.dtype.itemsize
-    return (read_bytes(model) - head) / size, head / size
+    return (_bytes(model) - head) / size, head / size

@@ -2,7 +2,8 @@
 
 ``python -m specx.bench.passes smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
 
-Weights and the cache are random, in float32. Each pass runs through fused layers and, in turn,
+Weights and the cache are random, in float32; weights are numbers of bfloat16, in which such models
+are published. Each pass runs through fused layers and, in turn,
 through transformers' own modules in a second model of the same weights, and stands beside the time
 that it cannot be faster than (``floors.py``). Memory is read in turn with the passes, because its
 bandwidth is not the same all the time.
@@ -107,6 +108,8 @@ def build(shape: Shape, length: int) -> Forms:
     config = AutoConfig.for_model(shape.family, **settings)
     tokenizer = load_model(ModelSpec("embedded:target"), CPU, "target").tokenizer
     models = [random_model(config, torch.float32, CPU, seed=0)]
+    for weight in models[0].parameters():
+        weight.data.copy_(weight.data.bfloat16())
     models.append(copy.deepcopy(models[0]))
     for model in models:
         dispatch.use_in(model)

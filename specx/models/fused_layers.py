@@ -71,6 +71,12 @@ def is_fused(model: Any) -> bool:
     return bool(layers) and all(isinstance(layer.forward, Fused) for layer in layers)
 
 
+def saved_bytes(model: Any) -> int:
+    """Return the bytes of weights that a pass over few rows need not read of a model."""
+    forward = model.__dict__.get("forward")
+    return forward.saved_bytes if isinstance(forward, FusedModel) else 0
+
+
 @contextmanager
 def unfused(model: Any) -> Iterator[None]:
     """Put the modules back as they were before ``fuse_layers``, until the block ends."""
@@ -287,6 +293,10 @@ class FusedModel(Fused):
         passed += self._layers
         self._hooks = [x for m in passed for x in (m._forward_hooks, m._forward_pre_hooks)]
         self._whole = whole_pass_of(module, weights, ops)
+
+    @property
+    def saved_bytes(self) -> int:
+        return 0 if self._whole is None else self._whole.saved_bytes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")

@@ -9,7 +9,7 @@ from specx.bench.floors import Ceilings, cache_bytes, read_bytes, reader
 from specx.bench.passes import build, measure
 from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
-from specx.models.fused_layers import is_fused
+from specx.models.fused_layers import is_fused, saved_bytes
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -33,8 +33,10 @@ def test_passes_beside_their_floors(name: str) -> None:
     fast = Ceilings(bandwidth=1e15, matmul=1e15)
     one, eight = measure(forms, 50, [1, 8], 3, fast, lambda: 1e6)
     assert (one.rows, eight.rows) == (1, 8)
-    read = 4 * shape.parameters() + cache_bytes(forms.fused, 50)  # the head is the embedding
-    assert read_bytes(forms.fused) == 4 * shape.parameters()
+    every = 4 * shape.parameters()  # the head is the embedding
+    assert read_bytes(forms.fused) == every - saved_bytes(forms.fused.model)
+    assert read_bytes(forms.modules) == every
+    read = read_bytes(forms.fused) + cache_bytes(forms.fused, 50)
     assert one.floor_ms == eight.floor_ms == pytest.approx(read / 1e3)
     for each in (one, eight):
         assert 0 < each.difference < 1e-5

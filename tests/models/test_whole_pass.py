@@ -8,14 +8,13 @@ import torch
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
-from specx.models.fused_layers import FAMILIES, fuse_layers
+from specx.models.fused_layers import FAMILIES, fuse_layers, saved_bytes
 from tests.models import test_fused_model as fused
 from tests.models.test_fused_model import TRIED, assert_alike
 from tests.tiny import make_model
 
 pytest.importorskip("llvmlite")
 from specx.kernels.native import native_pass
-from specx.kernels.native.decoder import MAPS
 from specx.kernels.native.native_pass import NativePass, loading
 
 CAPACITY = 1300  # more than two blocks of keys
@@ -82,9 +81,7 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
 
 def weights_in(model):
     """The weights of all linear maps, as a pass reads them."""
-    weights = model.forward._whole._weights
-    layers = [getattr(layer, name).weight for layer in weights.layers for name in MAPS]
-    return [*layers, weights.head.weight]
+    return [each.weight for each in native_pass.maps_of(model.forward._whole._weights)]
 
 
 def chain(rows):
@@ -197,6 +194,8 @@ def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, 
     fuse_layers(long, CpuOps())
     kinds = [{w.dtype for w in weights_in(each)} for each in (model, long)]
     assert kinds == [{torch.bfloat16}, {torch.float32}]
+    saved = sum(2 * weight.numel() for weight in weights_in(model))
+    assert [saved_bytes(each) for each in (model, long)] == [saved, 0]
     both = [one_pass(each, chain(rows)) for each in (model, long)]
     assert all(torch.equal(*results) for results in zip(*both, strict=True))
 

@@ -56,6 +56,8 @@ class NativePass:
         """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
         weights = shortened(weights)
         self._weights, self._loading = weights, loading
+        read = [each.weight for each in maps_of(weights)]
+        self.saved_bytes = sum(2 * w.numel() for w in read if w.dtype == torch.bfloat16)
         layer, head = weights.layers[0], weights.head.weight
         self._dim = layer.head_dim
         self._query_heads = layer.out.weight.shape[1] // self._dim
@@ -160,9 +162,8 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
     free = free_memory()
-    needed = sum(2 * each.weight.numel() for each in [*maps, weights.head])
+    needed = sum(2 * each.weight.numel() for each in maps_of(weights))
     if free is not None and needed > free * MOST_FOR_COPIES:
         return weights
     layers = []
@@ -170,6 +171,11 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
         changed: dict[str, Any] = {name: _shortened(getattr(layer, name)) for name in MAPS}
         layers.append(replace(layer, **changed))
     return replace(weights, layers=layers, head=_shortened(weights.head))
+
+
+def maps_of(weights: DecoderWeights) -> list[LinearMap]:
+    """Return all linear maps: those of the layers, and last the lm head."""
+    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
 
 
 def _shortened(linear_map: LinearMap) -> LinearMap:
@@ -189,8 +195,7 @@ def loading() -> Loading:
 
 def suits(weights: DecoderWeights) -> bool:
     """Return True if the pass is written for such a model."""
-    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
-    maps += [weights.head, LinearMap(weights.embedding, None)]
+    maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
     sizes = {size for each in maps[:-2] for size in each.weight.shape}
     sizes |= {*(layer.head_dim for layer in weights.layers)}
     return (
