@@ -78,7 +78,8 @@ class DecoderWeights:
 
     ``embedding`` [V, K]. ``frequencies`` float32 [D/2] in radians per position, and ``amplitude``,
     which cosines and sines are multiplied with; ``rotates``: of each layer, if its queries and keys
-    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits.
+    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits. ``spare``:
+    the bytes of memory that copies of weights may take.
     """
 
     embedding: Tensor
@@ -89,6 +90,7 @@ class DecoderWeights:
     scaling: float
     norm: tuple[Tensor, float]
     head: LinearMap
+    spare: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Passes of few rows through a whole model at once, where the backend has them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,9 @@ from torch import Tensor
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap, WholePass
 from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.memory import free_bytes
+
+COPIES = 0.25  # of the memory that is free when a model is loaded
 
 
 def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> WholePass | None:
@@ -16,6 +20,7 @@ def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> Whol
     attentions = [layer.self_attn for layer in decoder.layers]
     if len({attention.scaling for attention in attentions}) > 1:
         return None
+    free = free_bytes(head.weight.device)
     return ops.whole_pass(
         DecoderWeights(
             embedding=decoder.embed_tokens.weight,
@@ -26,6 +31,7 @@ def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> Whol
             scaling=attentions[0].scaling,
             norm=(decoder.norm.weight, decoder.norm.variance_epsilon),
             head=LinearMap(head.weight, head.bias),
+            spare=math.inf if free is None else COPIES * free,
         )
     )
 

@@ -7,6 +7,7 @@ import torch
 
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
+from specx.models import whole_pass
 from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
 from specx.models.fused_layers import FAMILIES, fuse_layers, saved_bytes
 from tests.models import test_fused_model as fused
@@ -190,7 +191,7 @@ def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, 
         weight.copy_(weight.bfloat16())
     long = copy.deepcopy(model)
     fuse_layers(model, CpuOps())
-    monkeypatch.setattr(native_pass, "free_memory", lambda: 10_000)
+    monkeypatch.setattr(whole_pass, "free_bytes", lambda _: 10_000)
     fuse_layers(long, CpuOps())
     kinds = [{w.dtype for w in weights_in(each)} for each in (model, long)]
     assert kinds == [{torch.bfloat16}, {torch.float32}]

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.cores import free_memory
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
 from specx.kernels.native.decoder import CALL, FRAME, LAYER, MAPS, MODEL, Areas, area_sizes
@@ -21,7 +20,6 @@ from specx.kernels.native.emitter import UNIT
 
 _CALL = struct.Struct(f"{len(CALL)}q")
 MOST_ROWS = 64  # of a tree that is verified
-MOST_FOR_COPIES = 0.25  # of the memory that is free when a model is loaded
 AT_ONCE = 2**20  # numbers of a weight that are looked at
 LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
 
@@ -162,9 +160,7 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    free = free_memory()
-    needed = sum(2 * each.weight.numel() for each in maps_of(weights))
-    if free is not None and needed > free * MOST_FOR_COPIES:
+    if sum(2 * each.weight.numel() for each in maps_of(weights)) > weights.spare:
         return weights
     layers = []
     for layer in weights.layers:
