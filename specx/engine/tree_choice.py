@@ -2,11 +2,11 @@
 
 Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
 step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
-the first trees have many nodes (``first_plan``). They are not deep, for most drafts are accepted
-for a few tokens: a level beyond the deepest tried is taken to be reached from the one above it as
-often as each of those was. Of a tree larger than the one in use that is within the first,
-drafts accepted are taken to be in the same proportion to those within the one in use as they were
-then.
+the first trees have many nodes (``first_plan``). Where they do not stop growing by themselves they
+are not deep, for most drafts are accepted for a few tokens: a level beyond the deepest tried is
+taken to be reached from the one above it as often as each of those was. Of a tree larger than the
+one in use that is within the first, drafts accepted are taken to be in the same proportion to those
+within the one in use as they were then.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
@@ -30,7 +30,7 @@ RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
 KnownCosts = dict[int, Costs]  # of earlier texts, by length class
 
-FIRST_DEPTH = 6  # levels of the first trees, at most
+FIRST_DEPTH = 6  # levels of the first trees, at most, where they do not stop by themselves
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step

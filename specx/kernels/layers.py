@@ -1,6 +1,6 @@
 """A decoder layer to its kernels: the weights it has, and the work on either side of attention."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,8 +78,8 @@ class DecoderWeights:
 
     ``embedding`` [V, K]. ``frequencies`` float32 [D/2] in radians per position, and ``amplitude``,
     which cosines and sines are multiplied with; ``rotates``: of each layer, if its queries and keys
-    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits. ``spare``:
-    the bytes of memory that copies of weights may take.
+    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits. ``spare``
+    returns the bytes of memory that copies of weights may take by now.
     """
 
     embedding: Tensor
@@ -90,7 +90,7 @@ class DecoderWeights:
     scaling: float
     norm: tuple[Tensor, float]
     head: LinearMap
-    spare: float
+    spare: Callable[[], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class FewRows:
 class WholePass(Protocol):
     """A pass through all layers at once, for few rows.
 
-    ``saved_bytes``: of weights that it reads in fewer bytes than they have.
+    ``saved_bytes``: of weights that it has read in fewer bytes than they have.
     """
 
     saved_bytes: int

@@ -37,7 +37,8 @@ FIXED = frozenset({"default", "linear", "llama3", "yarn"})  # kinds of rotary fr
 def fuse_layers(model: Any, ops: Ops) -> None:
     """Have the backend compute the layers of a model, where it gains by that. Idempotent.
 
-    A model whose layers are not all of a known family is left as it is.
+    A model whose layers are not all of a known family is left as it is. Weights must not change
+    afterwards: copies may be read in their place.
     """
     decoder = model.get_decoder()
     layers = getattr(decoder, "layers", ())

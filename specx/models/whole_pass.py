@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap, WholePass
@@ -11,7 +13,7 @@ from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.memory import free_bytes
 
-COPIES = 0.25  # of the memory that is free when a model is loaded
+COPIES = 0.25  # of the memory that is free at the first pass
 
 
 def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> WholePass | None:
@@ -20,7 +22,6 @@ def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> Whol
     attentions = [layer.self_attn for layer in decoder.layers]
     if len({attention.scaling for attention in attentions}) > 1:
         return None
-    free = free_bytes(head.weight.device)
     return ops.whole_pass(
         DecoderWeights(
             embedding=decoder.embed_tokens.weight,
@@ -31,9 +32,14 @@ def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> Whol
             scaling=attentions[0].scaling,
             norm=(decoder.norm.weight, decoder.norm.variance_epsilon),
             head=LinearMap(head.weight, head.bias),
-            spare=math.inf if free is None else COPIES * free,
+            spare=partial(_spare, head.weight.device),
         )
     )
+
+
+def _spare(device: torch.device) -> float:
+    free = free_bytes(device)
+    return math.inf if free is None else COPIES * free
 
 
 def rotates(attention: Any) -> bool:

@@ -52,20 +52,36 @@ class NativePass:
 
     def __init__(self, weights: DecoderWeights, loading: Loading) -> None:
         """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
-        weights = shortened(weights)
         self._weights, self._loading = weights, loading
-        read = [each.weight for each in maps_of(weights)]
-        self.saved_bytes = sum(2 * w.numel() for w in read if w.dtype == torch.bfloat16)
-        layer, head = weights.layers[0], weights.head.weight
+        self.saved_bytes = 0
+        self._model: list[int] = []
+        self._preparing = threading.Lock()
+        layer = weights.layers[0]
         self._dim = layer.head_dim
         self._query_heads = layer.out.weight.shape[1] // self._dim
         self._kv_heads = (layer.heads.weight.shape[0] // self._dim - self._query_heads) // 2
         self._inner = layer.down.weight.shape[1]
-        self._vocabulary, self._hidden = head.shape
+        self._vocabulary, self._hidden = weights.head.weight.shape
+        self._rows = torch.arange(MOST_ROWS)
+        self._scratch: dict[int, list[_Scratch]] = {}  # that no pass uses, by number of threads
+
+    def _model_entries(self) -> list[int]:
+        """Return the entries ``MODEL``, with copies of weights that the first pass makes.
+
+        Where threads or features allow no pass, nobody needs them.
+        """
+        with self._preparing:
+            if not self._model:
+                self._model = self._prepare()
+        return self._model
+
+    def _prepare(self) -> list[int]:
+        self._weights = weights = shortened(self._weights)
+        short = (each.weight for each in maps_of(weights) if each.weight.dtype == torch.bfloat16)
+        self.saved_bytes = sum(2 * weight.numel() for weight in short)
         table = [number for each in zip(weights.layers, weights.rotates, strict=True)
                  for number in _layer_entries(*each)]  # fmt: skip
         self._table = torch.tensor(table)
-        self._rows = torch.arange(MOST_ROWS)
         norm, eps = weights.norm
         known = _map_entries("head", weights.head) | {
             "layer_count": len(weights.layers), "hidden": self._hidden,
@@ -78,8 +94,7 @@ class NativePass:
             "norm": norm.data_ptr(), "eps": _bits(eps),
         }  # fmt: skip
         assert set(known) == set(MODEL)
-        self._model = [known[name] for name in MODEL]
-        self._scratch: dict[int, list[_Scratch]] = {}  # that no pass uses, by number of threads
+        return [known[name] for name in MODEL]
 
     def serves(self, rows: int) -> bool:
         threads, heads = torch.get_num_threads(), self._kv_heads
@@ -108,7 +123,10 @@ class NativePass:
             queries = _numbers(self._query_heads, rows, self._dim)
             ends = _numbers(2, self._query_heads, rows)
         free = self._scratch.setdefault(threads, [])
-        scratch = free.pop() if free else self._make_scratch(threads)
+        try:
+            scratch = free.pop()
+        except IndexError:
+            scratch = self._make_scratch(threads)
         table = scratch.table(rows)
         _CALL.pack_into(
             table, 0,
@@ -129,7 +147,7 @@ class NativePass:
             area_sizes, threads=threads, hidden=self._hidden, query_heads=self._query_heads,
             kv_heads=self._kv_heads, head_dim=self._dim, inner=self._inner,
         )  # fmt: skip
-        return _Scratch(self._model, threads, sizes)
+        return _Scratch(self._model_entries(), threads, sizes)
 
 
 class _Scratch:
@@ -160,7 +178,7 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    if sum(2 * each.weight.numel() for each in maps_of(weights)) > weights.spare:
+    if sum(2 * each.weight.numel() for each in maps_of(weights)) > weights.spare():
         return weights
     layers = []
     for layer in weights.layers:
