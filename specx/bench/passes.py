@@ -3,10 +3,10 @@
 ``python -m specx.bench.passes smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
 
 Weights and the cache are random, in float32; weights are numbers of bfloat16, in which such models
-are published. Each pass runs through fused layers and, in turn,
-through transformers' own modules in a second model of the same weights, and stands beside the time
-that it cannot be faster than (``floors.py``). Memory is read in turn with the passes, because its
-bandwidth is not the same all the time.
+are published. Each pass runs through fused layers and, in turn, through transformers' own modules
+in a second model of the same weights, and stands beside the time that it cannot be faster than
+(``floors.py``). Memory is read in turn with the passes, because its bandwidth is not the same all
+the time.
 """
 
 import argparse

@@ -85,14 +85,6 @@ def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
     return TreePlan(tree, interval(costs, shape))
 
 
-def accepted_in(step: Step, shape: TreeShape) -> int:
-    """Count the drafts that ``step`` would have accepted at least in a ``shape`` within its tree.
-
-    It may be more where ``shape`` is narrower or less deep: fewer nodes compete for a place then.
-    """
-    return min(_among(step, shape.nodes), _continued(step, shape.width), shape.depth)
-
-
 def _among(step: Step, nodes: int) -> int:
     """Count the drafts accepted before the first that is not among the best ``nodes``."""
     return next((i for i, (rank, _) in enumerate(step.ranks) if rank > nodes), len(step.ranks))
@@ -117,13 +109,16 @@ class Evidence:
     _continued: dict[int, list[int]] = field(default_factory=dict)
 
     def of(self, shape: TreeShape) -> tuple[float, float]:
-        """Return the means of the drafts accepted and of the levels grown in a shape within it."""
+        """Return the means of the drafts accepted at least and of the levels grown in a shape.
+
+        The shape is within that of the steps. More drafts may be accepted where it is narrower or
+        less deep: fewer nodes compete for a place then.
+        """
         nodes, depth, width = shape
         if nodes not in self._among:
             self._among[nodes] = [_among(step, nodes) for step in self.steps]
         if width not in self._continued:
             self._continued[width] = [_continued(step, width) for step in self.steps]
-        # As ``accepted_in`` counts, without asking each step for each of some hundred shapes.
         accepted = map(min, self._among[nodes], self._continued[width], repeat(depth))
         levels = map(min, self._levels, repeat(depth))
         return sum(accepted) / len(self.steps), sum(levels) / len(self.steps)

@@ -14,7 +14,6 @@ from specx.engine.tree_choice import (
     FIRST_DEPTH,
     Evidence,
     TreeChoice,
-    accepted_in,
     candidates,
     first_plan,
     interval,
@@ -201,6 +200,11 @@ def test_the_choice_is_looked_at_now_and_then():
     verdicts = look(choice, accepted=0, steps=JUDGED_STEPS + AGAIN)
     assert verdicts[-1] is not None
     assert choice.fallback.seen % AGAIN == 0
+
+
+def accepted_in(step: Step, shape: TreeShape) -> float:
+    """The drafts of a step that a smaller tree would have had accepted at least."""
+    return Evidence(shape, [step]).of(shape)[0]
 
 
 PLACES = ((1, 1), (3, 2), (7, 1), (8, 1))
