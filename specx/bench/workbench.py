@@ -102,19 +102,17 @@ class Workbench:
         cases: Sequence[Case],
         methods: Sequence[BenchMethod] | None = None,
         *,
-        warm_up: bool | Sequence[BenchMethod] = True,
+        warm_up: bool = True,
     ) -> Iterator[Run]:
         """Every method on every case, in turn within each repetition, so that a machine that
         slows down slows all of them. Before the first case, on a GPU before the first of each
-        length, each method runs once, uncounted; or those of ``warm_up``, where they do all that
-        the others do."""
+        length, each method runs once, uncounted, unless a ``warm_up`` has been."""
         methods = self.methods if methods is None else methods
-        first = methods if isinstance(warm_up, bool) else warm_up
         warm: set[int] = set()
         for case in cases:
             setting = self.setting(case)
             if warm_up and (not warm or (self.on_gpu and case.length not in warm)):
-                self._warm_up(first, setting, case)
+                self.warm_up(methods, setting, case)
                 warm.add(case.length)
             for repeat in range(self.repeats):
                 for method in methods:
@@ -123,12 +121,16 @@ class Workbench:
                     self.listener.ran(run)
                     yield run
 
-    def _warm_up(self, methods: Sequence[BenchMethod], setting: Setting, case: Case) -> None:
-        tokens = WARM_UP_TOKENS[self.pair.target.device.type]
-        profile = with_output(setting.profile, tokens)
+    def warm_up(
+        self, methods: Sequence[BenchMethod], setting: Setting, case: Case, *, whole: bool = False
+    ) -> None:
+        """Run methods uncounted; ``whole``: to the end of the text, for what they learn from it."""
+        if not whole:
+            tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
+            setting = replace(setting, profile=with_output(setting.profile, tokens))
         for method in methods:
             self.listener.phase(f"warming up {method.name}")
-            method.run(replace(setting, profile=profile), case)
+            method.run(setting, case)
 
 
 def with_output(profile: Profile, tokens: int) -> Profile:

@@ -7,7 +7,7 @@ from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.fallback import Fallback
 from specx.engine.speedup_meter import SpeedupMeter
-from specx.engine.tree_choice import KnownCosts, TreeChoice
+from specx.engine.tree_choice import Known, TreeChoice
 from specx.profile import AutoTree, Profile
 from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
@@ -74,15 +74,15 @@ class Controller:
 
     @classmethod
     def of(
-        cls, profile: Profile, drafter: Drafter, budget: Budget, costs: dict[str, KnownCosts]
+        cls, profile: Profile, drafter: Drafter, budget: Budget, known: dict[str, dict[int, Known]]
     ) -> "Controller":
-        """Return the controller that a profile asks for. ``costs``: known, by kind of drafter."""
+        """Return the controller that a profile asks for. ``known``: as of ``Pair``."""
         below = profile.fallback.below
         if drafter.levels == 0:
             return cls(budget, None)
         if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
-            known = costs.setdefault(drafter.kind, {})
-            return cls(budget, TreeChoice(Fallback(below or 0.0), known))
+            choice = TreeChoice(Fallback(below or 0.0), known.setdefault(drafter.kind, {}))
+            return cls(budget, choice)
         return cls(budget, None if below is None else Fallback(below))
 
     @property

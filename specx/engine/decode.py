@@ -11,7 +11,7 @@ from specx.engine import methods
 from specx.engine.controller import Budget, Controller
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
-from specx.engine.measured_costs import known_costs
+from specx.engine.measured_costs import known_of
 from specx.engine.methods import Pair
 from specx.engine.pending import HostCopy, PendingEvents
 from specx.engine.pipeline import Pipeline
@@ -104,7 +104,7 @@ def decode_with(
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
-    controller = Controller.of(profile, workspace.drafter, budget, pair.costs)
+    controller = Controller.of(profile, workspace.drafter, budget, pair.known)
     return _Decoding(workspace, controller, place).events(list(prompt))
 
 
@@ -227,8 +227,7 @@ class _Decoding:
         drafter.commit(Path.of(state.end.root))
         state.draft_with(drafter)
         if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
-            costs = known_costs(strategy, state, drafter, self.tokens)
-            state.reshape(strategy.start(costs, strategy.known_plan(self.tokens)))
+            state.reshape(strategy.start(known_of(strategy, state, drafter, self.tokens)))
         del drafter  # so that a fallback frees its memory
         yield from self.pending.all(meanwhile=self.steps.launch())
 

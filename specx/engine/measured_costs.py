@@ -10,24 +10,22 @@ from specx.engine.runner import Stage
 from specx.engine.stages import Retrieve, Verify
 from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import TreeChoice, length_class
+from specx.engine.tree_choice import WIDTHS, Known, TreeChoice, length_class
 from specx.kernels.trees import TokenTree
 
-# On a CPU a pass over more rows takes longer, and measuring it, too; on a GPU only the kernels'
-# sizes count, which change at 16 rows.
+# On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of
+# kernels count, which change at 16 rows; they are compiled for each width, and none is left to do.
 VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
-DRAFTED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 33)}
+DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shorter one counts
 
 
-def known_costs(
-    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
-) -> Costs:
-    """Return the costs behind a prompt of ``tokens`` tokens, known or measured now."""
-    place, plain = length_class(tokens), choice.plain_seconds
+def known_of(choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int) -> Known:
+    """Return what is known of texts like one of ``tokens`` tokens; costs may be measured now."""
+    place = length_class(tokens)
     if place not in choice.known:
-        choice.known[place] = measure_costs(state, drafter, plain)
-    return choice.known[place].at(plain)
+        choice.known[place] = Known(measure_costs(state, drafter, choice.plain_seconds))
+    return choice.known[place]
 
 
 def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:

@@ -11,7 +11,7 @@ from specx.engine.lookup import REACH
 from specx.engine.lookup_drafter import LookupDrafter
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.policies import CrossModelRetrieval, Streaming
-from specx.engine.tree_choice import EVERY, KnownCosts
+from specx.engine.tree_choice import EVERY, Known
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
@@ -25,15 +25,15 @@ from specx.records import WITHOUT_DRAFT, Method
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``costs``: what
-    was measured of them for ``tree: auto``, by kind of drafter and length class (``known_costs``).
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: what
+    texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``).
     """
 
     target: LoadedModel
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    costs: dict[str, KnownCosts] = field(default_factory=dict, compare=False)
+    known: dict[str, dict[int, Known]] = field(default_factory=dict, compare=False)
 
     @property
     def fused_layers(self) -> bool:

@@ -5,8 +5,11 @@ step in a large tree says how many drafts every smaller one would have had accep
 the first trees have many nodes (``first_plan``). Where they do not stop growing by themselves they
 are not deep, for most drafts are accepted for a few tokens: a level beyond the deepest tried is
 taken to be reached from the one above it as often as each of those was. Of a tree larger than the
-one in use that is within the first, drafts accepted are taken to be in the same proportion to those
-within the one in use as they were then.
+one in use that is within the largest tried, drafts accepted are taken to be in the same proportion
+to those within the one in use as they were then.
+
+A text begins with the tree, and with what is known of larger ones, that the text of its length
+before it ended with: documents of one pair and one kind are alike.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
@@ -23,18 +26,16 @@ from specx.profile import TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
-DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
+DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
-KnownCosts = dict[int, Costs]  # of earlier texts, by length class
-
-FIRST_DEPTH = 6  # levels of the first trees, at most, where they do not stop by themselves
+FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step
-GAIN = 1.1  # predicted, for the tree to change: on a GPU a new shape has to be recorded
+GAIN = 1.06  # predicted, for the tree to change: on a GPU a new shape has to be recorded
 
 
 def length_class(tokens: int) -> int:
@@ -139,19 +140,32 @@ class Evidence:
 
 
 @dataclass
+class Known:
+    """What earlier texts of a length class have shown.
+
+    ``plan``: in use when the last of them ended; ``largest``: its steps in the largest trees.
+    """
+
+    costs: Costs
+    plan: TreePlan | None = None
+    largest: Evidence | None = None
+
+
+@dataclass
 class TreeChoice:
     """Chooses the tree of a document, or plain decoding where none pays.
 
     The speedup of the tree in use is the one that ``fallback`` measures, that of the others the
-    model's, corrected by the ratio of the measured to the modelled time.
+    model's, corrected by the ratio of the measured to the modelled time. ``known``: of earlier
+    texts, by length class.
     """
 
     fallback: Fallback
-    known: KnownCosts = field(default_factory=dict)
+    known: dict[int, Known] = field(default_factory=dict)
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
-    _first: Evidence | None = None  # the first steps
+    _known: Known = field(init=False)  # of texts of this length
     _recent: Evidence = field(init=False)
     _paces: dict[TreeShape, float] = field(default_factory=dict)
     _intervals: dict[TreeShape, int] = field(default_factory=dict)
@@ -177,15 +191,15 @@ class TreeChoice:
     def known_plan(self, tokens: int) -> TreePlan | None:
         """Return the plan to draft with at first behind a prompt of ``tokens`` tokens.
 
-        None where costs are not known yet.
+        None where nothing is known yet.
         """
-        costs = self.known.get(length_class(tokens))
-        return None if costs is None else first_plan(costs)
+        known = self.known.get(length_class(tokens))
+        return None if known is None else known.plan or first_plan(known.costs)
 
-    def start(self, costs: Costs, plan: TreePlan | None = None) -> TreePlan:
-        """Return the plan to draft with at first: ``plan``, or the one that follows from costs."""
-        self.costs = costs
-        self._use(plan or first_plan(costs))
+    def start(self, known: Known) -> TreePlan:
+        """Return the plan to draft with at first. ``known``: of texts of this length."""
+        self._known, self.costs = known, known.costs.at(self.plain_seconds)
+        self._use(known.plan or first_plan(known.costs))
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
@@ -197,7 +211,9 @@ class TreeChoice:
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
         self._recent = Evidence(self._shape, drafting)
-        self._first = self._first or self._recent
+        largest = self._known.largest
+        if largest is None or largest.shape.is_within(self._shape):
+            self._known.largest = self._recent
         modelled = sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape) for shape in candidates()}
@@ -216,7 +232,8 @@ class TreeChoice:
         return self.costs.step(self._shape, self.plan.every, step.levels)
 
     def _use(self, plan: TreePlan) -> None:
-        self.plan, self._shape = plan, TreeShape.of(plan.tree)
+        self.plan = self._known.plan = plan
+        self._shape = TreeShape.of(plan.tree)
         self.fallback.restart()
 
     def _speedup_of(self, shape: TreeShape) -> float:
@@ -228,20 +245,21 @@ class TreeChoice:
 
     def _expected(self, shape: TreeShape) -> tuple[float, float]:
         """Return drafts and levels that recent steps would have had in trees of ``shape``."""
-        if shape.is_within(self._shape) or self._first is None:
+        largest = self._known.largest
+        if shape.is_within(self._shape) or largest is None:
             return self._recent.of(shape)
-        tried = shape.within(self._first.shape)
+        tried = shape.within(largest.shape)
         if shape.depth > tried.depth:
             # What is deeper has as many fewer nodes for these levels.
             tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
             accepted, levels = self._expected(tried)
             above, _ = self._expected(tried._replace(depth=tried.depth - 1))
-            deepest = max(self._first, self._recent, key=lambda each: each.shape.depth)
+            deepest = max(largest, self._recent, key=lambda each: each.shape.depth)
             shares = accumulate(repeat(deepest.going_on, shape.depth - tried.depth), mul)
             return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
         inner = tried.within(self._shape)
         accepted, levels = self._recent.of(inner)
-        (then, grown), (within, grown_within) = self._first.of(tried), self._first.of(inner)
+        (then, grown), (within, grown_within) = largest.of(tried), largest.of(inner)
         accepted = accepted * then / within if within else accepted + then
         return min(accepted, tried.depth), levels + grown - grown_within
 

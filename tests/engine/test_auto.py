@@ -12,13 +12,13 @@ from specx.engine.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
 from specx.engine.measured_costs import (
     DRAFTED_ROWS,
     VERIFIED_ROWS,
-    known_costs,
+    known_of,
     measure_costs,
 )
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
 from specx.engine.step import DecodingState
-from specx.engine.tree_choice import TreeChoice, first_plan
+from specx.engine.tree_choice import Known, TreeChoice, first_plan
 from specx.profile import AutoTree
 from specx.records import Finished
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -213,9 +213,27 @@ def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
     monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
     assert choice.known_plan(100) is None
-    assert known_costs(choice, None, None, tokens=100) == COSTS
+    assert known_of(choice, None, None, tokens=100) == Known(COSTS)
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
     monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
-    again = known_costs(choice, None, None, tokens=127)
-    assert (again.plain, again.verify(1), again.draft(1)) == (1.5, 1.5, 0.2)
-    assert choice.start(again, choice.known_plan(127)) == first_plan(COSTS)
+    assert choice.known_plan(127) == first_plan(COSTS)
+    assert choice.start(known_of(choice, None, None, tokens=127)) == first_plan(COSTS)
+    costs = choice.costs
+    assert (costs.plain, costs.verify(1), costs.draft(1)) == (1.5, 1.5, 0.2)
+
+
+@pytest.mark.usefixtures("clocked")
+def test_a_document_begins_with_the_tree_that_the_one_before_ended_with(plans):
+    pair = pair_of(replace(loaded(**SURE), eos_token_ids=frozenset()), SOMETIMES)
+    profile = auto(below=0.0)
+    expected = run(pair, profile, "plain", PROMPT).tokens
+    assert run(pair, profile, "specextend", PROMPT).tokens == expected
+    first, last = plans[0], plans[-1]
+    assert first == first_plan(COSTS) != last
+    plans.clear()
+    assert run(pair, profile, "specextend", PROMPT).tokens == expected
+    assert plans[0] == last
+    plans.clear()
+    longer = make_prompt(4 * len(PROMPT))
+    run(pair, profile, "specextend", longer)
+    assert plans[0] == first  # one of another length begins anew

@@ -13,6 +13,7 @@ from specx.engine.tree_choice import (
     EVERY,
     FIRST_DEPTH,
     Evidence,
+    Known,
     TreeChoice,
     candidates,
     first_plan,
@@ -58,7 +59,7 @@ def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
-    choice.start(costs)
+    choice.start(Known(costs))
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 

@@ -34,12 +34,15 @@ class Dialling:
     in use.
     """
 
-    def __init__(self, dial: Dial, allowed: Tensor, document: str, own: Curve | None) -> None:
-        """``allowed``: bool [V], ids that may be proposed; ``document``: a name for its hash.
+    def __init__(
+        self, name: str, dial: Dial, allowed: Tensor, document: str, own: Curve | None
+    ) -> None:
+        """``name``: of the method; ``allowed``: bool [V], ids that may be proposed; ``document``: a
+        name for its hash.
 
         Raises UsageError for too few ids.
         """
-        self.dial, self.document, self.own = dial, document, own
+        self.name, self.dial, self.document, self.own = name, dial, document, own
         self.seconds, self.tree = 0.0, TreeSettings()
         self.ids = allowed.nonzero().flatten()
         if len(self.ids) <= RANKS:
@@ -140,6 +143,10 @@ class DialledDrafter(ModelDrafter):
         self.dialling = dialling
         super().__init__(model, allowed, plan, max_tokens)
         self._drawn = dialling.draw(len(self.cache.positions) + self.shift)
+
+    @property
+    def kind(self) -> str:
+        return f"{super().kind} {self.dialling.name}"  # each setting has a tree of its own
 
     def _use(self, plan: DraftPlan) -> None:
         super()._use(plan)

@@ -32,7 +32,8 @@ DEFINED = (
     "takes is not counted. A setting that the draft does not reach at a length is left out. "
     "`reference τ` is the acceptance length in the reference tree on the measured documents, `τ` "
     "in the trees that `tree: auto` chose, the first ones included; `tree` is the one in use at "
-    "the end of the first run. What the parts of a step cost is known before."
+    "the end of the first run. It begins with the tree that another document of the setting ended "
+    "with; what the parts of a step cost is known from there, too."
 )
 
 
@@ -59,20 +60,22 @@ def _measure_settings(
 ) -> Iterator[Run]:
     """Yield plain decoding and all ways to run each setting, in turn.
 
-    A fixed tree warms up at one setting; the trees that are chosen depend on it.
+    A fixed tree warms up at one setting, shortly. Where trees are chosen, a whole text that is not
+    measured has been written at each, as by a job that has come to its second document.
     """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
     own = calibration.own
     named = {f"{s:g}, {way}": (s, way, replace(m, own=own)) for s, way, m in ways}
     plain = METHODS[BASELINE]
     methods = [replace(method, name=name) for name, (_, _, method) in named.items()]
-    first = [
-        method
-        for method in methods
-        if named[method.name][0] == ways[0][0] or named[method.name][1] == AUTO
-    ]
+    chosen = [method for method in methods if named[method.name][1] in (AUTO, CAUTIOUS)]
+    fixed = [m for m in methods if m not in chosen and named[m.name][0] == ways[0][0]]
+    before = calibration.cases[0]
+    unmeasured = bench.setting(before)
+    bench.warm_up([plain, *fixed], unmeasured, before)
+    bench.warm_up(chosen, unmeasured, before, whole=True)
     cases = bench.cases(length, task)
-    for run in bench.alternate(cases, [plain, *methods], warm_up=[plain, *first]):
+    for run in bench.alternate(cases, [plain, *methods], warm_up=False):
         if run.method == BASELINE:
             yield run
         else:

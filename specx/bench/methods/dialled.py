@@ -88,7 +88,7 @@ class Dialled:
         allowed = setting.pair.draft_allowed
         assert allowed is not None, "Engine.check refuses profiles without a draft"
         document = sha256(repr(case.ids).encode()).hexdigest()
-        return Dialling(self.dial, allowed, document, self.own)
+        return Dialling(self.name, self.dial, allowed, document, self.own)
 
 
 def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
@@ -107,10 +107,11 @@ def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> Di
 class Calibration:
     """The base draft of a method on generated documents of one length.
 
-    ``outputs``: what the target wrote, a run for each; ``own``: as in ``Dialled``.
+    ``outputs``: what the target wrote, a run for each of ``cases``; ``own``: as in ``Dialled``.
     """
 
     method: Engine
+    cases: tuple[Case, ...]
     outputs: tuple[Run, ...]
     record: AgreementRecord
     own: Curve | None
@@ -165,7 +166,8 @@ def calibrate(
         right.append(tuple(place.draft_is_right for place in places))
         chains.append(tuple((place.draft_is_right, *place.ahead) for place in places))
     own = added_cost(method, Setting(bench.pair, bench.profile), cases[0]) if bench.on_gpu else None
-    return Calibration(method, tuple(outputs), record_of(right, chains if is_head else ()), own)
+    record = record_of(right, chains if is_head else ())
+    return Calibration(method, tuple(cases), tuple(outputs), record, own)
 
 
 def record_of(

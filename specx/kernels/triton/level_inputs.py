@@ -7,6 +7,8 @@ from torch import Tensor
 
 from specx.kernels.trees import MAX_ROWS
 
+WORDS = 8  # of a set: up to 16 levels of 32 nodes one kernel serves, not one for each size
+
 
 def level_inputs(
     parents: Tensor,
@@ -31,8 +33,8 @@ def level_inputs(
     _footing[(1,)](
         parents, own if above is None else above, own, *behind, *position,
         sets, positions, places, count, words,
-        ABOVE=above is not None, BLOCK=MAX_ROWS, BLOCK_WORDS=triton.next_power_of_2(words),
-        num_warps=4,
+        ABOVE=above is not None, BLOCK=MAX_ROWS,
+        BLOCK_WORDS=max(WORDS, triton.next_power_of_2(words)), num_warps=4,
     )  # fmt: skip
     return sets, positions, places
 

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+FEW_ROWS = 32  # up to here one kernel serves, not one for each number of levels of a tree
 MOST_ROWS = 64  # of a program, which holds all of them before it writes the first
 
 
@@ -19,7 +20,7 @@ def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
     assert path.stride(0) == 1
     _move[(layers * 2 * heads,)](
         storage, storage, length, length, path, path, len(path), capacity, capacity,
-        PATH=True, BLOCK=triton.next_power_of_2(len(path)),
+        PATH=True, BLOCK=_block(len(path)),
         DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4,
     )  # fmt: skip
 
@@ -34,7 +35,7 @@ def append_rows(
     int64 [1] each, of the texts; positions int64 [capacity of the target].
     """
     layers, _, heads, capacity, dim = source.shape
-    block = min(MOST_ROWS, triton.next_power_of_2(count))
+    block = min(MOST_ROWS, _block(count))
     assert source.is_contiguous()
     assert target.is_contiguous()
     _move[(layers * 2 * heads, triton.cdiv(count, block))](
@@ -42,6 +43,10 @@ def append_rows(
         PATH=False, BLOCK=block,
         DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4,
     )  # fmt: skip
+
+
+def _block(rows: int) -> int:
+    return max(FEW_ROWS, triton.next_power_of_2(rows))
 
 
 @triton.jit(

@@ -25,6 +25,7 @@ GROUP = tl.constexpr(32)  # ids
 MOST_PARTS = 128  # of all rows: about one for each multiprocessor
 MOST_OF_ROW = 32
 TILE = 512  # groups that a program looks at at once
+PLACES = 1024  # in all levels: up to 16 of 64 nodes one kernel serves, not one for each size
 # Bits that a float32 made from a shorter type does not use, and the search need not look at.
 UNUSED_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 
@@ -85,7 +86,7 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
     _pick_nodes[(1,)](
         root, weights, links, chosen, tokens, parents, depths, sets, valid,
         nodes, places, doublings(len(levels)),
-        BLOCK=max(KEPT.value, triton.next_power_of_2(places)), num_warps=8,
+        BLOCK=max(PLACES, triton.next_power_of_2(places)), num_warps=8,
     )  # fmt: skip
     return TokenTree(tokens, parents, depths, valid, len(levels), sets)
 

@@ -20,6 +20,7 @@ from specx.kernels.triton.select import allowed_logits
 PROGRAMS = 256  # of all rows: about two for each multiprocessor
 BLOCK = 2048  # ids that a program looks at at once
 WARPS = 4
+PATH = 32  # rows of a path: up to here one kernel serves, not one for each number of levels
 
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def accept(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     _follow[(1,)](
         *(column.contiguous() for column in columns), path,
         rows, most, doublings(tree.levels),
-        BLOCK=MAX_ROWS, BLOCK_PATH=triton.next_power_of_2(most), num_warps=1,
+        BLOCK=MAX_ROWS, BLOCK_PATH=max(PATH, triton.next_power_of_2(most)), num_warps=1,
     )  # fmt: skip
     return path[1 + most :], path[1 : 1 + most], path[0]
 

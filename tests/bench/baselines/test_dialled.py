@@ -53,7 +53,7 @@ def dialled(dial: Dial, method: str = "specextend", **fields: Any) -> Dialled:
 
 def dialling(dial: Dial, allowed: torch.Tensor | None = None) -> Dialling:
     ids = torch.ones(200, dtype=torch.bool) if allowed is None else allowed
-    return Dialling(dial, ids, "a document", None)
+    return Dialling("a setting", dial, ids, "a document", None)
 
 
 # ---------------------------------------------------------------- what a tree sees
