@@ -7,7 +7,7 @@ from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.fallback import Fallback
 from specx.engine.speedup_meter import SpeedupMeter
-from specx.engine.tree_choice import Known, TreeChoice
+from specx.engine.tree_choice import KnownTexts, TreeChoice
 from specx.profile import AutoTree, Profile
 from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
@@ -74,7 +74,7 @@ class Controller:
 
     @classmethod
     def of(
-        cls, profile: Profile, drafter: Drafter, budget: Budget, known: dict[str, dict[int, Known]]
+        cls, profile: Profile, drafter: Drafter, budget: Budget, known: KnownTexts
     ) -> "Controller":
         """Return the controller that a profile asks for. ``known``: as of ``Pair``."""
         below = profile.fallback.below

@@ -10,7 +10,7 @@ from specx.engine.runner import Stage
 from specx.engine.stages import Retrieve, Verify
 from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import WIDTHS, Known, TreeChoice, length_class
+from specx.engine.tree_choice import WIDTHS, Experience, TreeChoice, length_class
 from specx.kernels.trees import TokenTree
 
 # On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of
@@ -20,11 +20,13 @@ DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shorter one counts
 
 
-def known_of(choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int) -> Known:
+def known_of(
+    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
+) -> Experience:
     """Return what is known of texts like one of ``tokens`` tokens; costs may be measured now."""
     place = length_class(tokens)
     if place not in choice.known:
-        choice.known[place] = Known(measure_costs(state, drafter, choice.plain_seconds))
+        choice.known[place] = Experience(measure_costs(state, drafter, choice.plain_seconds))
     return choice.known[place]
 
 

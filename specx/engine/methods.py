@@ -11,7 +11,7 @@ from specx.engine.lookup import REACH
 from specx.engine.lookup_drafter import LookupDrafter
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.policies import CrossModelRetrieval, Streaming
-from specx.engine.tree_choice import EVERY, Known
+from specx.engine.tree_choice import EVERY, KnownTexts
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
@@ -33,7 +33,7 @@ class Pair:
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    known: dict[str, dict[int, Known]] = field(default_factory=dict, compare=False)
+    known: KnownTexts = field(default_factory=dict, compare=False)
 
     @property
     def fused_layers(self) -> bool:

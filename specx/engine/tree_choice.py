@@ -1,37 +1,33 @@
 """``tree: auto``: the tree that pays best, from the costs of steps and what the target accepted.
 
-Nothing is assumed of the draft where a tree has been tried: its nodes are ordered by weight, so a
-step in a large tree says how many drafts every smaller one would have had accepted at least. Hence
-the first trees have many nodes (``first_plan``). Where they do not stop growing by themselves they
-are not deep, for most drafts are accepted for a few tokens: a level beyond the deepest tried is
-taken to be reached from the one above it as often as each of those was. Of a tree larger than the
-one in use that is within the largest tried, drafts accepted are taken to be in the same proportion
-to those within the one in use as they were then.
+Nothing is assumed of the draft where a tree has been tried: a step in a large tree says what every
+smaller one would have had accepted at least (``evidence.py``). Hence the first trees have many
+nodes (``first_plan``). Where they do not stop growing by themselves they are not deep, for most
+drafts are accepted for a few tokens.
 
-A text begins with the tree, and with what is known of larger ones, that the text of its length
-before it ended with: documents of one pair and one kind are alike.
+Documents of one pair and one kind are alike: a text begins with the tree that the text of its
+length before it ended with.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from itertools import accumulate, product, repeat
-from operator import mul
+from functools import cache
+from itertools import product
 
 from specx.engine.cost import Costs, TreePlan, TreeShape
+from specx.engine.evidence import Evidence, Forecast
 from specx.engine.fallback import DRAFTING_STEPS, Fallback
 from specx.profile import TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
-DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
+DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
-FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
+FIRST_DEPTH = 6  # levels of the first trees, at most, where they do not stop by themselves
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step
@@ -86,69 +82,29 @@ def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
     return TreePlan(tree, interval(costs, shape))
 
 
-def _among(step: Step, nodes: int) -> int:
-    """Count the drafts accepted before the first that is not among the best ``nodes``."""
-    return next((i for i, (rank, _) in enumerate(step.ranks) if rank > nodes), len(step.ranks))
-
-
-def _continued(step: Step, width: int) -> int:
-    """Count the drafts accepted up to the first that is not among the best ``width`` of a level.
-
-    Nothing would have followed it.
-    """
-    places = (i for i, (_, rank) in enumerate(step.ranks, start=1) if rank > width)
-    return next(places, len(step.ranks))
-
-
 @dataclass
-class Evidence:
-    """Evidence of steps in trees of one ``shape`` about others."""
+class Experience:
+    """The findings from texts of a length class.
 
-    shape: TreeShape
-    steps: Sequence[Step]
-    _among: dict[int, list[int]] = field(default_factory=dict)
-    _continued: dict[int, list[int]] = field(default_factory=dict)
-
-    def of(self, shape: TreeShape) -> tuple[float, float]:
-        """Return the means of the drafts accepted at least and of the levels grown in a shape.
-
-        The shape is within that of the steps. More drafts may be accepted where it is narrower or
-        less deep: fewer nodes compete for a place then.
-        """
-        nodes, depth, width = shape
-        if nodes not in self._among:
-            self._among[nodes] = [_among(step, nodes) for step in self.steps]
-        if width not in self._continued:
-            self._continued[width] = [_continued(step, width) for step in self.steps]
-        accepted = map(min, self._among[nodes], self._continued[width], repeat(depth))
-        levels = map(min, self._levels, repeat(depth))
-        return sum(accepted) / len(self.steps), sum(levels) / len(self.steps)
-
-    @cached_property
-    def _levels(self) -> list[int]:
-        return [step.levels for step in self.steps]
-
-    @cached_property
-    def going_on(self) -> float:
-        """The share of accepted drafts with a level below them behind which another was accepted.
-
-        The root is none of them.
-        """
-        lengths = [step.accepted for step in self.steps]
-        could = sum(min(length, self.shape.depth - 1) for length in lengths)
-        return sum(max(0, length - 1) for length in lengths) / could if could else 0.0
-
-
-@dataclass
-class Known:
-    """What earlier texts of a length class have shown.
-
-    ``plan``: in use when the last of them ended; ``largest``: its steps in the largest trees.
+    ``plan``: in use last; ``largest``: the latest steps in the largest trees.
     """
 
     costs: Costs
     plan: TreePlan | None = None
     largest: Evidence | None = None
+
+    def first_plan(self) -> TreePlan:
+        """Return the plan that a text begins with."""
+        return self.plan or first_plan(self.costs)
+
+    def forecast(self, recent: Evidence) -> Forecast:
+        """Return what recent steps say of all trees, and take note of them."""
+        if self.largest is None or self.largest.shape.is_within(recent.shape):
+            self.largest = recent
+        return Forecast(recent, self.largest)
+
+
+KnownTexts = dict[str, dict[int, Experience]]  # by kind of drafter and length class
 
 
 @dataclass
@@ -161,12 +117,11 @@ class TreeChoice:
     """
 
     fallback: Fallback
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, Experience] = field(default_factory=dict)
     costs: Costs = field(init=False)
     plan: TreePlan = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
-    _known: Known = field(init=False)  # of texts of this length
-    _recent: Evidence = field(init=False)
+    _known: Experience = field(init=False)  # of texts of this length
     _paces: dict[TreeShape, float] = field(default_factory=dict)
     _intervals: dict[TreeShape, int] = field(default_factory=dict)
 
@@ -194,12 +149,12 @@ class TreeChoice:
         None where nothing is known yet.
         """
         known = self.known.get(length_class(tokens))
-        return None if known is None else known.plan or first_plan(known.costs)
+        return None if known is None else known.first_plan()
 
-    def start(self, known: Known) -> TreePlan:
+    def start(self, known: Experience) -> TreePlan:
         """Return the plan to draft with at first. ``known``: of texts of this length."""
         self._known, self.costs = known, known.costs.at(self.plain_seconds)
-        self._use(known.plan or first_plan(known.costs))
+        self._use(known.first_plan())
         return self.plan
 
     def judge(self, step: Step) -> FellBack | TreePlan | None:
@@ -210,13 +165,10 @@ class TreeChoice:
         drafting = fallback.drafting
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
-        self._recent = Evidence(self._shape, drafting)
-        largest = self._known.largest
-        if largest is None or largest.shape.is_within(self._shape):
-            self._known.largest = self._recent
+        forecast = self._known.forecast(Evidence(self._shape, drafting))
         modelled = sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
-        speeds = {shape: self._speedup_of(shape) for shape in candidates()}
+        speeds = {shape: self._speedup_of(shape, forecast) for shape in candidates()}
         best = max(speeds, key=lambda shape: speeds[shape])
         now = fallback.speedup
         if max(now, speeds[best]) < fallback.below:
@@ -236,32 +188,12 @@ class TreeChoice:
         self._shape = TreeShape.of(plan.tree)
         self.fallback.restart()
 
-    def _speedup_of(self, shape: TreeShape) -> float:
-        accepted, levels = self._expected(shape)
+    def _speedup_of(self, shape: TreeShape, forecast: Forecast) -> float:
+        accepted, levels = forecast.of(shape)
         if shape not in self._intervals:
             self._intervals[shape] = interval(self.costs, shape)
         every = self._intervals[shape]
         return self.costs.speedup(shape, every, levels, 1 + accepted) / self._pace(shape)
-
-    def _expected(self, shape: TreeShape) -> tuple[float, float]:
-        """Return drafts and levels that recent steps would have had in trees of ``shape``."""
-        largest = self._known.largest
-        if shape.is_within(self._shape) or largest is None:
-            return self._recent.of(shape)
-        tried = shape.within(largest.shape)
-        if shape.depth > tried.depth:
-            # What is deeper has as many fewer nodes for these levels.
-            tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
-            accepted, levels = self._expected(tried)
-            above, _ = self._expected(tried._replace(depth=tried.depth - 1))
-            deepest = max(largest, self._recent, key=lambda each: each.shape.depth)
-            shares = accumulate(repeat(deepest.going_on, shape.depth - tried.depth), mul)
-            return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
-        inner = tried.within(self._shape)
-        accepted, levels = self._recent.of(inner)
-        (then, grown), (within, grown_within) = largest.of(tried), largest.of(inner)
-        accepted = accepted * then / within if within else accepted + then
-        return min(accepted, tried.depth), levels + grown - grown_within
 
     def _pace(self, shape: TreeShape) -> float:
         """Return measured over modelled time: a tree's own where it has been in use."""

@@ -18,7 +18,7 @@ from specx.engine.measured_costs import (
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.pipeline import Pipeline
 from specx.engine.step import DecodingState
-from specx.engine.tree_choice import Known, TreeChoice, first_plan
+from specx.engine.tree_choice import Experience, TreeChoice, first_plan
 from specx.profile import AutoTree
 from specx.records import Finished
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -213,7 +213,7 @@ def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
     monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
     assert choice.known_plan(100) is None
-    assert known_of(choice, None, None, tokens=100) == Known(COSTS)
+    assert known_of(choice, None, None, tokens=100) == Experience(COSTS)
     choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
     monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
     assert choice.known_plan(127) == first_plan(COSTS)

@@ -7,13 +7,13 @@ import torch
 
 from specx.engine.cost import Costs, Curve, TreePlan, TreeShape
 from specx.engine.emission import Emission, Emitted
+from specx.engine.evidence import Evidence
 from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS, Fallback
 from specx.engine.tree_choice import (
     AGAIN,
     EVERY,
     FIRST_DEPTH,
-    Evidence,
-    Known,
+    Experience,
     TreeChoice,
     candidates,
     first_plan,
@@ -59,7 +59,7 @@ def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
-    choice.start(Known(costs))
+    choice.start(Experience(costs))
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 
