@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, repeat
 from operator import mul
+from statistics import fmean
 
 from specx.engine.cost import TreeShape
 from specx.records import Step
@@ -43,14 +44,17 @@ class Evidence:
         The shape is within that of the steps. More drafts may be accepted where it is narrower or
         less deep: fewer nodes compete for a place then.
         """
+        levels = map(min, self._levels, repeat(shape.depth))
+        return fmean(self._accepted(shape)), sum(levels) / len(self.steps)
+
+    def _accepted(self, shape: TreeShape) -> list[int]:
+        """Return the drafts of each step that would have been accepted in a shape."""
         nodes, depth, width = shape
         if nodes not in self._among:
             self._among[nodes] = [_among(step, nodes) for step in self.steps]
         if width not in self._continued:
             self._continued[width] = [_continued(step, width) for step in self.steps]
-        accepted = map(min, self._among[nodes], self._continued[width], repeat(depth))
-        levels = map(min, self._levels, repeat(depth))
-        return sum(accepted) / len(self.steps), sum(levels) / len(self.steps)
+        return list(map(min, self._among[nodes], self._continued[width], repeat(depth)))
 
     @cached_property
     def _levels(self) -> list[int]:

@@ -5,8 +5,9 @@ smaller one would have had accepted at least (``evidence.py``). Hence the first 
 nodes (``first_plan``). Where they do not stop growing by themselves they are not deep, for most
 drafts are accepted for a few tokens.
 
-Documents of one pair and one kind are alike: a text begins with the tree that the text of its
-length before it ended with.
+Documents of one pair and one kind are alike: the first trees of a text are a little deeper than
+those that the text of its length before it ended with. They have many nodes all the same: small
+ones would never show that this text is of another kind.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
@@ -22,12 +23,13 @@ from specx.profile import TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
-DEPTHS = (1, 2, 3, 4, 6, 8, 10, 13, 16)
+DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
 RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
 
-FIRST_DEPTH = 6  # levels of the first trees, at most, where they do not stop by themselves
+FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
+LEAST_DEPTH = 4  # the same where the text before this one needed fewer
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
 AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step
@@ -46,13 +48,13 @@ def candidates() -> tuple[TreeShape, ...]:
     return tuple(TreeShape(*size) for size in dict.fromkeys(sizes))
 
 
-def first_plan(costs: Costs) -> TreePlan:
+def first_plan(costs: Costs, depth: int | None = None) -> TreePlan:
     """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
-    It has at most ``FIRST_DEPTH`` levels, unless it stops growing by itself. A draft is taken to be
-    right with ``SURE`` at every level, and alternatives to be worth nothing.
+    It has at most ``depth`` levels, by default ``FIRST_DEPTH``, unless it stops growing by itself.
+    A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth nothing.
     """
-    most = DEPTHS[-1] if costs.stops else FIRST_DEPTH
+    most = depth or (DEPTHS[-1] if costs.stops else FIRST_DEPTH)
     shallow = (shape for shape in candidates() if shape.depth <= most)
     speeds = {shape: _speed_if_sure(costs, shape) for shape in shallow}
     enough = (1 - LOST) * max(speeds.values())
@@ -86,22 +88,18 @@ def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
 class Experience:
     """The findings from texts of a length class.
 
-    ``plan``: in use last; ``largest``: the latest steps in the largest trees.
+    ``depth``: levels of the tree that would have paid best at last, if it is known.
     """
 
     costs: Costs
-    plan: TreePlan | None = None
-    largest: Evidence | None = None
+    depth: int | None = None
 
     def first_plan(self) -> TreePlan:
         """Return the plan that a text begins with."""
-        return self.plan or first_plan(self.costs)
-
-    def forecast(self, recent: Evidence) -> Forecast:
-        """Return what recent steps say of all trees, and take note of them."""
-        if self.largest is None or self.largest.shape.is_within(recent.shape):
-            self.largest = recent
-        return Forecast(recent, self.largest)
+        if self.depth is None:
+            return first_plan(self.costs)
+        deeper = next((depth for depth in DEPTHS if depth > self.depth), DEPTHS[-1])
+        return first_plan(self.costs, max(LEAST_DEPTH, deeper))
 
 
 KnownTexts = dict[str, dict[int, Experience]]  # by kind of drafter and length class
@@ -122,6 +120,7 @@ class TreeChoice:
     plan: TreePlan = field(init=False)
     _shape: TreeShape = field(init=False)  # of the tree in use
     _known: Experience = field(init=False)  # of texts of this length
+    _first: Evidence | None = None  # the first steps
     _paces: dict[TreeShape, float] = field(default_factory=dict)
     _intervals: dict[TreeShape, int] = field(default_factory=dict)
 
@@ -165,11 +164,14 @@ class TreeChoice:
         drafting = fallback.drafting
         if len(drafting) < DRAFTING_STEPS or fallback.seen % AGAIN:
             return None
-        forecast = self._known.forecast(Evidence(self._shape, drafting))
+        recent = Evidence(self._shape, drafting)
+        self._first = self._first or recent
+        forecast = Forecast(recent, self._first)
         modelled = sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape, forecast) for shape in candidates()}
         best = max(speeds, key=lambda shape: speeds[shape])
+        self._known.depth = best.depth
         now = fallback.speedup
         if max(now, speeds[best]) < fallback.below:
             return FellBack(now, fallback.below)
@@ -184,8 +186,7 @@ class TreeChoice:
         return self.costs.step(self._shape, self.plan.every, step.levels)
 
     def _use(self, plan: TreePlan) -> None:
-        self.plan = self._known.plan = plan
-        self._shape = TreeShape.of(plan.tree)
+        self.plan, self._shape = plan, TreeShape.of(plan.tree)
         self.fallback.restart()
 
     def _speedup_of(self, shape: TreeShape, forecast: Forecast) -> float:

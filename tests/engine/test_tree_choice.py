@@ -13,6 +13,7 @@ from specx.engine.tree_choice import (
     AGAIN,
     EVERY,
     FIRST_DEPTH,
+    LEAST_DEPTH,
     Experience,
     TreeChoice,
     candidates,
@@ -54,12 +55,12 @@ def made_up(plan: TreePlan, accepted: int, seconds: float, ranks=None) -> Step:
     )
 
 
-def begun(costs: Costs, below: float = 1.0) -> TreeChoice:
+def begun(costs: Costs, below: float = 1.0, known: Experience | None = None) -> TreeChoice:
     choice = TreeChoice(Fallback(below))
     for seconds in (9.0, costs.plain, costs.plain):
         assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
     assert not choice.needs_plain
-    choice.start(Experience(costs))
+    choice.start(known or Experience(costs))
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 
@@ -175,6 +176,24 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
     later = look(choice, accepted=16, steps=JUDGED_STEPS)[-1]
     assert isinstance(later, TreePlan)
     assert TreeShape.of(later.tree) == (4, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 6), (8, 10), (16, 16)]
+)
+def test_a_text_begins_a_little_deeper_than_the_one_before_it_ended(known, depth):
+    experience = Experience(CHEAP, known)
+    assert experience.first_plan() == first_plan(CHEAP, depth)
+    assert experience.first_plan().tree.depth == depth
+    assert experience.first_plan().tree.nodes >= 32
+
+
+def test_the_depth_that_is_remembered_does_not_grow_by_itself():
+    """A tree deeper than needed is kept where another would gain little."""
+    experience = Experience(CHEAP)
+    for _ in range(5):
+        look(begun(CHEAP, below=0.0, known=experience), accepted=5)
+    assert experience.depth in (4, 6)
 
 
 @pytest.mark.parametrize(("accepted", "depth"), [(16, 16), (4, 4), (0, 1)])

@@ -32,8 +32,8 @@ DEFINED = (
     "takes is not counted. A setting that the draft does not reach at a length is left out. "
     "`reference τ` is the acceptance length in the reference tree on the measured documents, `τ` "
     "in the trees that `tree: auto` chose, the first ones included; `tree` is the one in use at "
-    "the end of the first run. It begins with the tree that another document of the setting ended "
-    "with; what the parts of a step cost is known from there, too."
+    "the end of the first run. Another document was written at each setting before, so what the "
+    "parts of a step cost is known, and how deep trees should be."
 )
 
 
