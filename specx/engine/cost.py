@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import le
 from typing import NamedTuple
 
 from specx.profile import TreeSettings
@@ -20,6 +21,16 @@ class Curve:
 
     def __call__(self, rows: int) -> float:
         """Interpolate between the two nearest points; extrapolate from the last two."""
+        seconds = self._known.get(rows)
+        if seconds is None:
+            seconds = self._known[rows] = self._between(rows)
+        return seconds
+
+    @cached_property
+    def _known(self) -> dict[int, float]:
+        return {}
+
+    def _between(self, rows: int) -> float:
         least, seconds, lines = self._lines
         if rows <= least or not lines:
             return seconds
@@ -55,7 +66,7 @@ class TreeShape(NamedTuple):
 
     def is_within(self, other: "TreeShape") -> bool:
         """Return True if it is not larger than another in any way."""
-        return self.within(other) == self
+        return all(map(le, self, other))
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ A tree's nodes are ordered by weight, so a step in a large tree says how many dr
 one would have had accepted at least.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, repeat
 from operator import mul
-from statistics import fmean
 
 from specx.engine.cost import TreeShape
 from specx.records import Step
@@ -29,6 +28,13 @@ def _continued(step: Step, width: int) -> int:
     return next(places, len(step.ranks))
 
 
+def _means(counts: Iterable[int], most: int) -> list[float]:
+    """Return the means of the counts, each cut to 0, 1, … ``most``."""
+    counts = list(counts)
+    at_least = (sum(count >= least for count in counts) for least in range(1, most + 1))
+    return [total / len(counts) for total in accumulate(at_least, initial=0)]
+
+
 @dataclass
 class Evidence:
     """Evidence of steps in trees of one ``shape`` about others."""
@@ -37,6 +43,7 @@ class Evidence:
     steps: Sequence[Step]
     _among: dict[int, list[int]] = field(default_factory=dict)
     _continued: dict[int, list[int]] = field(default_factory=dict)
+    _accepted: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # by depth
 
     def of(self, shape: TreeShape) -> tuple[float, float]:
         """Return the means of the drafts accepted at least and of the levels grown in a shape.
@@ -44,21 +51,22 @@ class Evidence:
         The shape is within that of the steps. More drafts may be accepted where it is narrower or
         less deep: fewer nodes compete for a place then.
         """
-        levels = map(min, self._levels, repeat(shape.depth))
-        return fmean(self._accepted(shape)), sum(levels) / len(self.steps)
-
-    def _accepted(self, shape: TreeShape) -> list[int]:
-        """Return the drafts of each step that would have been accepted in a shape."""
         nodes, depth, width = shape
+        accepted = self._accepted.get((nodes, width))
+        if accepted is None:
+            accepted = self._accepted[nodes, width] = self._accepted_by_depth(nodes, width)
+        return accepted[depth], self._levels[depth]
+
+    def _accepted_by_depth(self, nodes: int, width: int) -> list[float]:
         if nodes not in self._among:
             self._among[nodes] = [_among(step, nodes) for step in self.steps]
         if width not in self._continued:
             self._continued[width] = [_continued(step, width) for step in self.steps]
-        return list(map(min, self._among[nodes], self._continued[width], repeat(depth)))
+        return _means(map(min, self._among[nodes], self._continued[width]), self.shape.depth)
 
     @cached_property
-    def _levels(self) -> list[int]:
-        return [step.levels for step in self.steps]
+    def _levels(self) -> list[float]:
+        return _means((step.levels for step in self.steps), self.shape.depth)
 
     @cached_property
     def going_on(self) -> float:

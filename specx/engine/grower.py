@@ -33,7 +33,7 @@ class TreeGrower:
         self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
         words = words_for((tree.depth - 1) * width)
         self._chain: list[AncestorMask] = []
-        if width == 1 and model.device.type == "cpu":  # on a GPU finding a mask is one launch
+        if model.device.type == "cpu":  # on a GPU finding a mask is one launch
             sets = chain_sets(tree.depth, model.device)
             self._chain = [AncestorMask(row[None], 1 + at) for at, row in enumerate(sets)]
         # A level sees its ancestors, which are found as it grows, and each node sees itself.

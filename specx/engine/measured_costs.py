@@ -17,7 +17,8 @@ from specx.kernels.trees import TokenTree
 # kernels count, which change at 16 rows; they are compiled for each width, and none is left to do.
 VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
 DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
-MEASURED = 2  # times; the shorter one counts
+MEASURED = 2  # times; the shortest one counts
+LEVELS = 8  # as often a level, which in a tree follows others like it: all it needs is in cache
 
 
 def known_of(
@@ -38,7 +39,9 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
     """
     kind = state.end.root.device.type
     one = state.stopwatch.latest("verification", MEASURED)
-    draft = {rows: _seconds(state, _DraftLevel(drafter, rows)) for rows in DRAFTED_ROWS[kind]}
+    draft = {
+        rows: _seconds(state, _DraftLevel(drafter, rows), LEVELS) for rows in DRAFTED_ROWS[kind]
+    }
     verify = {
         # Plain steps were verifications of one row.
         rows: min(one) if one and rows == 1 else _seconds(state, _VerifyRows(state, rows))
@@ -50,15 +53,15 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
 
 
-def _seconds(state: DecodingState, stage: Stage[[], object]) -> float:
+def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASURED) -> float:
     """Time a stage as part of a step."""
     stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0
-    while settled < MEASURED:  # not while it is recorded
+    while settled < times:  # not while it is recorded
         with stopwatch.part("host"):
             runner.run(stage)
         settled += runner.settled()
     stopwatch.finish()
-    return min(stopwatch.samples["host"][-MEASURED:])
+    return min(stopwatch.samples["host"][-times:])
 
 
 @dataclass(frozen=True, eq=False)

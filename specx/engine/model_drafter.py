@@ -168,7 +168,7 @@ class ModelDrafter(Drafter):
     def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
         # There is no room for more tokens between two retrievals than the first plan has.
         every = min(plan.every, self._first_plan.cache.every)
-        cache = self.draft_plan.cache.changed(every=every)
+        cache = self.draft_plan.cache.changed(every=every, retrieve="adaptive")
         return replace(self.draft_plan, tree=plan.tree, cache=cache)
 
     def draft_level(self, rows: int) -> None:

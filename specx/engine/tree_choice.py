@@ -26,12 +26,13 @@ NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
 DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)
-RETRIEVAL_SHARE = 0.05  # of a step, at most, where one of EVERY allows it
+RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
 
 FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
 LEAST_DEPTH = 4  # the same where the text before this one needed fewer
 SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
 LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
+LOST_TO_ROWS = 0.07  # the same where trees stop by themselves, on a CPU, and each row costs
 AGAIN = 16  # steps between two looks at the choice, which take the host about as long as a step
 GAIN = 1.06  # predicted, for the tree to change: on a GPU a new shape has to be recorded
 
@@ -57,7 +58,8 @@ def first_plan(costs: Costs, depth: int | None = None) -> TreePlan:
     most = depth or (DEPTHS[-1] if costs.stops else FIRST_DEPTH)
     shallow = (shape for shape in candidates() if shape.depth <= most)
     speeds = {shape: _speed_if_sure(costs, shape) for shape in shallow}
-    enough = (1 - LOST) * max(speeds.values())
+    lost = LOST_TO_ROWS if costs.stops else LOST
+    enough = (1 - lost) * max(speeds.values())
     fast = [shape for shape, speed in speeds.items() if speed >= enough]
     return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
 

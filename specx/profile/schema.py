@@ -305,7 +305,8 @@ class DraftCacheSettings(Section):
     retrieve: Literal["regular", "adaptive"] = Field(
         default="regular",
         description="regular: every so many steps; adaptive: when a step accepts fewer drafts than "
-        "the latest ones did, and after `every` steps at the latest (used by cross-model)",
+        "the latest ones did, and after `every` steps at the latest (used by cross-model); "
+        "`tree: auto` chooses it",
     )
     layer: Layer = Field(
         default="last",

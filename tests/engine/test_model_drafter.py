@@ -7,6 +7,7 @@ import torch
 
 from specx.engine import grower, model_drafter
 from specx.engine.cost import TreePlan
+from specx.engine.drafter import DraftMode, Outcome
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
 from specx.engine.policies import CrossModelRetrieval, Streaming
@@ -14,6 +15,7 @@ from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree
 from specx.models.call import TreeCall
 from specx.profile.schema import DraftCacheSettings, TreeSettings
+from specx.records import Step
 from tests.engine.pairs import allowed, loaded, make_prompt, pair_of, run
 from tests.engine.pairs import make_profile as profile_of
 from tests.kernels.test_trees import assert_is_tree, paths_of
@@ -142,6 +144,10 @@ def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
     assert drafter.levels == 2
     assert drafter.retrieval_due(6) == (cache["policy"] != "full")
     assert not drafter.retrieval_due(5)
+    for accepted in (2, 0):  # before it is due where acceptance falls
+        step = Step((1,) * (accepted + 1), 6, accepted, seconds=1.0)
+        drafter.learn(Outcome(mode=DraftMode.MODEL, step=step, note=None, settled=True))
+    assert drafter.retrieval_due(7) == (cache["policy"] != "full")
 
 
 def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():
