@@ -18,7 +18,7 @@ from specx.kernels.trees import TokenTree
 VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
 DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shortest one counts
-LEVELS = 8  # as often a level, which in a tree follows others like it: all it needs is in cache
+LEVELS = 8  # times for a level: in a tree it follows others, and what it needs is in cache
 
 
 def known_of(

@@ -8,10 +8,11 @@ import torch
 from specx.bench.cases import Case
 from specx.bench.dial import REFERENCE, Dial
 from specx.bench.methods import METHODS
-from specx.bench.methods.dialled import WIDTHS, Dialled, added_cost
+from specx.bench.methods.dialled import Dialled, added_cost
 from specx.bench.runs import Setting
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
+from specx.engine.tree_choice import WIDTHS
 from specx.jobs.pair import load_pair
 from specx.profile import load_profile
 from specx.prompts.digest import Digest

@@ -25,6 +25,7 @@ from specx.engine.head_drafter import within_window
 from specx.engine.methods import draft_plan
 from specx.engine.runner import Runner, runner_for
 from specx.engine.stopwatch import Stopwatch
+from specx.engine.tree_choice import WIDTHS
 from specx.engine.workspace import AHEAD
 from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Path
@@ -34,7 +35,6 @@ from specx.profile import Profile, TreeSettings
 SEED = 5000  # of the documents for calibration, which are none of those that are measured
 DOCUMENTS = 3  # for calibration, for each that is measured at a length
 DRAWS = 8  # numbers for each place of a known output
-WIDTHS = (1, 4, 32)  # nodes of a level that ``tree: auto`` continues (``engine/tree_choice.py``)
 TIMED = 8  # times that a level is timed on a GPU; the shortest counts
 
 
