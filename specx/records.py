@@ -98,7 +98,8 @@ class FellBack:
 class Speedup:
     """Seconds from which the speedup over plain decoding follows, of steps at full speed.
 
-    ``plain``: plain decoding of the same tokens, by the time of a plain token in the same run.
+    ``plain``: plain decoding of the same tokens, by the time of a plain token in the same run, on a
+    GPU also of a text of about the same length before it.
     ``measured``: the steps themselves. ``predicted``: the steps according to the cost model.
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
-from specx.engine.fallback import Fallback
+from specx.engine.fallback import Fallback, PlainTimes
 from specx.engine.speedup_meter import SpeedupMeter
 from specx.engine.tree_choice import KnownTexts, TreeChoice
 from specx.profile import AutoTree, Profile
@@ -56,6 +56,21 @@ class Budget:
             yield self.spend(step)
 
 
+def strategy_for(
+    profile: Profile, drafter: Drafter, known: KnownTexts
+) -> Fallback | TreeChoice | None:
+    """Return the comparison with plain decoding that a profile asks for, None for none.
+
+    ``known``: as of ``Pair``.
+    """
+    below = profile.fallback.below
+    if drafter.levels == 0:
+        return None
+    if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
+        return TreeChoice(Fallback(below or 0.0), known.setdefault(drafter.kind, {}))
+    return None if below is None else Fallback(below)
+
+
 @dataclass
 class Controller:
     """Decides after each step: go on, draft other trees, decode plainly, or stop.
@@ -63,27 +78,23 @@ class Controller:
     ``budget`` stops. ``strategy`` compares drafting with plain decoding: fallback to plain decoding
     alone, or the choice of the tree together with it; None where nothing is compared, or no more.
     When a draft retrieves and who drafts are decided a step earlier, before it is launched
-    (``Drafter.plan``).
+    (``Drafter.plan``). ``tokens``: of the prompt; ``times``: of plain tokens in other texts, None
+    where they are measured in each.
     """
 
     budget: Budget
     strategy: Fallback | TreeChoice | None
+    tokens: int
+    times: PlainTimes | None = None
     _meter: SpeedupMeter = field(default_factory=SpeedupMeter)
     _plain_seconds: float | None = None
     _plain_steps: int = 0
 
-    @classmethod
-    def of(
-        cls, profile: Profile, drafter: Drafter, budget: Budget, known: KnownTexts
-    ) -> "Controller":
-        """Return the controller that a profile asks for. ``known``: as of ``Pair``."""
-        below = profile.fallback.below
-        if drafter.levels == 0:
-            return cls(budget, None)
-        if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
-            choice = TreeChoice(Fallback(below or 0.0), known.setdefault(drafter.kind, {}))
-            return cls(budget, choice)
-        return cls(budget, None if below is None else Fallback(below))
+    def __post_init__(self) -> None:
+        if self.strategy is not None and self.times is not None:
+            self._plain_seconds = self.times.of(self.tokens)
+            if self._plain_seconds is not None:
+                self.strategy.expect(self._plain_seconds)
 
     @property
     def needs_plain(self) -> bool:
@@ -100,6 +111,8 @@ class Controller:
             self.strategy.note(step)
             if not self.strategy.needs_plain:
                 self._plain_seconds = self.strategy.plain_seconds
+                if self.times is not None:
+                    self.times.note(self.tokens, self._plain_seconds)
 
     def decide(
         self, place: int, step: Step, *, settled: bool, verification: float | None = None
@@ -118,6 +131,8 @@ class Controller:
             return None
         if isinstance(verdict, FellBack):
             self.strategy = None
+            if self.times is not None:  # others may have begun to use the device
+                self.times.forget(self.tokens)
         return verdict
 
     def speedup(self, samples: Mapping[str, Sequence[float]]) -> Speedup:

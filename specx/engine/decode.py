@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specx.engine import methods
-from specx.engine.controller import Budget, Controller
+from specx.engine.controller import Budget, Controller, strategy_for
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.measured_costs import known_of
@@ -104,7 +104,10 @@ def decode_with(
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
-    controller = Controller.of(profile, workspace.drafter, budget, pair.known)
+    strategy = strategy_for(profile, workspace.drafter, pair.known)
+    # A CPU is faster or slower from one text to the next.
+    times = pair.plain_times if device.type == "cuda" else None
+    controller = Controller(budget, strategy, len(prompt), times)
     return _Decoding(workspace, controller, place).events(list(prompt))
 
 

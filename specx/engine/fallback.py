@@ -9,6 +9,32 @@ PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
 DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
 FIRST_STEPS = 5  # drafting steps whose verification counts as that of the start
 JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to place
+ALIKE = 8  # lengths of texts that differ by less than an eighth: plain tokens by 4 % at most
+
+
+@dataclass
+class PlainTimes:
+    """Seconds of a plain token of a pair on a device of steady speed, by the tokens of a text."""
+
+    _known: dict[int, float] = field(default_factory=dict)
+
+    def of(self, tokens: int) -> float | None:
+        """Return the seconds behind a text like one of ``tokens`` tokens, if they are known."""
+        nearest = self._nearest(tokens)
+        return None if nearest is None else self._known[nearest]
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Take note of the seconds behind a text of ``tokens`` tokens."""
+        self._known[tokens] = seconds
+
+    def forget(self, tokens: int) -> None:
+        """Forget what is known of such a text, which will be measured again."""
+        while (nearest := self._nearest(tokens)) is not None:
+            del self._known[nearest]
+
+    def _nearest(self, tokens: int) -> int | None:
+        near = [known for known in self._known if ALIKE * abs(known - tokens) < tokens]
+        return min(near, key=lambda known: abs(known - tokens), default=None)
 
 
 @dataclass
@@ -52,6 +78,10 @@ class Fallback:
         tokens = sum(len(step.tokens) for step in self.drafting)
         plain = tokens * self.plain_seconds * self.pace
         return plain / sum(step.seconds for step in self.drafting)
+
+    def expect(self, plain: float) -> None:
+        """Take the seconds of a plain token from another text: none need be decoded plainly."""
+        self.plain = [plain] * PLAIN_STEPS
 
     def note_verification(self, seconds: float) -> None:
         """Take note of the seconds that the target took for a tree, of a step that counts."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from specx.engine.drafter import Drafter, NoDrafter
+from specx.engine.fallback import PlainTimes
 from specx.engine.head_drafter import HeadDrafter, within_window
 from specx.engine.joined_drafter import BEHIND, JoinedDrafter
 from specx.engine.lookup import REACH
@@ -26,7 +27,8 @@ class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
     ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: what
-    texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``).
+    texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``);
+    ``plain_times``: of plain tokens, on a GPU.
     """
 
     target: LoadedModel
@@ -34,6 +36,7 @@ class Pair:
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
     known: KnownTexts = field(default_factory=dict, compare=False)
+    plain_times: PlainTimes = field(default_factory=PlainTimes, compare=False)
 
     @property
     def fused_layers(self) -> bool:

@@ -5,9 +5,9 @@ smaller one would have had accepted at least (``evidence.py``). Hence the first 
 nodes (``first_plan``). Where they do not stop growing by themselves they are not deep, for most
 drafts are accepted for a few tokens.
 
-Documents of one pair and one kind are alike: the first trees of a text are a little deeper than
-would have paid best at the end of the one of its length before it. They have many nodes all the
-same: small ones would never show that this text is of another kind.
+Documents of one pair and one kind are alike: the first trees of a text are as deep as would have
+paid best at the end of the one of its length before it. They have many nodes all the same: small
+ones would never show that this text is of another kind.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """
@@ -101,8 +101,7 @@ class Experience:
         """Return the plan that a text begins with."""
         most = None
         if self.depth is not None:
-            deeper = next((depth for depth in DEPTHS if depth > self.depth), DEPTHS[-1])
-            most = max(LEAST_DEPTH, deeper)
+            most = max(LEAST_DEPTH, self.depth)
         if most not in self._plans:
             self._plans[most] = first_plan(self.costs, most)
         return self._plans[most]
@@ -139,6 +138,10 @@ class TreeChoice:
     def plain_seconds(self) -> float:
         """Seconds of a plain token."""
         return self.fallback.plain_seconds
+
+    def expect(self, plain: float) -> None:
+        """Take the seconds of a plain token from another text: none need be decoded plainly."""
+        self.fallback.expect(plain)
 
     def note(self, step: Step) -> bool:
         """Take note of a step; return True if it drafted and counts."""

@@ -2,7 +2,14 @@
 
 import pytest
 
-from specx.engine.fallback import DRAFTING_STEPS, JUDGED_STEPS, PLAIN_STEPS, Fallback
+from specx.engine.controller import Budget, Controller
+from specx.engine.fallback import (
+    DRAFTING_STEPS,
+    JUDGED_STEPS,
+    PLAIN_STEPS,
+    Fallback,
+    PlainTimes,
+)
 from specx.records import FellBack, Step
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -156,3 +163,45 @@ def test_the_pace_outlives_a_new_tree():
     judge.restart()
     assert judge.pace == 1.0
     assert judge.plain_seconds == 0.75
+
+
+def controller(times: PlainTimes | None, tokens: int) -> Controller:
+    return Controller(Budget(frozenset(), 1000, "length"), Fallback(1.0), tokens, times)
+
+
+def test_a_plain_token_is_measured_once_for_texts_of_a_length():
+    times = PlainTimes()
+    first = controller(times, 1000)
+    for seconds in (9.0, 0.25, 0.25):
+        assert first.needs_plain
+        first.note_plain(plain(seconds), settled=True)
+    assert not first.needs_plain
+    assert [controller(times, near).needs_plain for near in (890, 1000, 1140)] == [False] * 3
+    assert [controller(times, far).needs_plain for far in (800, 2000)] == [True] * 2
+    assert controller(None, 1000).needs_plain  # where each text has its own
+
+    later = controller(times, 1100)
+    for place in range(DRAFTING_STEPS + 1):
+        assert later.decide(place, drafted(4, 0.5), settled=True) is None
+    parts = {part: [0.25] * 20 for part in ("drafting", "verification", "keep")}
+    assert later.speedup(parts).ratios() == {
+        "measured": pytest.approx(2.0),
+        "predicted": pytest.approx(4 * 0.25 / 0.75),
+    }
+
+
+def test_of_plain_times_the_one_nearest_in_length_counts():
+    times = PlainTimes()
+    times.note(1000, 1.0)
+    times.note(1100, 1.25)
+    assert (times.of(1040), times.of(1060), times.of(2000)) == (1.0, 1.25, None)
+
+
+def test_a_time_that_ended_drafting_is_measured_again():
+    """Others may have begun to use the device since."""
+    times = PlainTimes()
+    times.note(1000, 0.25)
+    slowed = controller(times, 1000)
+    verdicts = [slowed.decide(i, drafted(1, 0.5), settled=True) for i in range(DRAFTING_STEPS + 1)]
+    assert isinstance(verdicts[-1], FellBack)
+    assert controller(times, 1000).needs_plain

@@ -179,9 +179,9 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
 
 
 @pytest.mark.parametrize(
-    ("known", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 6), (8, 10), (16, 16)]
+    ("known", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 4), (8, 8), (16, 16)]
 )
-def test_a_text_begins_a_little_deeper_than_the_one_before_it_ended(known, depth):
+def test_a_text_begins_as_deep_as_would_have_paid_best_in_the_one_before_it(known, depth):
     experience = Experience(CHEAP, known)
     assert experience.first_plan() == first_plan(CHEAP, depth)
     assert experience.first_plan().tree.depth == depth

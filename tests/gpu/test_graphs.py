@@ -10,6 +10,7 @@ import torch
 from specx.documents.generated import generate_report
 from specx.engine import decode as decode_module
 from specx.engine import runner as runner_module
+from specx.engine.fallback import PLAIN_STEPS
 from specx.engine.pipeline import Pipeline
 from specx.engine.runner import EagerRunner, GraphRunner, runner_for
 from specx.engine.selector import DrafterSelector
@@ -19,7 +20,7 @@ from specx.engine.workspace import Shelf
 from specx.jobs.pair import load_pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
-from specx.records import METHODS, WITHOUT_DRAFT, Method, PrefillProgress
+from specx.records import METHODS, WITHOUT_DRAFT, Finished, Method, PrefillProgress
 from tests.engine.pairs import Run, collect, run
 from tests.engine.test_workspace import kept, poison
 from tests.gpu.test_lookup import mini
@@ -176,9 +177,9 @@ def test_where_memory_is_short_what_torch_keeps_is_returned_first(
     assert torch.cuda.memory_reserved() < kept
 
 
-@pytest.mark.parametrize("below", [None, 0.0])
+@pytest.mark.parametrize(("below", "known"), [(None, False), (0.0, False), (0.0, True)])
 def test_first_steps_are_launched_while_the_prompt_is_read(
-    below: float | None, monkeypatch: pytest.MonkeyPatch
+    below: float | None, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is made to take a second longer for it. The first process to do so compiles
     kernels, which loads them, and that may wait: hence a document before."""
@@ -187,6 +188,8 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     digest = Digest(pair.target.tokenizer, sentences=2)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     expected = run(pair, profile, "specextend", prompt)
+    if not known:
+        pair.plain_times.forget(len(prompt))
     read, launch, reading = Target.prefill, Pipeline.launch, list[Any]()
 
     def slowly(target: Target, ids: torch.Tensor) -> Iterator[PrefillProgress | torch.Tensor]:
@@ -204,6 +207,29 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     found = run(pair, profile, "specextend", prompt)
     assert found.tokens == expected.tokens
     assert reading[1]
+
+
+def test_plain_tokens_are_timed_in_the_first_of_texts_of_a_length() -> None:
+    profile = in_half(mini(0.0)).changed(fallback={"below": 0.0})
+    pair = load_pair(profile, "specextend", CUDA)
+    digest = Digest(pair.target.tokenizer, sentences=2)
+    short, long = (
+        digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
+        for size in (9_000, 30_000)
+    )
+    texts = [run(pair, profile, "specextend", prompt) for prompt in (short, short, long, long)]
+    assert texts[0].tokens == texts[1].tokens
+    assert texts[2].tokens == texts[3].tokens
+    plain = [sum(step.drafted == 0 for step in text.steps) for text in texts]
+    assert plain[1] == plain[3] == 0
+    assert min(plain[0], plain[2]) >= PLAIN_STEPS
+    assert all(finished(text).speedup.plain > 0 for text in texts)
+
+
+def finished(text: Run) -> Finished:
+    last = text.events[-1]
+    assert isinstance(last, Finished)
+    return last
 
 
 # Profiles with a draft model and with a head, which is not asked for where nothing is drafted.
@@ -267,6 +293,7 @@ def test_the_next_document_replays_what_the_one_before_recorded(
         found = collect(decode_module.decode(pair, profile, method, prompt, shelf=shelf))
         return found.tokens, found.accepted
 
+    written(second, None)  # behind which the time of a plain token is known
     alone = written(second, None)
     monkeypatch.setattr(runner_module, "_record", noted)
     written(first, shelf)

@@ -27,6 +27,7 @@ from specx.kernels.triton.tree_inputs import TreeInputs
 
 WORD = 64  # columns per word of a visibility bit set
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
+MERGED = (16, MOST_SPLITS)  # parts that its two forms hold
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
 
@@ -171,14 +172,41 @@ def in_parts(
         part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
     attend(inputs, part_out, part_lse)
     if splits > 1:
-        block_dim, block_splits = map(triton.next_power_of_2, (dim, splits))
-        _merge[(heads * nodes,)](
-            part_out, part_lse, out, lse, nodes, heads, splits,
-            DIM=dim, BLOCK_DIM=block_dim, BLOCK_SPLITS=block_splits,
-            num_warps=max(1, min(8, block_splits * block_dim // 1024)),
-            **programmatic_launch.options(q.device),
-        )  # fmt: skip
+        _merge_parts(part_out, part_lse, out, lse)
     return out, lse
+
+
+def _merge_parts(part_out: Tensor, part_lse: Tensor, out: Tensor, lse: Tensor) -> None:
+    """Merge part_out [splits, Hq·T, D] and part_lse [splits, Hq·T] into out [T, Hq, D].
+
+    lse [Hq, T] is made of them, too.
+    """
+    splits, rows, dim = part_out.shape
+    _compile_merges(dim, out.dtype, out.device)
+    most = next(most for most in MERGED if splits <= most)
+    options = _merge_options(dim, most, out.device)
+    _merge[(rows,)](part_out, part_lse, out, lse, *lse.shape[::-1], splits, **options)
+
+
+@cache
+def _compile_merges(dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Compile all forms of the merge with the first: another tree must not wait for a compiler."""
+    for most in MERGED:
+        options = _merge_options(dim, most, device)
+        _merge.warmup(dtype, torch.float32, dtype, torch.float32, 1, 1, 2, grid=(1,), **options)
+
+
+@cache
+def _merge_options(dim: int, most: int, device: torch.device) -> dict[str, int | bool]:
+    """Return the options of a merge of at most ``most`` parts."""
+    block_dim = triton.next_power_of_2(dim)
+    return {
+        "DIM": dim,
+        "BLOCK_DIM": block_dim,
+        "BLOCK_SPLITS": most,
+        "num_warps": max(1, min(8, most * block_dim // 1024)),
+        **programmatic_launch.options(device),
+    }
 
 
 def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch) -> None:

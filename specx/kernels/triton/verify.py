@@ -43,8 +43,9 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     if parts == 1:
         return ids[:, 0]
     best = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    # One kernel for any number of rows: to compile another takes as long as twenty steps.
     _best_of_rows[(rows,)](
-        values, ids, best, parts, BLOCK=triton.next_power_of_2(parts), num_warps=1
+        values, ids, best, parts, BLOCK=triton.next_power_of_2(blocks), num_warps=1
     )
     return best
 
