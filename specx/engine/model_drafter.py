@@ -12,6 +12,7 @@ from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
 from specx.engine.forward import cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
+from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
 from specx.engine.target import Target
@@ -19,6 +20,7 @@ from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
 from specx.models.call import PrefillCall
+from specx.models.fused_layers import FusedModel
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -71,6 +73,7 @@ class ModelDrafter(Drafter):
 
     shift = 0
     layout: Layout
+    _lazy: LazyPrefill | None = None  # of a text whose chunks are read when they are chosen
 
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
@@ -127,6 +130,7 @@ class ModelDrafter(Drafter):
         )
 
     def begin(self) -> bool:
+        self._lazy = None
         self.cache.clear()
         self._use(self._first_plan)
         return True
@@ -179,10 +183,10 @@ class ModelDrafter(Drafter):
         self.grower.continue_from(logits, level.weights)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        yield from self._read_prompt(prompt, target)
         if self.policy is not None:
             plan = self.draft_plan
             self.cache.grid = plan.grid(len(prompt), plan.cache.chunk)
+        yield from self._read_prompt(prompt, target)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
 
@@ -191,8 +195,13 @@ class ModelDrafter(Drafter):
         prompt: Tensor,
         target: Target,  # noqa: ARG002
     ) -> Iterator[PrefillProgress]:
-        """Fill the store."""
+        """Fill the store, now or when chunks are chosen."""
         begin, store = 0, self.cache.store
+        self._lazy = self._lazily(prompt)
+        if self._lazy is not None:
+            store.commit(len(prompt))
+            yield PrefillProgress("draft", len(prompt), len(prompt))
+            return
 
         def read(start: int, end: int) -> Tensor:
             positions = torch.arange(start, end, device=prompt.device)
@@ -203,6 +212,15 @@ class ModelDrafter(Drafter):
             store.commit(end - begin)
             begin = end
             yield PrefillProgress("draft", end, len(prompt))
+
+    def _lazily(self, prompt: Tensor) -> LazyPrefill | None:
+        """Return a prefill of the chunks that are chosen alone, where that is possible."""
+        window, fused = self.draft_plan.cache.window, self.model.model.__dict__.get("forward")
+        if self.policy is None or window is None or self.model.device.type != "cpu":
+            return None
+        if not isinstance(fused, FusedModel) or not fused.serves(self._prefill_call(0, 1)):
+            return None
+        return LazyPrefill(fused, self.cache.store, prompt, self.cache.grid, window)
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return self.model.prefill_call(
@@ -249,8 +267,12 @@ class ModelDrafter(Drafter):
         self._schedule.learn(outcome.step)
 
     def retrieve(self, target: Target) -> None:
-        if self.policy is not None:
-            self.cache.choose(self.policy.choose(self.cache, target))
+        if self.policy is None:
+            return
+        chunks = self.policy.choose(self.cache, target)
+        if self._lazy is not None:
+            self._lazy.read(chunks)
+        self.cache.choose(chunks)
 
     def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; return logits [1, V] after them.

@@ -287,17 +287,32 @@ class FusedModel(Fused):
         super().__init__(module, forward, ops)
         decoder = module.get_decoder()
         self._embedding, self._norm = decoder.embed_tokens, decoder.norm.forward.norm
-        self._layers, self._angles = list(decoder.layers), decoder.rotary_emb.forward
+        self.layers: list[FusedLayer] = [layer.forward for layer in decoder.layers]
+        self._rotary = decoder.rotary_emb.forward
         head = module.get_output_embeddings()
         self._head = head.forward.product
         passed = [module, decoder, self._embedding, decoder.norm, decoder.rotary_emb, head]
-        passed += self._layers
+        passed += list(decoder.layers)
         self._hooks = [x for m in passed for x in (m._forward_hooks, m._forward_pre_hooks)]
         self._whole = whole_pass_of(module, weights, ops)
 
     @property
     def saved_bytes(self) -> int:
         return 0 if self._whole is None else self._whole.saved_bytes
+
+    @property
+    def hidden_size(self) -> int:
+        size: int = self._embedding.weight.shape[1]
+        return size
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return what the first layer gets of tokens int64 [T]: [T, K]."""
+        return embedding(ids, self._embedding.weight)
+
+    def angles(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cos and sin, [T, D] each, of positions int64 [T], in the dtype of x."""
+        cos, sin = self._rotary(x[None], positions[None])
+        return cos[0], sin[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, ids = kwargs.get("specx_call"), kwargs.get("input_ids")
@@ -327,16 +342,16 @@ class FusedModel(Fused):
         logits = run_at_once(self._whole, ids, positions, call, kept)
         if logits is not None:
             return logits
-        x = embedding(ids, self._embedding.weight)
-        cos, sin = (part[0] for part in self._angles(x[None], positions[None]))
-        features, count = call.features, len(self._layers)
+        x = self.embed(ids)
+        cos, sin = self.angles(x, positions)
+        features, count = call.features, len(self.layers)
         # Of the last layer the rows that have logits are enough, unless others are noted.
         last = 0 if features is not None and features.source.is_behind(count) else kept
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             if features is not None:
                 features.note_layer(x[None], index)
             rows = last if index == count - 1 else 0
-            x = layer.forward.run(x, cos, sin, call, rows)
+            x = layer.run(x, cos, sin, call, rows)
         if features is not None:
             features.note_layer(x[None], count)
         x = self._norm(x)

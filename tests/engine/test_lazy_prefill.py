@@ -1,0 +1,152 @@
+"""A prompt that is read when its chunks are chosen: the same rows as if all of it had been read."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.lazy_prefill import LazyPrefill
+from specx.engine.model_drafter import ModelDrafter
+from specx.engine.selector import DrafterSelector
+from specx.kernels.chunks import Grid, chunk_rows
+from specx.models.call import PrefillCall
+from specx.models.fused_layers import FusedModel, fuse_layers
+from specx.models.load import LoadedModel
+from specx.records import PrefillProgress
+from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.test_lossless import LIKE_IT, SURE
+
+LENGTH = 150
+CACHE = {"chunk": 8, "top_k": 4, "every": 1, "layer": 1, "window": 24}
+
+
+def fused(family: str = "llama", seed: int = 0, **overrides) -> LoadedModel:
+    model = loaded.__wrapped__(family, seed, **overrides)
+    fuse_layers(model.model, model.ops)
+    assert isinstance(model.model.forward, FusedModel)
+    return model
+
+
+MODELS = {layers: fused(num_hidden_layers=layers) for layers in (1, 2, 3, 5)}
+PROMPT = torch.tensor(make_prompt(LENGTH))
+
+
+def store_of(model: LoadedModel) -> PreallocatedCache:
+    store = PreallocatedCache(cache_shape(model), LENGTH + 10)
+    store.storage.fill_(torch.nan)
+    return store
+
+
+def read_at_once(model: LoadedModel, window: int) -> torch.Tensor:
+    """The rows of the whole prompt: [layers, 2, Hkv, L, D]."""
+    store = store_of(model)
+    call = PrefillCall(ops=model.ops, mapping=store.mapping(LENGTH), past=0, window=window)
+    with torch.inference_mode():
+        forward(model, PROMPT, torch.arange(LENGTH), store, call, logits_of=1)
+    return store.storage[:, :, :, :LENGTH]
+
+
+def lazily(model: LoadedModel, grid: Grid, window: int) -> tuple[LazyPrefill, torch.Tensor]:
+    store = store_of(model)
+    prefill = LazyPrefill(model.model.forward, store, PROMPT, grid, window)
+    return prefill, store.storage[:, :, :, :LENGTH]
+
+
+@pytest.fixture
+def passes(monkeypatch) -> list[tuple[int, int, int, bool]]:
+    """Layer, rows and kind of each pass."""
+    passes: list[tuple[int, int, int, bool]] = []
+    work = LazyPrefill._pass
+
+    def noted(self, layer, start, end, *, runs):
+        passes.append((layer, start, end, runs))
+        work(self, layer, start, end, runs=runs)
+
+    monkeypatch.setattr(LazyPrefill, "_pass", noted)
+    return passes
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    layers=st.sampled_from(sorted(MODELS)),
+    window=st.integers(1, 40) | st.just(1000),
+    chunk=st.sampled_from([1, 7, 8, 32]),
+    short=st.integers(0, 31),
+    data=st.data(),
+)
+def test_rows_of_chosen_chunks_are_those_of_a_whole_prefill(layers, window, chunk, short, data):
+    grid, model = Grid(chunk, short % chunk), MODELS[layers]
+    last = (LENGTH - 1 + grid.short) // chunk
+    ids = st.lists(st.integers(0, last + 3), min_size=1, max_size=4, unique=True).map(sorted)
+    expected = read_at_once(model, window)
+    prefill, rows = lazily(model, grid, window)
+    for _ in range(4):
+        chosen = torch.tensor(data.draw(ids))
+        with torch.inference_mode():
+            prefill.read(chosen)
+        read = chunk_rows(chosen, grid)
+        read = read[read < LENGTH]
+        torch.testing.assert_close(rows[..., read, :], expected[..., read, :], rtol=0, atol=2e-5)
+
+
+@torch.inference_mode()
+def test_nothing_is_read_twice_or_in_vain(passes):
+    """Window 16 behind chunks of 8: a layer needs two more chunks of the one below it."""
+    prefill, rows = lazily(MODELS[3], Grid(8), 16)
+    prefill.read(torch.tensor([10]))
+    assert passes == [
+        (0, 48, 64, False), (0, 64, 88, True), (1, 64, 80, False), (1, 80, 88, True),
+        (2, 80, 88, False),
+    ]  # fmt: skip
+    assert rows[0, 0, 0, :, 0].isfinite().nonzero().flatten().tolist() == list(range(48, 88))
+    passes.clear()
+    prefill.read(torch.tensor([10, 40]))  # padding: the prompt has 19 chunks
+    assert passes == []
+    prefill.read(torch.tensor([9, 10]))
+    assert passes == [
+        (0, 40, 48, False), (0, 56, 64, True), (1, 56, 64, False), (1, 72, 80, True),
+        (2, 72, 80, False),
+    ]  # fmt: skip
+
+
+@torch.inference_mode()
+def test_long_spans_are_read_in_pieces(passes, monkeypatch):
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 32)
+    prefill, rows = lazily(MODELS[2], Grid(8, 3), 16)
+    prefill.read(torch.arange(20))
+    spans = [(start, end) for layer, start, end, _ in passes if layer == 0]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == LENGTH
+    assert all(before == start for (_, before), (start, _) in pairwise(spans))
+    assert max(end - start for start, end in spans) == 32
+    torch.testing.assert_close(rows, read_at_once(MODELS[2], 16), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("method", ["specextend", "specextend+lookup", "streaming"])
+def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
+    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    cache = CACHE | {"every": 4}
+    profile, prompt = make_profile(cache=cache, max_new_tokens=40), make_prompt(2000)
+    monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: True)
+    lazy = run(pair, profile, method, prompt)
+    assert 0 < sum(end - start for layer, start, end, _ in passes if layer == 1) < 1000
+    assert lazy.progress[-1] == PrefillProgress("draft", 2000, 2000)
+    passes.clear()
+    monkeypatch.setattr(ModelDrafter, "_lazily", lambda *_: None)
+    at_once = run(pair, profile, method, prompt)
+    assert passes == []
+    assert lazy.tokens == at_once.tokens
+    assert lazy.accepted == at_once.accepted
+    assert max(lazy.accepted) > 0
+
+
+def test_a_draft_that_sees_everything_or_has_no_window_reads_at_once(passes):
+    pair = pair_of(fused(), fused(seed=5))
+    for cache in ({**CACHE, "window": None}, {**CACHE, "policy": "full"}):
+        run(pair, make_profile(cache=cache), "specextend", make_prompt(100))
+    run(pair, make_profile(cache=CACHE), "tree", make_prompt(100))
+    assert passes == []
