@@ -9,7 +9,7 @@ Only for a CPU, where the host may look at what was chosen. On a GPU a draft rea
 ms.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -45,12 +45,12 @@ class LazyPrefill:
         """
         needed = self._needed({chunk for chunk in chunks.tolist() if chunk < len(self._ran)})
         for layer, stored in enumerate(needed):
-            through = needed[layer + 1] if layer + 1 < len(needed) else set()
-            for start, end in self._spans(stored - through, self._stored, layer):
-                self._pass(layer, start, end, runs=False)
+            ran = needed[layer + 1] if layer + 1 < len(needed) else set()
+            runs = {chunk for chunk in ran if self._ran[chunk] <= layer}
+            new = {chunk for chunk in stored if self._stored[chunk] <= layer}
             # In the order of the text: a chunk attends to those in front of it.
-            for start, end in self._spans(through, self._ran, layer):
-                self._pass(layer, start, end, runs=True)
+            for group in self._groups(sorted(new | runs)):
+                self._pass(layer, group, [chunk for chunk in group if chunk in runs])
 
     def _needed(self, chosen: set[int]) -> list[set[int]]:
         """Return for each layer the chunks whose keys and values must be there.
@@ -69,45 +69,50 @@ class LazyPrefill:
         start, _ = self._rows_of(chunk)
         return range(self._chunk_of(max(0, start - self._window + 1)), chunk)
 
-    def _spans(
-        self, chunks: Iterable[int], done: list[int], layer: int
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the rows of chunks with no more than ``layer`` layers done, neighbours together."""
-        span: tuple[int, int] | None = None
-        for chunk in sorted(chunks):
-            if done[chunk] > layer:
-                continue
-            start, end = self._rows_of(chunk)
-            if span is None:
-                span = start, end
-            elif start == span[1] and end - span[0] <= PREFILL_CHUNK["cpu"]:
-                span = span[0], end
-            else:
-                yield span
-                span = start, end
-        if span is not None:
-            yield span
+    def _groups(self, chunks: list[int]) -> Iterator[list[int]]:
+        """Yield as many chunks as are read in one pass."""
+        size = max(1, PREFILL_CHUNK["cpu"] // self._grid.chunk)
+        for first in range(0, len(chunks), size):
+            yield chunks[first : first + size]
 
-    def _pass(self, layer: int, start: int, end: int, *, runs: bool) -> None:
-        """Store a layer's keys and values of rows of the prompt, and if it ``runs`` its output."""
-        positions = torch.arange(start, end)
-        x = self._states[start:end] if layer else self._model.embed(self._prompt[start:end])
-        cos, sin = self._model.angles(x, positions)
-        call = PrefillCall(
-            ops=self._model.ops,
-            mapping=SlotMapping(self._store.storage, positions),
-            past=start,
-            window=self._window,
-        )
-        known = range(self._chunk_of(start), self._chunk_of(end - 1) + 1)
-        if runs:
-            self._states[start:end] = self._model.layers[layer].run(x, cos, sin, call)
-            for chunk in known:
-                self._ran[chunk] = layer + 1
-        else:
-            self._model.layers[layer].fill(x, cos, sin, call)
-        for chunk in known:
-            self._stored[chunk] = layer + 1
+    def _pass(self, layer: int, chunks: list[int], runs: list[int]) -> None:
+        """Store a layer's keys and values of chunks, and have it run for some of them."""
+        work, rows = self._model.layers[layer], self._rows_of_all(chunks)
+        x = self._states[rows] if layer else self._model.embed(self._prompt[rows])
+        cos, sin = self._model.angles(x, rows)
+        q = work.fill(x, cos, sin, self._call(rows))
+        for chunk in chunks:
+            self._stored[chunk] = max(layer + 1, self._stored[chunk])
+        if not runs:
+            return
+        ran = self._rows_of_all(runs)
+        places, attended = torch.searchsorted(rows, ran), []
+        for start, end in self._spans(runs):
+            first = int(torch.searchsorted(rows, start))
+            part = q[:, first : first + end - start]
+            attended.append(work.attend(part, self._call(rows, start)))
+        self._states[ran] = work.finish(torch.cat(attended), x[places])
+        for chunk in runs:
+            self._ran[chunk] = layer + 1
+
+    def _call(self, rows: Tensor, past: int = 0) -> PrefillCall:
+        mapping = SlotMapping(self._store.storage, rows)
+        return PrefillCall(ops=self._model.ops, mapping=mapping, past=past, window=self._window)
+
+    def _spans(self, chunks: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield the rows of chunks, those of neighbours together."""
+        start, end = self._rows_of(chunks[0])
+        for chunk in chunks[1:]:
+            first, last = self._rows_of(chunk)
+            if first != end:
+                yield start, end
+                start = first
+            end = last
+        yield start, end
+
+    def _rows_of_all(self, chunks: list[int]) -> Tensor:
+        """Return the rows of chunks: int64 [T], ascending."""
+        return torch.cat([torch.arange(*span) for span in self._spans(chunks)])
 
     def _chunk_of(self, row: int) -> int:
         return (row + self._grid.short) // self._grid.chunk

@@ -26,6 +26,10 @@ from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
+# Windows of a prompt from which on it is read lazily. A draft that drafts everything looks at some
+# thirty chunks in 300 tokens, one at a time; for as many it is faster to read 4K tokens at once.
+LAZY = 9
+LAZY_BESIDE_OTHERS = 2
 LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 
@@ -217,6 +221,9 @@ class ModelDrafter(Drafter):
         """Return a prefill of the chunks that are chosen alone, where that is possible."""
         window, fused = self.draft_plan.cache.window, self.model.model.__dict__.get("forward")
         if self.policy is None or window is None or self.model.device.type != "cpu":
+            return None
+        least = LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY
+        if len(prompt) < least * window:
             return None
         if not isinstance(fused, FusedModel) or not fused.serves(self._prefill_call(0, 1)):
             return None

@@ -219,14 +219,13 @@ class FusedLayer(Fused):
         ``rows``: those to return alone (int64), or how many of the last; 0: all. ``residual``
         [T, K]: what attention is added to, x unless it is given.
         """
-        layer, scaling = self._layer, self._scaling
         q = self.fill(x, cos, sin, call)
         x = x if residual is None else residual
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
-            attended = call.attend_last(layer, q, scaling, rows)
+            attended = call.attend_last(self._layer, q, self._scaling, rows)
         else:
-            attended = rows_of(call.attend_stored(layer, q, scaling), rows)
-        return self.kernels.after_attention(attended.flatten(1), rows_of(x, rows))
+            attended = rows_of(self.attend(q, call), rows)
+        return self.finish(attended, rows_of(x, rows))
 
     def fill(self, x: Tensor, cos: Tensor, sin: Tensor, call: PrefillCall | TreeCall) -> Tensor:
         """Store keys and values alone, of rows as for ``run``; return queries [Hq, T, D]."""
@@ -234,6 +233,14 @@ class FusedLayer(Fused):
         if not self._rotates:  # rotating by nothing is exact, and one kernel serves all layers
             cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
+
+    def attend(self, q: Tensor, call: PrefillCall | TreeCall) -> Tensor:
+        """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""
+        return call.attend_stored(self._layer, q, self._scaling)
+
+    def finish(self, attended: Tensor, x: Tensor) -> Tensor:
+        """Compute what is behind attention [T, Hq, D], which is added to x [T, K] -> [T, K]."""
+        return self.kernels.after_attention(attended.flatten(1), x)
 
 
 @dataclass

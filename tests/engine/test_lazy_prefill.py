@@ -1,7 +1,5 @@
 """A prompt that is read when its chunks are chosen: the same rows as if all of it had been read."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.lazy_prefill import LazyPrefill
-from specx.engine.model_drafter import ModelDrafter
+from specx.engine.model_drafter import LAZY, ModelDrafter
 from specx.engine.selector import DrafterSelector
 from specx.kernels.chunks import Grid, chunk_rows
 from specx.models.call import PrefillCall
@@ -57,14 +55,14 @@ def lazily(model: LoadedModel, grid: Grid, window: int) -> tuple[LazyPrefill, to
 
 
 @pytest.fixture
-def passes(monkeypatch) -> list[tuple[int, int, int, bool]]:
-    """Layer, rows and kind of each pass."""
-    passes: list[tuple[int, int, int, bool]] = []
+def passes(monkeypatch) -> list[tuple[int, list[int], list[int]]]:
+    """Of each pass its layer, the chunks that it reads, and those for which the layer runs."""
+    passes: list[tuple[int, list[int], list[int]]] = []
     work = LazyPrefill._pass
 
-    def noted(self, layer, start, end, *, runs):
-        passes.append((layer, start, end, runs))
-        work(self, layer, start, end, runs=runs)
+    def noted(self, layer, chunks, runs):
+        passes.append((layer, chunks, runs))
+        work(self, layer, chunks, runs)
 
     monkeypatch.setattr(LazyPrefill, "_pass", noted)
     return passes
@@ -94,35 +92,29 @@ def test_rows_of_chosen_chunks_are_those_of_a_whole_prefill(layers, window, chun
 
 
 @torch.inference_mode()
-def test_nothing_is_read_twice_or_in_vain(passes):
+def test_nothing_is_read_in_vain(passes):
     """Window 16 behind chunks of 8: a layer needs two more chunks of the one below it."""
     prefill, rows = lazily(MODELS[3], Grid(8), 16)
     prefill.read(torch.tensor([10]))
     assert passes == [
-        (0, 48, 64, False), (0, 64, 88, True), (1, 64, 80, False), (1, 80, 88, True),
-        (2, 80, 88, False),
+        (0, [6, 7, 8, 9, 10], [8, 9, 10]), (1, [8, 9, 10], [10]), (2, [10], []),
     ]  # fmt: skip
     assert rows[0, 0, 0, :, 0].isfinite().nonzero().flatten().tolist() == list(range(48, 88))
     passes.clear()
     prefill.read(torch.tensor([10, 40]))  # padding: the prompt has 19 chunks
     assert passes == []
     prefill.read(torch.tensor([9, 10]))
-    assert passes == [
-        (0, 40, 48, False), (0, 56, 64, True), (1, 56, 64, False), (1, 72, 80, True),
-        (2, 72, 80, False),
-    ]  # fmt: skip
+    assert passes == [(0, [5, 7], [7]), (1, [7, 9], [9]), (2, [9], [])]
 
 
 @torch.inference_mode()
-def test_long_spans_are_read_in_pieces(passes, monkeypatch):
+def test_many_chunks_are_read_in_groups(passes, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 32)
     prefill, rows = lazily(MODELS[2], Grid(8, 3), 16)
-    prefill.read(torch.arange(20))
-    spans = [(start, end) for layer, start, end, _ in passes if layer == 0]
-    assert spans[0][0] == 0
-    assert spans[-1][1] == LENGTH
-    assert all(before == start for (_, before), (start, _) in pairwise(spans))
-    assert max(end - start for start, end in spans) == 32
+    prefill.read(torch.arange(30))
+    first = [chunks for layer, chunks, _ in passes if layer == 0]
+    assert [chunk for chunks in first for chunk in chunks] == list(range(20))
+    assert [len(chunks) for chunks in first] == [4] * 5
     torch.testing.assert_close(rows, read_at_once(MODELS[2], 16), rtol=0, atol=2e-5)
 
 
@@ -133,7 +125,9 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     profile, prompt = make_profile(cache=cache, max_new_tokens=40), make_prompt(2000)
     monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: True)
     lazy = run(pair, profile, method, prompt)
-    assert 0 < sum(end - start for layer, start, end, _ in passes if layer == 1) < 1000
+    read = [chunk for layer, chunks, _ in passes if layer == 1 for chunk in chunks]
+    assert 0 < len(read) < len(prompt) / CACHE["chunk"] / 2
+    assert len(set(read)) >= CACHE["top_k"]
     assert lazy.progress[-1] == PrefillProgress("draft", 2000, 2000)
     passes.clear()
     monkeypatch.setattr(ModelDrafter, "_lazily", lambda *_: None)
@@ -144,9 +138,13 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     assert max(lazy.accepted) > 0
 
 
-def test_a_draft_that_sees_everything_or_has_no_window_reads_at_once(passes):
-    pair = pair_of(fused(), fused(seed=5))
+def test_what_is_needed_at_once_is_read_at_once(passes):
+    """For a draft that sees everything, has no window, or a prompt little longer than that."""
+    pair, prompt = pair_of(fused(), fused(seed=5)), make_prompt(300)
     for cache in ({**CACHE, "window": None}, {**CACHE, "policy": "full"}):
-        run(pair, make_profile(cache=cache), "specextend", make_prompt(100))
-    run(pair, make_profile(cache=CACHE), "tree", make_prompt(100))
+        run(pair, make_profile(cache=cache), "specextend", prompt)
+    run(pair, make_profile(cache=CACHE), "tree", prompt)
+    run(pair, make_profile(cache=CACHE), "specextend", prompt[: LAZY * CACHE["window"] - 1])
     assert passes == []
+    run(pair, make_profile(cache=CACHE), "specextend", prompt)
+    assert passes != []

@@ -4,6 +4,8 @@ Between two matrix products the scores of a few rows stay in the CPU's cache. Of
 added to its own columns alone: prefix and tree share one softmax, and nothing has to be merged.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -79,18 +81,22 @@ def prefill_attention(
     if window is None or q.dtype not in WIDE:
         return attention.prefill_attention(q, keys, values, past, window, scaling)
     heads, rows, dim = q.shape
-    outs, bias = [], torch.empty(0)
+    outs = []
     for start in range(0, rows, WINDOW_BLOCK):
         block = q[:, start : start + WINDOW_BLOCK]
         begin = past + start
         first, last = max(0, begin - window + 1), begin + block.shape[1]
-        if bias.shape != (last - begin, last - first):  # most blocks have the same
-            row = torch.arange(begin, last)[:, None]
-            column = torch.arange(first, last)
-            hidden = (column > row) | (column <= row - window)
-            bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
         scores = _scores(block.reshape(len(keys), -1, dim), keys[:, first:last], scaling)
+        bias = _window_bias(last - begin, begin - first, window)
         scores.view(heads, -1, last - first).add_(bias)
         torch.softmax(scores, -1, out=scores)
         outs.append(torch.bmm(scores, values[:, first:last]).view(heads, -1, dim))
     return torch.cat(outs, dim=1).transpose(0, 1)
+
+
+@lru_cache(maxsize=8)  # most blocks have the same
+def _window_bias(rows: int, before: int, window: int) -> Tensor:
+    """Return what is added to scores [rows, before + rows]: −inf where a row does not see."""
+    row, column = torch.arange(before, before + rows)[:, None], torch.arange(before + rows)
+    hidden = (column > row) | (column <= row - window)
+    return torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
