@@ -68,7 +68,8 @@ class Step:
     """The outcome of one decoding step.
 
     ``tokens``: the emitted token ids, the end of text included. ``drafted``: nodes of the tree, 0
-    in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock.
+    in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock,
+    without what a draft reads of the prompt meanwhile.
     ``passes``: target verification passes, 0 only for the first token, which prefill decides.
     ``levels``: levels of the tree. ``ranks``: for each accepted draft its rank in the tree and its
     rank in its level; rank 1 is the likeliest.

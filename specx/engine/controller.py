@@ -92,7 +92,7 @@ class Controller:
 
     def __post_init__(self) -> None:
         if self.strategy is not None and self.times is not None:
-            self._plain_seconds = self.times.of(self.tokens)
+            self._plain_seconds = self.times.take(self.tokens)
             if self._plain_seconds is not None:
                 self.strategy.expect(self._plain_seconds)
 

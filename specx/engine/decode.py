@@ -11,6 +11,7 @@ from specx.engine import methods
 from specx.engine.controller import Budget, Controller, strategy_for
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
+from specx.engine.fallback import PlainTimes
 from specx.engine.measured_costs import known_of
 from specx.engine.methods import Pair
 from specx.engine.pending import HostCopy, PendingEvents
@@ -105,9 +106,7 @@ def decode_with(
     at_limit: FinishReason = "window" if limit == room else "length"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
     strategy = strategy_for(profile, workspace.drafter, pair.known)
-    # A CPU is faster or slower from one text to the next.
-    times = pair.plain_times if device.type == "cuda" else None
-    controller = Controller(budget, strategy, len(prompt), times)
+    controller = Controller(budget, strategy, len(prompt), _plain_times(pair, profile))
     return _Decoding(workspace, controller, place).events(list(prompt))
 
 
@@ -124,6 +123,17 @@ def _make_workspace(
         end=TextEnd.on(device),
     )
     return Workspace(capacity, state, drafter)
+
+
+def _plain_times(pair: Pair, profile: Profile) -> PlainTimes | None:
+    """Return what is known of plain tokens; None: to be timed in each text.
+
+    A CPU is faster or slower from one text to the next.
+    """
+    if pair.target.device.type != "cuda":
+        return None
+    kind = profile.graphs, profile.compile, profile.generation.temperature > 0
+    return pair.plain_times.setdefault(kind, PlainTimes())
 
 
 def context_window(pair: Pair, profile: Profile) -> int:
@@ -230,6 +240,8 @@ class _Decoding:
         drafter.commit(Path.of(state.end.root))
         state.draft_with(drafter)
         if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
+            if strategy.known_plan(self.tokens) is None:  # measuring takes a while
+                yield from self.pending.all()
             state.reshape(strategy.start(known_of(strategy, state, drafter, self.tokens)))
         del drafter  # so that a fallback frees its memory
         yield from self.pending.all(meanwhile=self.steps.launch())

@@ -108,6 +108,13 @@ class Drafter(Protocol):
 
     # On the host, outside of what is recorded: asked before each step, told after it.
 
+    def prefill_seconds(self) -> float:
+        """Return the seconds spent on reading the prompt since this was last asked.
+
+        Not of ``prefill``, which its caller can time, but of what is read later.
+        """
+        return 0.0
+
     @contextmanager
     def laid_out(self, plan: TreePlan | None) -> Iterator[None]:  # noqa: ARG002
         """Work for the trees of ``plan`` in this context; None: for those in use."""

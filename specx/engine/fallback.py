@@ -9,32 +9,43 @@ PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
 DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
 FIRST_STEPS = 5  # drafting steps whose verification counts as that of the start
 JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to place
-ALIKE = 8  # lengths of texts that differ by less than an eighth: plain tokens by 4 % at most
+EIGHTH = 8  # texts whose lengths differ by less are alike: their plain tokens differ by 4 % at most
+SERVED = 16  # texts that a measured plain token serves before another is measured
 
 
 @dataclass
 class PlainTimes:
-    """Seconds of a plain token of a pair on a device of steady speed, by the tokens of a text."""
+    """Seconds of a plain token of a pair on a device of steady speed, by the tokens of a text.
 
-    _known: dict[int, float] = field(default_factory=dict)
+    Measured anew now and then: others may use the device, or have used it.
+    """
 
-    def of(self, tokens: int) -> float | None:
+    _known: dict[int, tuple[float, int]] = field(default_factory=dict)  # and texts they still serve
+
+    def take(self, tokens: int) -> float | None:
         """Return the seconds behind a text like one of ``tokens`` tokens, if they are known."""
-        nearest = self._nearest(tokens)
-        return None if nearest is None else self._known[nearest]
+        near = self._alike(tokens)
+        if not near:
+            return None
+        seconds, left = self._known[near[0]]
+        self._known[near[0]] = seconds, left - 1
+        if left == 1:
+            del self._known[near[0]]
+        return seconds
 
     def note(self, tokens: int, seconds: float) -> None:
         """Take note of the seconds behind a text of ``tokens`` tokens."""
-        self._known[tokens] = seconds
+        self._known[tokens] = seconds, SERVED
 
     def forget(self, tokens: int) -> None:
         """Forget what is known of such a text, which will be measured again."""
-        while (nearest := self._nearest(tokens)) is not None:
-            del self._known[nearest]
+        for known in self._alike(tokens):
+            del self._known[known]
 
-    def _nearest(self, tokens: int) -> int | None:
-        near = [known for known in self._known if ALIKE * abs(known - tokens) < tokens]
-        return min(near, key=lambda known: abs(known - tokens), default=None)
+    def _alike(self, tokens: int) -> list[int]:
+        """Return the lengths of texts alike, the nearest first."""
+        near = [known for known in self._known if EIGHTH * abs(known - tokens) < tokens]
+        return sorted(near, key=lambda known: abs(known - tokens))
 
 
 @dataclass
@@ -42,8 +53,9 @@ class Fallback:
     """Compares the measured speed of drafting with the measured time of a plain token.
 
     ``below``: the speedup over plain decoding below which drafting stops. Plain tokens are timed
-    at the start; where the seconds of verification are known step by step, their change since then
-    says how much slower or faster a plain token is now, as on a machine that others began to use.
+    at the start, or were in another text (``expect``); where the seconds of verification are known
+    step by step, their change since then says how much slower or faster a plain token is now, as on
+    a machine that others began to use.
     """
 
     below: float
@@ -61,7 +73,7 @@ class Fallback:
 
     @property
     def plain_seconds(self) -> float:
-        """Seconds of a plain token at the start."""
+        """Seconds of a plain token, before ``pace`` counts."""
         return median(self.plain[1:])
 
     @property

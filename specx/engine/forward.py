@@ -10,7 +10,7 @@ from specx.engine.kv_cache import CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
 from specx.models.call import AttentionCall, PrefillCall
 from specx.models.compiled import around_forward
-from specx.models.fused_layers import FusedModel
+from specx.models.fused_layers import fused_model_of
 from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
@@ -42,8 +42,8 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are written where the call maps them; the caller commits them.
     """
-    fused = model.model.__dict__.get("forward")
-    if isinstance(fused, FusedModel) and fused.serves(call):
+    fused = fused_model_of(model.model)
+    if fused is not None and fused.serves(call):
         return fused.run(tokens, positions, call, logits_of)
     # transformers hands it through to the attention function, and to the forward of fused layers.
     extra: dict[str, Any] = {"specx_call": call}

@@ -101,6 +101,9 @@ class JoinedDrafter(Drafter):
     def retrieve(self, target: Target) -> None:
         self._model.retrieve(target)
 
+    def prefill_seconds(self) -> float:
+        return self._model.prefill_seconds()
+
     def learn(self, outcome: Outcome) -> None:
         assert outcome.note is not None
         if counted := self._in_flight.popleft():

@@ -9,6 +9,7 @@ Only for a CPU, where the host may look at what was chosen. On a GPU a draft rea
 ms.
 """
 
+import time
 from collections.abc import Iterator
 
 import torch
@@ -34,15 +35,18 @@ class LazyPrefill:
         """``prompt`` int64 [L], whose rows are the first of ``store``; ``window``: in tokens."""
         self._model, self._store, self._prompt = model, store, prompt
         self._grid, self._window = grid, window
-        chunks = self._chunk_of(len(prompt) - 1) + 1
+        chunks = grid.chunk_of(len(prompt) - 1) + 1
         self._ran, self._stored = [0] * chunks, [0] * chunks
-        self._states = torch.empty(len(prompt), model.hidden_size, dtype=store.storage.dtype)
+        width = model.embed(prompt[:1]).shape[1]
+        self._states = torch.empty(len(prompt), width, dtype=store.storage.dtype)
+        self._seconds = 0.0
 
     def read(self, chunks: Tensor) -> None:
         """Read what has not been read of chunks: ids int64 [k], others than the prompt's ignored.
 
         Their rows in the store are filled.
         """
+        began = time.perf_counter()
         needed = self._needed({chunk for chunk in chunks.tolist() if chunk < len(self._ran)})
         for layer, stored in enumerate(needed):
             ran = needed[layer + 1] if layer + 1 < len(needed) else set()
@@ -51,6 +55,12 @@ class LazyPrefill:
             # In the order of the text: a chunk attends to those in front of it.
             for group in self._groups(sorted(new | runs)):
                 self._pass(layer, group, [chunk for chunk in group if chunk in runs])
+        self._seconds += time.perf_counter() - began
+
+    def seconds(self) -> float:
+        """Return the seconds of reading since this was last asked."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def _needed(self, chosen: set[int]) -> list[set[int]]:
         """Return for each layer the chunks whose keys and values must be there.
@@ -66,8 +76,8 @@ class LazyPrefill:
 
     def _seen_by(self, chunk: int) -> range:
         """Return the chunks in front of a chunk that it attends to."""
-        start, _ = self._rows_of(chunk)
-        return range(self._chunk_of(max(0, start - self._window + 1)), chunk)
+        start, _ = self._grid.span_of(chunk)
+        return range(self._grid.chunk_of(max(0, start - self._window + 1)), chunk)
 
     def _groups(self, chunks: list[int]) -> Iterator[list[int]]:
         """Yield as many chunks as are read in one pass."""
@@ -77,7 +87,7 @@ class LazyPrefill:
 
     def _pass(self, layer: int, chunks: list[int], runs: list[int]) -> None:
         """Store a layer's keys and values of chunks, and have it run for some of them."""
-        work, rows = self._model.layers[layer], self._rows_of_all(chunks)
+        work, rows = self._model.layers[layer], self._rows_of(chunks)
         x = self._states[rows] if layer else self._model.embed(self._prompt[rows])
         cos, sin = self._model.angles(x, rows)
         q = work.fill(x, cos, sin, self._call(rows))
@@ -85,7 +95,7 @@ class LazyPrefill:
             self._stored[chunk] = max(layer + 1, self._stored[chunk])
         if not runs:
             return
-        ran = self._rows_of_all(runs)
+        ran = self._rows_of(runs)
         places, attended = torch.searchsorted(rows, ran), []
         for start, end in self._spans(runs):
             first = int(torch.searchsorted(rows, start))
@@ -100,24 +110,16 @@ class LazyPrefill:
         return PrefillCall(ops=self._model.ops, mapping=mapping, past=past, window=self._window)
 
     def _spans(self, chunks: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield the rows of chunks, those of neighbours together."""
-        start, end = self._rows_of(chunks[0])
+        """Yield first and last rows of chunks in the prompt, those of neighbours together."""
+        start, end = self._grid.span_of(chunks[0])
         for chunk in chunks[1:]:
-            first, last = self._rows_of(chunk)
+            first, last = self._grid.span_of(chunk)
             if first != end:
                 yield start, end
                 start = first
             end = last
-        yield start, end
+        yield start, min(end, len(self._prompt))
 
-    def _rows_of_all(self, chunks: list[int]) -> Tensor:
+    def _rows_of(self, chunks: list[int]) -> Tensor:
         """Return the rows of chunks: int64 [T], ascending."""
         return torch.cat([torch.arange(*span) for span in self._spans(chunks)])
-
-    def _chunk_of(self, row: int) -> int:
-        return (row + self._grid.short) // self._grid.chunk
-
-    def _rows_of(self, chunk: int) -> tuple[int, int]:
-        """Return the first row of a chunk, and the one behind its last in the prompt."""
-        start = chunk * self._grid.chunk - self._grid.short
-        return max(0, start), min(len(self._prompt), start + self._grid.chunk)

@@ -34,7 +34,7 @@ def known_of(
 def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:
     """Measure with the caches as they are, before the first tree; ``plain``: of a plain step.
 
-    Nothing is emitted and no cache changes; the kept queries of the retrieval layer are
+    Nothing is emitted and the text in no cache changes; the kept queries of the retrieval layer are
     overwritten.
     """
     kind = state.end.root.device.type
@@ -43,7 +43,7 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
         rows: _seconds(state, _DraftLevel(drafter, rows), LEVELS) for rows in DRAFTED_ROWS[kind]
     }
     verify = {
-        # Plain steps were verifications of one row.
+        # Plain steps, if any were taken, were verifications of one row.
         rows: min(one) if one and rows == 1 else _seconds(state, _VerifyRows(state, rows))
         for rows in VERIFIED_ROWS[kind]
     }

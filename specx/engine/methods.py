@@ -28,7 +28,7 @@ class Pair:
 
     ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: what
     texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``);
-    ``plain_times``: of plain tokens, on a GPU.
+    ``plain_times``: of plain tokens on a GPU, by the settings that they depend on.
     """
 
     target: LoadedModel
@@ -36,7 +36,7 @@ class Pair:
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
     known: KnownTexts = field(default_factory=dict, compare=False)
-    plain_times: PlainTimes = field(default_factory=PlainTimes, compare=False)
+    plain_times: dict[object, PlainTimes] = field(default_factory=dict, compare=False)
 
     @property
     def fused_layers(self) -> bool:

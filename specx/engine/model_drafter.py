@@ -20,16 +20,17 @@ from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
 from specx.models.call import PrefillCall
-from specx.models.fused_layers import FusedModel
+from specx.models.fused_layers import fused_model_of
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
-# Windows of a prompt from which on it is read lazily. A draft that drafts everything looks at some
-# thirty chunks in 300 tokens, one at a time; for as many it is faster to read 4K tokens at once.
-LAZY = 9
-LAZY_BESIDE_OTHERS = 2
+# A prompt is read lazily if it is so many times as long as what a chunk's rows depend on. A draft
+# that drafts everything looks at some thirty chunks in 300 tokens, one at a time, and has read four
+# times that length as fast at once.
+LAZY = 4
+LAZY_BESIDE_OTHERS = 1
 LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 
@@ -134,7 +135,6 @@ class ModelDrafter(Drafter):
         )
 
     def begin(self) -> bool:
-        self._lazy = None
         self.cache.clear()
         self._use(self._first_plan)
         return True
@@ -193,6 +193,7 @@ class ModelDrafter(Drafter):
         yield from self._read_prompt(prompt, target)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
+        self.prefill_seconds()  # the caller times this
 
     def _read_prompt(
         self,
@@ -201,7 +202,7 @@ class ModelDrafter(Drafter):
     ) -> Iterator[PrefillProgress]:
         """Fill the store, now or when chunks are chosen."""
         begin, store = 0, self.cache.store
-        self._lazy = self._lazily(prompt)
+        self._lazy = self._lazy_prefill_of(prompt)
         if self._lazy is not None:
             store.commit(len(prompt))
             yield PrefillProgress("draft", len(prompt), len(prompt))
@@ -217,15 +218,15 @@ class ModelDrafter(Drafter):
             begin = end
             yield PrefillProgress("draft", end, len(prompt))
 
-    def _lazily(self, prompt: Tensor) -> LazyPrefill | None:
+    def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
         """Return a prefill of the chunks that are chosen alone, where that is possible."""
-        window, fused = self.draft_plan.cache.window, self.model.model.__dict__.get("forward")
+        window, fused = self.draft_plan.cache.window, fused_model_of(self.model.model)
         if self.policy is None or window is None or self.model.device.type != "cpu":
             return None
-        least = LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY
-        if len(prompt) < least * window:
+        if fused is None or not fused.serves(self._prefill_call(0, 1)):
             return None
-        if not isinstance(fused, FusedModel) or not fused.serves(self._prefill_call(0, 1)):
+        reach = window * (len(fused.layers) - 1)
+        if len(prompt) < reach * (LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY):
             return None
         return LazyPrefill(fused, self.cache.store, prompt, self.cache.grid, window)
 
@@ -262,6 +263,9 @@ class ModelDrafter(Drafter):
         """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))
+
+    def prefill_seconds(self) -> float:
+        return 0.0 if self._lazy is None else self._lazy.seconds()
 
     def plan(self, steps: int) -> StepPlan:
         return StepPlan(retrieve=self.retrieval_due(steps))

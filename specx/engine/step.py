@@ -115,6 +115,7 @@ def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, Launc
     mode = stages.of(plan.mode)
     if plan.retrieve:
         run(stages.retrieve)
+        laps.set_aside("draft_prefill", state.drafter.prefill_seconds())
         laps.end("retrieval")
         yield
     if plan.catch_up:

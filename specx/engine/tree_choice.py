@@ -6,8 +6,8 @@ nodes (``first_plan``). Where they do not stop growing by themselves they are no
 drafts are accepted for a few tokens.
 
 Documents of one pair and one kind are alike: the first trees of a text are as deep as would have
-paid best at the end of the one of its length before it. They have many nodes all the same: small
-ones would never show that this text is of another kind.
+paid best at the end of the one of its length before it, but for a few levels at least. They have
+many nodes all the same: small ones would never show that this text is of another kind.
 
 Of retrieval only the price is known. Fresher chunks are taken to be never worse.
 """

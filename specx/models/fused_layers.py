@@ -66,6 +66,12 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         model.forward = FusedModel(model, model.forward, ops, weights)
 
 
+def fused_model_of(model: Any) -> "FusedModel | None":
+    """Return the forward of a whole model, if it has one."""
+    forward = model.__dict__.get("forward")
+    return forward if isinstance(forward, FusedModel) else None
+
+
 def is_fused(model: Any) -> bool:
     """Return True if the backend computes the layers of a model."""
     layers = getattr(model.get_decoder(), "layers", ())
@@ -74,8 +80,8 @@ def is_fused(model: Any) -> bool:
 
 def saved_bytes(model: Any) -> int:
     """Return the bytes of weights that a pass over few rows need not read of a model."""
-    forward = model.__dict__.get("forward")
-    return forward.saved_bytes if isinstance(forward, FusedModel) else 0
+    forward = fused_model_of(model)
+    return 0 if forward is None else forward.saved_bytes
 
 
 @contextmanager
@@ -306,11 +312,6 @@ class FusedModel(Fused):
     @property
     def saved_bytes(self) -> int:
         return 0 if self._whole is None else self._whole.saved_bytes
-
-    @property
-    def hidden_size(self) -> int:
-        size: int = self._embedding.weight.shape[1]
-        return size
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""

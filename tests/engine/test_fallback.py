@@ -7,6 +7,7 @@ from specx.engine.fallback import (
     DRAFTING_STEPS,
     JUDGED_STEPS,
     PLAIN_STEPS,
+    SERVED,
     Fallback,
     PlainTimes,
 )
@@ -194,7 +195,13 @@ def test_of_plain_times_the_one_nearest_in_length_counts():
     times = PlainTimes()
     times.note(1000, 1.0)
     times.note(1100, 1.25)
-    assert (times.of(1040), times.of(1060), times.of(2000)) == (1.0, 1.25, None)
+    assert (times.take(1040), times.take(1060), times.take(2000)) == (1.0, 1.25, None)
+
+
+def test_a_plain_token_is_timed_anew_after_some_texts():
+    times = PlainTimes()
+    times.note(1000, 1.0)
+    assert [times.take(1000 + text) for text in range(SERVED + 1)] == [1.0] * SERVED + [None]
 
 
 def test_a_time_that_ended_drafting_is_measured_again():

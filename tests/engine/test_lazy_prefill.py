@@ -1,22 +1,30 @@
 """A prompt that is read when its chunks are chosen: the same rows as if all of it had been read."""
 
+from itertools import cycle
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specx.engine import lazy_prefill, stopwatch
+from specx.engine.decode import decode
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.model_drafter import LAZY, ModelDrafter
 from specx.engine.selector import DrafterSelector
+from specx.engine.workspace import Shelf
 from specx.kernels.chunks import Grid, chunk_rows
 from specx.models.call import PrefillCall
 from specx.models.fused_layers import FusedModel, fuse_layers
 from specx.models.load import LoadedModel
+from specx.profile import AutoTree
 from specx.records import PrefillProgress
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.engine.pairs import collect, loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.test_lossless import LIKE_IT, SURE
+from tests.engine.test_workspace import kept, poison
 
 LENGTH = 150
 CACHE = {"chunk": 8, "top_k": 4, "every": 1, "layer": 1, "window": 24}
@@ -130,12 +138,65 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     assert len(set(read)) >= CACHE["top_k"]
     assert lazy.progress[-1] == PrefillProgress("draft", 2000, 2000)
     passes.clear()
-    monkeypatch.setattr(ModelDrafter, "_lazily", lambda *_: None)
+    monkeypatch.setattr(ModelDrafter, "_lazy_prefill_of", lambda *_: None)
     at_once = run(pair, profile, method, prompt)
     assert passes == []
     assert lazy.tokens == at_once.tokens
     assert lazy.accepted == at_once.accepted
     assert max(lazy.accepted) > 0
+
+
+def test_reading_is_the_drafts_prefill_and_no_step(monkeypatch):
+    """Every pass takes a second on a clock that stands still otherwise."""
+    clock, work = SimpleNamespace(now=0.0), LazyPrefill._pass
+
+    def slow(self, *arguments):
+        clock.now += 1.0
+        work(self, *arguments)
+
+    monkeypatch.setattr(LazyPrefill, "_pass", slow)
+    for module in (stopwatch, lazy_prefill):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    profile = make_profile(cache=CACHE, max_new_tokens=30)
+    result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
+    assert clock.now > 10
+    assert result.timings.draft_prefill == clock.now
+    assert result.timings.retrieval == sum(step.seconds for step in result.steps) == 0
+
+
+@pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])
+def test_the_next_document_is_read_anew(method, monkeypatch, passes):
+    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    profile, shelf = make_profile(cache=CACHE, max_new_tokens=30), Shelf()
+    turns = {"lookup alone, for long": cycle("m" + 60 * "l"), "in turn": cycle("mmll")}
+
+    def written(prompt, shelf, turn):
+        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turn) == "m")
+        found = collect(decode(pair, profile, method, prompt, shelf=shelf))
+        return found.tokens, found.accepted
+
+    long, other, short = make_prompt(1000), make_prompt(960, seed=7), make_prompt(20, seed=9)
+    for turn in turns.values():
+        alone = [written(prompt, None, turn) for prompt in (other, short)]
+        for prompt, expected in ((other, alone[0]), (short, alone[1]), (other, alone[0])):
+            written(long, shelf, turn)
+            passes.clear()
+            poison(kept(shelf))
+            found = written(prompt, shelf, turn)
+            assert found[0] == expected[0]
+            if method == "specextend":  # beside lookup, turns go on from one to the next
+                assert found == expected
+            assert bool(passes) == (prompt is other)
+
+
+@pytest.mark.parametrize("method", ["specextend", "streaming"])
+def test_other_trees_read_on(method, passes):
+    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    profile = make_profile(cache=CACHE, max_new_tokens=60, below=0.0)
+    expected = run(pair, profile, "plain", make_prompt(1000)).tokens
+    passes.clear()
+    assert run(pair, profile.changed(tree=AutoTree()), method, make_prompt(1000)).tokens == expected
+    assert passes != []
 
 
 def test_what_is_needed_at_once_is_read_at_once(passes):
@@ -144,7 +205,7 @@ def test_what_is_needed_at_once_is_read_at_once(passes):
     for cache in ({**CACHE, "window": None}, {**CACHE, "policy": "full"}):
         run(pair, make_profile(cache=cache), "specextend", prompt)
     run(pair, make_profile(cache=CACHE), "tree", prompt)
-    run(pair, make_profile(cache=CACHE), "specextend", prompt[: LAZY * CACHE["window"] - 1])
+    run(pair, make_profile(cache=CACHE), "specextend", prompt[: LAZY * CACHE["window"] * 1 - 1])
     assert passes == []
     run(pair, make_profile(cache=CACHE), "specextend", prompt)
     assert passes != []

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,30 @@ def test_tree_attention_is_exact(ops: Ops, dtype: torch.dtype, prefix: int, rows
     expected, expected_lse = reference.attention(q, k, v, seen, 0.125)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
     torch.testing.assert_close(lse.double(), expected_lse, atol=TOLERANCE[dtype], rtol=0)
+
+
+def test_a_tree_of_another_number_of_rows_compiles_no_merge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knobs = pytest.importorskip("triton.knobs")
+    ops, compiled = ops_for(CUDA), list[str]()
+
+    def attend(rows: int, prefix: int) -> None:
+        # Of a size that no other test has compiled anything for.
+        q, k, v = qkv(torch.bfloat16, rows, prefix + rows, dim=80)
+        mask = AncestorMask(sets_of(chain_and_star(rows)).to(CUDA), rows)
+        ops.tree_attention(q, k, v, torch.tensor([prefix], device=CUDA), mask, 0.1)
+
+    def noted(*, src: Any, **_: Any) -> None:
+        compiled.append(src.fn.__name__)
+
+    attend(64, 4097)
+    monkeypatch.setattr(knobs.compilation, "listener", noted)
+    for rows in (1, 2, 11, 17, 33, 50):
+        for prefix in (130, 1000, 9000):
+            attend(rows, prefix)
+    assert "_attend" in compiled  # the listener listens
+    assert "_merge" not in compiled
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))

@@ -100,11 +100,15 @@ class Engine:
 
     def _attending(self, setting: Setting) -> Setting:
         """Return the setting with models that attend as this method wants it."""
+        if not self.masked:
+            return setting
         pair = setting.pair
         target = masked(pair.target, self.masked)
         draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
         read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
-        return replace(setting, pair=replace(pair, target=target, draft=draft), read=read)
+        # What is known of costs is of models that attend otherwise.
+        pair = replace(pair, target=target, draft=draft, known={}, plain_times={})
+        return replace(setting, pair=pair, read=read)
 
 
 def drafting(name: str, about: str, *, cache: Changes) -> Engine:

@@ -94,7 +94,7 @@ def prefill_attention(
     return torch.cat(outs, dim=1).transpose(0, 1)
 
 
-@lru_cache(maxsize=8)  # most blocks have the same
+@lru_cache(maxsize=4)  # most blocks have the same
 def _window_bias(rows: int, before: int, window: int) -> Tensor:
     """Return what is added to scores [rows, before + rows]: −inf where a row does not see."""
     row, column = torch.arange(before, before + rows)[:, None], torch.arange(before + rows)

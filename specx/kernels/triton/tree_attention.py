@@ -27,7 +27,7 @@ from specx.kernels.triton.tree_inputs import TreeInputs
 
 WORD = 64  # columns per word of a visibility bit set
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
-MERGED = (16, MOST_SPLITS)  # parts that its two forms hold
+MERGED = (4, 8, 16, 32, MOST_SPLITS)  # parts that its forms hold
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
 
