@@ -49,15 +49,19 @@ def candidates() -> tuple[TreeShape, ...]:
     return tuple(TreeShape(*size) for size in dict.fromkeys(sizes))
 
 
-def first_plan(costs: Costs, depth: int | None = None) -> TreePlan:
+def first_plan(costs: Costs, before: TreeShape | None = None) -> TreePlan:
     """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
 
-    It has at most ``depth`` levels, by default ``FIRST_DEPTH``, unless it stops growing by itself.
-    A draft is taken to be right with ``SURE`` at every level, and alternatives to be worth nothing.
+    ``before``: what would have paid best at last in the text before. The tree has at most as many
+    levels, or ``LEAST_DEPTH``; by default ``FIRST_DEPTH``, unless it stops growing by itself. Where
+    rows cost time, it is no wider than that, either. A draft is taken to be right with ``SURE`` at
+    every level, and alternatives to be worth nothing.
     """
-    most = depth or (DEPTHS[-1] if costs.stops else FIRST_DEPTH)
-    shallow = (shape for shape in candidates() if shape.depth <= most)
-    speeds = {shape: _speed_if_sure(costs, shape) for shape in shallow}
+    deepest, widest = (DEPTHS[-1] if costs.stops else FIRST_DEPTH), WIDTHS[-1]
+    if before is not None:
+        deepest, widest = max(LEAST_DEPTH, before.depth), before.width if costs.stops else widest
+    some = (each for each in candidates() if each.depth <= deepest and each.width <= widest)
+    speeds = {shape: _speed_if_sure(costs, shape) for shape in some}
     lost = LOST_TO_ROWS if costs.stops else LOST
     enough = (1 - lost) * max(speeds.values())
     fast = [shape for shape, speed in speeds.items() if speed >= enough]
@@ -90,21 +94,18 @@ def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
 class Experience:
     """The findings from texts of a length class.
 
-    ``depth``: levels of the tree that would have paid best at last, if it is known.
+    ``best``: the tree that would have paid best at last, if it is known.
     """
 
     costs: Costs
-    depth: int | None = None
-    _plans: dict[int | None, TreePlan] = field(default_factory=dict)  # by depth
+    best: TreeShape | None = None
+    _plans: dict[TreeShape | None, TreePlan] = field(default_factory=dict)  # by ``best``
 
     def first_plan(self) -> TreePlan:
         """Return the plan that a text begins with."""
-        most = None
-        if self.depth is not None:
-            most = max(LEAST_DEPTH, self.depth)
-        if most not in self._plans:
-            self._plans[most] = first_plan(self.costs, most)
-        return self._plans[most]
+        if self.best not in self._plans:
+            self._plans[self.best] = first_plan(self.costs, self.best)
+        return self._plans[self.best]
 
 
 KnownTexts = dict[str, dict[int, Experience]]  # by kind of drafter and length class
@@ -180,7 +181,7 @@ class TreeChoice:
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape, forecast) for shape in candidates()}
         best = max(speeds, key=lambda shape: speeds[shape])
-        self._known.depth = best.depth
+        self._known.best = best
         now = fallback.speedup
         if max(now, speeds[best]) < fallback.below:
             return FellBack(now, fallback.below)

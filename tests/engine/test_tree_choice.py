@@ -179,13 +179,21 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
 
 
 @pytest.mark.parametrize(
-    ("known", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 4), (8, 8), (16, 16)]
+    ("best", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 4), (8, 8), (16, 16)]
 )
-def test_a_text_begins_as_deep_as_would_have_paid_best_in_the_one_before_it(known, depth):
-    experience = Experience(CHEAP, known)
-    assert experience.first_plan() == first_plan(CHEAP, depth)
-    assert experience.first_plan().tree.depth == depth
-    assert experience.first_plan().tree.nodes >= 32
+def test_a_text_begins_as_deep_as_would_have_paid_best_in_the_one_before_it(best, depth):
+    tree = Experience(CHEAP, best and TreeShape(best, best, 1)).first_plan().tree
+    assert tree.depth == depth
+    assert tree.nodes >= 32
+    assert tree.continued > 1
+
+
+@pytest.mark.parametrize(("width", "levels"), [(1, 6), (4, 6), (4, 1)])
+def test_where_rows_cost_time_it_is_no_wider_either(width, levels):
+    costs = replace(CHEAP, stops=True)
+    assert Experience(costs).first_plan().tree.continued > 4
+    tree = Experience(costs, TreeShape(10, levels, width)).first_plan().tree
+    assert (tree.depth, tree.continued) == (max(LEAST_DEPTH, levels), width)
 
 
 def test_the_depth_that_is_remembered_does_not_grow_by_itself():
@@ -193,7 +201,8 @@ def test_the_depth_that_is_remembered_does_not_grow_by_itself():
     experience = Experience(CHEAP)
     for _ in range(5):
         look(begun(CHEAP, below=0.0, known=experience), accepted=5)
-    assert experience.depth in (4, 6)
+    assert experience.best is not None
+    assert experience.best.depth in (4, 6)
 
 
 @pytest.mark.parametrize(("accepted", "depth"), [(16, 16), (4, 4), (0, 1)])
