@@ -27,9 +27,9 @@ from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
 # A prompt is read lazily if it is so many times as long as what a chunk's rows depend on. A draft
-# that drafts everything looks at some thirty chunks in 300 tokens, one at a time, and has read four
+# that drafts everything looks at some thirty chunks in 300 tokens, one at a time, and has read six
 # times that length as fast at once.
-LAZY = 4
+LAZY = 6
 LAZY_BESIDE_OTHERS = 1
 LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 

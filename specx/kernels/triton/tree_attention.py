@@ -27,7 +27,7 @@ from specx.kernels.triton.tree_inputs import TreeInputs
 
 WORD = 64  # columns per word of a visibility bit set
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
-MERGED = (4, 8, 16, 32, MOST_SPLITS)  # parts that its forms hold
+MERGED = (4, 8, 16, 32, MOST_SPLITS)  # parts that its usual forms hold
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
 
@@ -183,14 +183,17 @@ def _merge_parts(part_out: Tensor, part_lse: Tensor, out: Tensor, lse: Tensor) -
     """
     splits, rows, dim = part_out.shape
     _compile_merges(dim, out.dtype, out.device)
-    most = next(most for most in MERGED if splits <= most)
+    most = max(MERGED[0], triton.next_power_of_2(splits))
     options = _merge_options(dim, most, out.device)
     _merge[(rows,)](part_out, part_lse, out, lse, *lse.shape[::-1], splits, **options)
 
 
 @cache
 def _compile_merges(dim: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Compile all forms of the merge with the first: another tree must not wait for a compiler."""
+    """Compile the merge's usual forms with the first: another tree must not wait for a compiler.
+
+    Only many rows of a single key head have more parts.
+    """
     for most in MERGED:
         options = _merge_options(dim, most, device)
         _merge.warmup(dtype, torch.float32, dtype, torch.float32, 1, 1, 2, grid=(1,), **options)

@@ -121,6 +121,14 @@ def test_every_launch_around_its_borders(launch, prefix):
     check(inputs, prefix, visible_of(parents), launch, spare=place % 2 * 37)
 
 
+@pytest.mark.parametrize("splits", [1, 2, 5, 33, 64, 65, 132])
+def test_any_number_of_parts_is_merged(splits):
+    """On Hopper many rows of a single key head have more than MOST_SPLITS."""
+    inputs = make_inputs(5, 1205, kv_heads=1, ratio=2, dim=32, dtype=torch.float32, seed=splits)
+    launch = Launch(splits, block_rows=16, block_columns=32, warps=4, stages=2)
+    check(inputs, 1200, visible_of(TREES["comb"][:5]), launch)
+
+
 LONG = [0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 385]
 
 
