@@ -13,7 +13,7 @@ from specx.engine.decode import decode
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.lazy_prefill import LazyPrefill
-from specx.engine.model_drafter import LAZY, ModelDrafter
+from specx.engine.model_drafter import LAZY, LAZY_BESIDE_OTHERS, ModelDrafter
 from specx.engine.selector import DrafterSelector
 from specx.engine.workspace import Shelf
 from specx.kernels.chunks import Grid, chunk_rows
@@ -205,7 +205,15 @@ def test_what_is_needed_at_once_is_read_at_once(passes):
     for cache in ({**CACHE, "window": None}, {**CACHE, "policy": "full"}):
         run(pair, make_profile(cache=cache), "specextend", prompt)
     run(pair, make_profile(cache=CACHE), "tree", prompt)
-    run(pair, make_profile(cache=CACHE), "specextend", prompt[: LAZY * CACHE["window"] * 1 - 1])
+    run(pair, make_profile(cache=CACHE), "specextend", prompt[: LAZY * CACHE["window"] - 1])
     assert passes == []
     run(pair, make_profile(cache=CACHE), "specextend", prompt)
     assert passes != []
+
+
+@pytest.mark.parametrize(("shorter", "lazy"), [(0, True), (1, False)])
+def test_beside_lookup_a_shorter_prompt_is_read_lazily(shorter, lazy, passes):
+    length = LAZY_BESIDE_OTHERS * CACHE["window"] - shorter
+    pair = pair_of(fused(), fused(seed=5))
+    run(pair, make_profile(cache=CACHE), "specextend+lookup", make_prompt(length))
+    assert bool(passes) == lazy
