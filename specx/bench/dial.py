@@ -32,13 +32,16 @@ class Dial:
     two public heads reach as a chain and as a tree
     (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
     choice is the target's; ``below``: how often at each further level of a tree, where those before
-    it are right. The last one holds for all levels below.
+    it are right. The last one holds for all levels below. ``known``: what moves is not the base
+    draft's first choice but the token that the target is known to write; where the draft cannot
+    write it, nothing moves. Then ``agreement`` is the share of tokens that the draft can write.
     """
 
     sure: float
     agreement: float
     seed: int = 0
     below: tuple[float, ...] = ()
+    known: bool = False
 
     @cached_property
     def ranks(self) -> tuple[float, ...]:

@@ -87,7 +87,7 @@ def force(
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
     read_together(target, drafter, text)
     drafter.commit(Path.of(tokens[:1]))
-    own, ids = _shared_ids(pair)
+    own, ids = shared_ids(pair)
     reader = _HeadAhead(drafter, levels) if isinstance(drafter, HeadDrafter) else None
     forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
@@ -128,7 +128,7 @@ class _HeadAhead:
         return tuple(found)
 
 
-def _shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
+def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
     """Return the ids that both may write, as the draft and as the target count them: int64 [n]."""
     assert pair.draft_allowed is not None
     own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()

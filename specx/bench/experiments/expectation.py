@@ -29,11 +29,12 @@ DEFINED = (
     f"({REFERENCE.nodes} nodes, {REFERENCE.depth} levels, ten children a node, no lookup) on the "
     "generated documents of the calibration. For each position a rank is drawn, and the draft's "
     "first choice moves there, or is left out; the target decides as ever. What the dial itself "
-    "takes is not counted. A setting that the draft does not reach at a length is left out. "
-    "`reference τ` is the acceptance length in the reference tree on the measured documents, `τ` "
-    "in the trees that `tree: auto` chose, the first ones included; `tree` is the one in use at "
-    "the end of the first run. Another document was written at each setting before, so what the "
-    "parts of a step cost is known, and how deep trees should be."
+    "takes is not counted. Where the draft does not reach a setting, its dial moves what the "
+    "target is known to write in place of the draft's first choice. `reference τ` is the "
+    "acceptance length in the reference tree on the measured documents, `τ` in the trees that "
+    "`tree: auto` chose, the first ones included; `tree` is the one in use at the end of the first "
+    "run. Another document was written at each setting before, so what the parts of a "
+    "step cost is known, and how deep trees should be."
 )
 
 
@@ -64,8 +65,15 @@ def _measure_settings(
     measured has been written at each, as by a job that has come to its second document.
     """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
+    written = {
+        case.ids: run.output
+        for case, run in zip(calibration.cases, calibration.outputs, strict=True)
+    }
     own = calibration.own
-    named = {f"{s:g}, {way}": (s, way, replace(m, own=own)) for s, way, m in ways}
+    named = {
+        f"{s:g}, {way}": (s, way, replace(method, own=own, written=written))
+        for s, way, method in ways
+    }
     plain = METHODS[BASELINE]
     methods = [replace(method, name=name) for name, (_, _, method) in named.items()]
     chosen = [method for method in methods if named[method.name][1] in (AUTO, CAUTIOUS)]
@@ -77,6 +85,7 @@ def _measure_settings(
     cases = bench.cases(length, task)
     for run in bench.alternate(cases, [plain, *methods], warm_up=False):
         if run.method == BASELINE:
+            written[bench.case_of(run).ids] = run.output  # the dialled runs come after it
             yield run
         else:
             setting, way, _ = named[run.method]
@@ -179,14 +188,17 @@ def _calibration_table(task: str, runs: list[Run]) -> Table:
     groups = groups_of(run for run in runs if run.method == CALIBRATION)
     rows = [
         (group.input, len(group.runs), group.fact("agreement"), setting, dial["length"],
-         dial["sure"], sum(Dial(dial["sure"], 1.0).ranks))
+         dial["sure"], sum(Dial(dial["sure"], 1.0).ranks),
+         "the target's" if dial.get("known") else "the draft's")
         for group in groups
         for setting, dial in group.fact("dials").items()
     ]  # fmt: skip
-    columns = ("input", "documents", "agreement", "setting", "reference τ", "first", "any rank")
+    columns = ("input", "documents", "agreement", "setting", "reference τ", "first", "any rank",
+               "what moves")  # fmt: skip
     note = (
         "Agreement: of the base draft's first choice with the target; first, any rank: share of "
-        "positions at which the dial leaves it at the first rank, or at any."
+        "positions at which the dial leaves it at the first rank, or at any; what moves: the "
+        "draft's first choice, or where that does not reach a setting, the target's."
     )
     return Table(f"Calibration, {task}", columns, tuple(rows), note=note)
 

@@ -1,7 +1,7 @@
 """A method whose draft is dialled, and the calibration of its dial on generated documents."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 
 import torch
@@ -14,7 +14,7 @@ from specx.bench.baselines.dialled import (
 )
 from specx.bench.cases import Case, generated_documents, make_cases
 from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
-from specx.bench.forcing import force
+from specx.bench.forcing import force, shared_ids
 from specx.bench.methods.engine import Engine, with_measured_layer
 from specx.bench.methods.table import METHODS
 from specx.bench.prefill import read_together
@@ -22,7 +22,7 @@ from specx.bench.runs import Run, Setting, run_drafter
 from specx.bench.workbench import Workbench
 from specx.engine.cost import Curve
 from specx.engine.head_drafter import within_window
-from specx.engine.methods import draft_plan
+from specx.engine.methods import Pair, draft_plan
 from specx.engine.runner import Runner, runner_for
 from specx.engine.stopwatch import Stopwatch
 from specx.engine.tree_choice import WIDTHS
@@ -44,7 +44,8 @@ class Dialled:
 
     ``method``: one that drafts with a model alone. ``tree``: instead of the method's, if not None.
     ``below``: as in the profile's ``fallback``. ``own``: seconds that the dial adds to a level by
-    its nodes, which only a GPU needs to know. Its runs have as facts the ``nodes``, ``depth`` and
+    its nodes, which only a GPU needs to know. ``written``: what the target writes, by the prompt,
+    for a dial that must know. Its runs have as facts the ``nodes``, ``depth`` and
     ``width`` of the tree that was in use at the end, and ``dialling_ms``, left out of each step.
     """
 
@@ -54,6 +55,7 @@ class Dialled:
     tree: TreeSettings | None = None
     below: float | None = None
     own: Curve | None = None
+    written: Mapping[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def about(self) -> str:
@@ -88,7 +90,18 @@ class Dialled:
         allowed = setting.pair.draft_allowed
         assert allowed is not None, "Engine.check refuses profiles without a draft"
         document = sha256(repr(case.ids).encode()).hexdigest()
-        return Dialling(self.name, self.dial, allowed, document, self.own)
+        known = None
+        if self.dial.known:
+            ids = _draft_ids(setting.pair)
+            text = enumerate(self.written[case.ids], len(case.ids))
+            known = {position: ids[token] for position, token in text if token in ids}
+        return Dialling(self.name, self.dial, allowed, document, self.own, known)
+
+
+def _draft_ids(pair: Pair) -> dict[int, int]:
+    """Return the draft's id of every id that both may write, by the target's."""
+    own, ids = shared_ids(pair)
+    return dict(zip(ids.tolist(), own.tolist(), strict=True))
 
 
 def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
@@ -107,29 +120,35 @@ def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> Di
 class Calibration:
     """The base draft of a method on generated documents of one length.
 
-    ``outputs``: what the target wrote, a run for each of ``cases``; ``own``: as in ``Dialled``.
+    ``outputs``: what the target wrote, a run for each of ``cases``; ``record``: of the draft's own
+    first choices; ``known``: of a draft that proposes what the target is known to write; ``own``:
+    as in ``Dialled``.
     """
 
     method: Engine
     cases: tuple[Case, ...]
     outputs: tuple[Run, ...]
     record: AgreementRecord
+    known: AgreementRecord
     own: Curve | None
 
     def dials(self, settings: Sequence[float]) -> dict[float, Dial]:
-        """Return the dial of each setting that the base draft reaches."""
+        """Return the dial of each setting: of the base draft's own choices where they reach it,
+        else of what the target is known to write."""
         found = {}
         for setting in settings:
-            try:
-                found[setting] = self.record.dial(setting)
-            except UsageError:
-                continue
+            for record in (self.record, self.known):
+                try:
+                    found[setting] = replace(record.dial(setting), known=record is self.known)
+                    break
+                except UsageError:
+                    continue
         return found
 
     def runs(self, dials: dict[float, Dial]) -> Iterator[Run]:
         """Yield the outputs with all that the dials follow from, and the dials, as facts."""
         known = {
-            f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
+            f"{setting:g}": {**asdict(dial), "length": self._length(dial)}
             for setting, dial in dials.items()
         }
         for index, run in enumerate(self.outputs):
@@ -138,6 +157,9 @@ class Calibration:
             if self.record.chains:
                 facts["chains"] = [_marks(chain) for chain in self.record.chains[index]]
             yield replace(run, method="calibration", decode_s=0.0, facts=facts)
+
+    def _length(self, dial: Dial) -> float:
+        return (self.known if dial.known else self.record).acceptance_length(dial)
 
 
 def _marks(right: Sequence[bool]) -> str:
@@ -155,6 +177,7 @@ def calibrate(
     texts = generated_documents(documents, length, SEED)
     cases = make_cases(bench.kind(task), task, texts, length, documents)
     outputs, right, chains = [], [], []
+    ids = _draft_ids(bench.pair)
     is_head = isinstance(bench.pair.draft, LoadedHead)
     for case in cases:
         bench.announce("calibrating", case)
@@ -167,7 +190,8 @@ def calibrate(
         chains.append(tuple((place.draft_is_right, *place.ahead) for place in places))
     own = added_cost(method, Setting(bench.pair, bench.profile), cases[0]) if bench.on_gpu else None
     record = record_of(right, chains if is_head else ())
-    return Calibration(method, tuple(cases), tuple(outputs), record, own)
+    known = record_of([tuple(token in ids for token in run.output[1:]) for run in outputs])
+    return Calibration(method, tuple(cases), tuple(outputs), record, known, own)
 
 
 def record_of(

@@ -1,6 +1,7 @@
 """The dialled draft: what a tree sees of it, what it draws, what it writes, what it costs."""
 
 from collections import Counter
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -173,6 +174,21 @@ def untied(dial: Dial) -> TreeSettings:
     return REFERENCE.changed(nodes=nodes)
 
 
+def foretold(way: Dialled, at: Setting, case: Case) -> list[int]:
+    """How many nodes each step accepts if all first choices are right, before they are moved."""
+    assert isinstance(way.tree, TreeSettings)
+    start, end = 41, 40 + len(run_method("plain", at, case).output)
+    ranks = way.dialling(at, case).draw(200).tolist()
+    nodes, accepted = fixed_tree(way.dial.levels, way.tree), []
+    while start < end:
+        node: tuple[int, ...] = ()
+        while (*node, ranks[start + len(node)]) in nodes:
+            node = (*node, ranks[start + len(node)])
+        accepted.append(min(len(node), end - start))
+        start += len(node) + 1
+    return accepted
+
+
 @pytest.mark.parametrize(
     ("method", "sure"), [("tree", 0.2), ("streaming", 0.6), ("specextend", 0.9)]
 )
@@ -181,21 +197,42 @@ def test_acceptance_is_what_the_draws_say(method: str, sure: float) -> None:
     at, case, dial = setting(), tiny_case(40), Dial(sure, 0.999)
     tree = untied(dial)
     way = dialled(dial, method, tree=tree)
-    plain = run_method("plain", at, case)
-    ranks = way.dialling(at, case).draw(200).tolist()
-    steps = [step.accepted for step in outcomes(way, at, case)]
-    nodes, start, expected = fixed_tree(dial.levels, tree), 41, []
-    while start < 40 + len(plain.output):
-        node: tuple[int, ...] = ()
-        while (*node, ranks[start + len(node)]) in nodes:
-            node = (*node, ranks[start + len(node)])
-        expected.append(min(len(node), 40 + len(plain.output) - start))
-        start += len(node) + 1
-    assert steps == expected
+    assert [step.accepted for step in outcomes(way, at, case)] == foretold(way, at, case)
     numbers = dialled_module.uniforms(0, way.dialling(at, case).document, range(41, 100))
     record = AgreementRecord(((True,) * 59,), ((tuple(numbers),),))
     run = way.run(at, case)
     assert run.acceptance_length == pytest.approx(record.acceptance_length(dial, tree), rel=0.03)
+
+
+# ---------------------------------------------------------------- what is known
+
+
+@pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
+def test_what_is_known_moves_instead_of_a_draft_that_is_always_wrong(method: str) -> None:
+    at, case = setting({**SURE, "seed": 7}), tiny_case(40)
+    output = run_method("plain", at, case).output
+    dial = Dial(0.9, 0.999, known=True)
+    way = dialled(dial, method, tree=untied(dial), written={case.ids: output})
+    assert [step.accepted for step in outcomes(way, at, case)] == foretold(way, at, case)
+    run = way.run(at, case)
+    assert run.output == output
+    assert run.acceptance_length > 4
+    assert dialled(Dial(0.9, 0.999), method).run(at, case).acceptance_length < 1.5
+
+
+def test_what_the_draft_cannot_write_is_a_miss() -> None:
+    """And what is beyond the text that is known."""
+    at, case = setting(), tiny_case(40)
+    output = run_method("plain", at, case).output[:30]
+    assert at.pair.draft_allowed is not None
+    allowed = at.pair.draft_allowed.clone()
+    allowed[output[5]] = False
+    at = replace(at, pair=replace(at.pair, draft_allowed=allowed))
+    way = dialled(Dial(1.0, 1.0, known=True), written={case.ids: output})
+    ranks = way.dialling(at, case).draw(80).tolist()
+    missed = {40 + place for place, token in enumerate(output) if token == output[5]}
+    assert missed | {*range(40), *range(70, 80)} == {p for p in range(80) if ranks[p] == RANKS}
+    assert way.run(at, case).output[:30] == output
 
 
 # ---------------------------------------------------------------- what is written

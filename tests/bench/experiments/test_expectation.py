@@ -52,7 +52,25 @@ def test_what_was_measured_is_concluded(runs: list[Run]) -> None:
     assert columns_of(calibration, "documents", "setting") == [(1, "1.2")]
 
 
-def test_a_draft_that_never_agrees() -> None:
+def test_beyond_the_draft_what_the_target_writes_moves() -> None:
+    """A draft that agrees seldom reaches a low setting itself, and a high one that way."""
+    bench = tiny_bench()
+    bench = replace(bench, profile=bench.profile.changed(draft_cache={"top_k": 64}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expectation, "SETTINGS", (1.2, 6.0))
+        patch.setattr(expectation, "calibrate", lambda *asked: calibrate(*asked, documents=1))
+        runs = list(EXPERIMENT.measure(bench))
+    dials = runs[0].facts["dials"]
+    assert {setting: dial["known"] for setting, dial in dials.items()} == {"1.2": False, "6": True}
+    assert dials["6"]["agreement"] == 1
+    lengths = {run.method: run.acceptance_length for run in runs}
+    assert lengths["6, reference tree"] > 4 > 2 > lengths["1.2, reference tree"]
+    assert len({run.output for run in runs[1:]}) == 1
+    moved = columns_of(EXPERIMENT.conclude(runs).tables[2], "setting", "what moves")
+    assert moved == [("1.2", "the draft's"), ("6", "the target's")]
+
+
+def test_a_setting_that_no_tree_reaches() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expectation, "SETTINGS", (30.0,))
         patch.setattr(expectation, "calibrate", lambda *asked: calibrate(*asked, documents=1))
