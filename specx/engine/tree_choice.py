@@ -15,6 +15,7 @@ Of retrieval only the price is known. Fresher chunks are taken to be never worse
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
+from math import log2
 
 from specx.engine.cost import Costs, TreePlan, TreeShape
 from specx.engine.evidence import Evidence, Forecast
@@ -38,8 +39,11 @@ GAIN = 1.06  # predicted, for the tree to change: on a GPU a new shape has to be
 
 
 def length_class(tokens: int) -> int:
-    """Return the class of a text; texts of one class differ by less than a factor of 2."""
-    return tokens.bit_length()
+    """Return the class of a text; texts of one class differ by less than a factor of 2.
+
+    Powers of 2 are in the middle of one: many texts are as long as a window or a part lets them be.
+    """
+    return round(log2(tokens))
 
 
 @cache

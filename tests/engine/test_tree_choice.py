@@ -19,6 +19,7 @@ from specx.engine.tree_choice import (
     candidates,
     first_plan,
     interval,
+    length_class,
     plan_of,
 )
 from specx.kernels.torch.backend import TorchOps
@@ -298,3 +299,17 @@ def test_a_large_tree_says_what_smaller_ones_have_accepted():
         for truth in truths:
             step = step_with(large, truth)
             assert accepted_in(step, smaller) <= step_with(cut, truth).accepted
+
+
+def test_texts_of_one_class_differ_by_less_than_a_factor_of_2():
+    classes = [length_class(tokens) for tokens in range(1, 5000)]
+    assert classes == sorted(classes)
+    for each in set(classes):
+        members = [tokens for tokens, found in enumerate(classes, 1) if found == each]
+        assert members[-1] < 2 * members[0]
+
+
+@pytest.mark.parametrize("window", [1024, 16384, 65536])
+def test_texts_that_fill_a_window_are_of_one_class(window):
+    """Also where one of them ends a token before it and another at it."""
+    assert length_class(window - 1) == length_class(window) == length_class(window + 1)

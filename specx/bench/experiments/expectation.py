@@ -29,8 +29,8 @@ DEFINED = (
     f"({REFERENCE.nodes} nodes, {REFERENCE.depth} levels, ten children a node, no lookup) on the "
     "generated documents of the calibration. For each position a rank is drawn, and the draft's "
     "first choice moves there, or is left out; the target decides as ever. What the dial itself "
-    "takes is not counted. Where the draft does not reach a setting, its dial moves what the "
-    "target is known to write in place of the draft's first choice. `reference τ` is the "
+    "takes is not counted. At lengths where the draft does not reach every setting, the dial moves "
+    "what the target is known to write in place of the draft's first choice. `reference τ` is the "
     "acceptance length in the reference tree on the measured documents, `τ` in the trees that "
     "`tree: auto` chose, the first ones included; `tree` is the one in use at the end of the first "
     "run. Another document was written at each setting before, so what the parts of a "
@@ -47,10 +47,9 @@ def measure(bench: Workbench) -> Iterator[Run]:
             calibration = calibrate(bench, base, length, task)
             dials = calibration.dials(SETTINGS)
             if not dials:
-                agreement = f"{calibration.record.agreement:.0%}"
+                writable = f"{calibration.known.agreement:.0%}"
                 raise UsageError(
-                    f"the draft agrees with the target at {agreement} of the places, too seldom "
-                    "for any setting; ask for shorter input with --length"
+                    f"the draft can write {writable} of the tokens, too few for any setting"
                 )
             yield from calibration.runs(dials)
             yield from _measure_settings(bench, calibration, dials, length, task)
@@ -198,7 +197,7 @@ def _calibration_table(task: str, runs: list[Run]) -> Table:
     note = (
         "Agreement: of the base draft's first choice with the target; first, any rank: share of "
         "positions at which the dial leaves it at the first rank, or at any; what moves: the "
-        "draft's first choice, or where that does not reach a setting, the target's."
+        "draft's first choice, or where that does not reach every setting, the target's."
     )
     return Table(f"Calibration, {task}", columns, tuple(rows), note=note)
 

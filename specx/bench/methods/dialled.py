@@ -133,17 +133,16 @@ class Calibration:
     own: Curve | None
 
     def dials(self, settings: Sequence[float]) -> dict[float, Dial]:
-        """Return the dial of each setting: of the base draft's own choices where they reach it,
-        else of what the target is known to write."""
-        found = {}
-        for setting in settings:
-            for record in (self.record, self.known):
-                try:
-                    found[setting] = replace(record.dial(setting), known=record is self.known)
-                    break
-                except UsageError:
-                    continue
-        return found
+        """Return the dial of each setting that can be reached.
+
+        They move the base draft's own choices if those reach every setting, else what the target is
+        known to write.
+        """
+        own = _reached(self.record, settings)
+        if len(own) == len(settings):
+            return own
+        known = _reached(self.known, settings)
+        return {setting: replace(dial, known=True) for setting, dial in known.items()}
 
     def runs(self, dials: dict[float, Dial]) -> Iterator[Run]:
         """Yield the outputs with all that the dials follow from, and the dials, as facts."""
@@ -160,6 +159,16 @@ class Calibration:
 
     def _length(self, dial: Dial) -> float:
         return (self.known if dial.known else self.record).acceptance_length(dial)
+
+
+def _reached(record: AgreementRecord, settings: Sequence[float]) -> dict[float, Dial]:
+    found = {}
+    for setting in settings:
+        try:
+            found[setting] = record.dial(setting)
+        except UsageError:
+            continue
+    return found
 
 
 def _marks(right: Sequence[bool]) -> str:
