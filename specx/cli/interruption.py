@@ -91,27 +91,29 @@ class Interruption:
     # ---------------------------------------------------------------- the main thread
 
     def _notice(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
-        if self._ended:
+        if self._ended or self._raised:  # the second signal is the watching thread's
             return
         if not self._raises:
             _stand_still()
-        if not self._raised:  # the second signal is the watching thread's
-            self._raised = True
-            self.signal = signal.Signals(number)
-            raise KeyboardInterrupt
+        self._raised = True
+        self.signal = signal.Signals(number)
+        raise KeyboardInterrupt
 
     # ---------------------------------------------------------------- the watching thread
 
     def _watch(self) -> None:
-        began = 0.0
+        pressed = False
         while True:
             number = os.read(self._pipe[0], 1)[0]
             if number not in SIGNALS:
                 continue
-            if (self._raises or self._raised) and not began:  # the main thread may be faster
-                began = time.monotonic()
-            elif time.monotonic() - began > _ONE_PRESS:
+            if pressed or not (self._raises or self._raised):  # the main thread may be faster
                 self._stop(signal.Signals(number))
+            # When another came is not known if the main thread keeps this one from running, so
+            # all that are there by then belong to the first.
+            pressed = True
+            time.sleep(_ONE_PRESS)
+            self._more()
 
     def _stop(self, number: signal.Signals) -> None:
         """End the process, unless it is ending by itself."""
@@ -130,7 +132,7 @@ class Interruption:
 
     def _within(self, seconds: float, action: Callable[[], object]) -> None:
         """Run an action, but wait for it only so long, and not after another signal."""
-        began, done = time.monotonic(), _thread.allocate_lock()
+        began, done, together = time.monotonic(), _thread.allocate_lock(), True
         done.acquire()
 
         def act() -> None:
@@ -141,9 +143,18 @@ class Interruption:
         _thread.start_new_thread(act, ())
         while not done.acquire(timeout=_GLANCE):
             waited = time.monotonic() - began
-            again = select.select([self._pipe[0]], [], [], 0)[0] and waited > _ONE_PRESS
-            if again or waited > seconds:
-                return
+            if waited > _ONE_PRESS:
+                again = self._more() and not together
+                if again or waited > seconds:
+                    return
+                together = False
+
+    def _more(self) -> bool:
+        """Take what the pipe holds; return True if it held anything."""
+        if not select.select([self._pipe[0]], [], [], 0)[0]:
+            return False
+        os.read(self._pipe[0], 1 << 12)
+        return True
 
 
 def _stand_still() -> None:

@@ -150,6 +150,22 @@ def test_last_words_that_never_end_are_cut_off() -> None:
     assert seconds < MOST_SECONDS
 
 
+SLOWLY = """
+def last_words(self):
+    time.sleep(0.35)
+    return "interrupted; it took a while"
+frame.Interruption.last_words = last_words
+"""
+
+
+def test_a_signal_that_came_with_the_first_cuts_nothing_off() -> None:
+    started = Started(["slow"], SLOW.format(what="import time; time.sleep(30)") + STUCK + SLOWLY)
+    started.wait_for("now")
+    started.process.send_signal(signal.SIGTERM)
+    time.sleep(0.02)  # two that wait to be delivered are one
+    assert started.end_by(signal.SIGTERM)[2] == "specx: interrupted; it took a while\n"
+
+
 def test_a_second_signal_does_not_wait() -> None:
     started = Started(["slow"], SLOW.format(what="import time; time.sleep(30)") + STUCK)
     started.wait_for("now")
@@ -197,6 +213,31 @@ def test_a_command_that_keeps_for_too_long_is_ended(monkeypatch: pytest.MonkeyPa
     code, _, err, seconds = started.end_by(signal.SIGTERM)
     assert (code, err) == (143, "specx: interrupted; it is kept\n")
     assert seconds < MOST_SECONDS
+
+
+# The interpreter is kept from all other threads, again and again: as by freeing a GPU's memory.
+BUSY = (
+    RAISING.replace('print("kept")', 'hold(4); print("kept")').replace("time.sleep", "hold")
+    + """
+import ctypes
+def hold(times: float) -> None:
+    for _ in range(int(times)):
+        ctypes.PyDLL(None).usleep(250_000)
+"""
+)
+
+
+def test_signals_that_come_together_are_one_however_late_they_are_noticed() -> None:
+    """``timeout`` sends one to the process and one to its group."""
+    started = Started(["slow"], SLOW.format(what="") + BUSY + "module.slow = slow\n")
+    started.wait_for("now")
+    started.process.send_signal(signal.SIGTERM)
+    time.sleep(0.02)  # two that wait to be delivered are one
+    assert started.end_by(signal.SIGTERM)[:3] == (
+        CODES[signal.SIGTERM],
+        "kept\n",
+        "specx: interrupted; it is kept\n",
+    )
 
 
 # ---------------------------------------------------------------- the summary of a document
