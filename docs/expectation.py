@@ -1,12 +1,14 @@
 """Print the table of what a pair can expect, and draw its figure, from raw files of the benchmark.
 
 ``python docs/expectation.py 16K "8B + 68M=docs/measurements/bench/NAME.json" …``: a column for
-each file of ``specx bench --experiment expectation``, under the name in front of it. The figure, of
-the first file, goes to ``figures/expectation.svg``.
+each name, of files of ``specx bench --experiment expectation``. The figure, with a line for each
+length in the files of the first name, goes to ``figures/expectation.svg``.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from specx.bench.report.figures import draw, to_svg
@@ -59,7 +61,7 @@ def measured(files: Sequence[tuple[str, Findings]], length: str) -> Iterator[str
             if cell["input"] == length:
                 text = f"{show(cell['speedup'])} ({show(cell['τ'])})"
                 cells.setdefault(str(cell["setting"]), {})[name] = text
-    names = [name for name, _ in files]
+    names = list(dict.fromkeys(name for name, _ in files))
     yield _row([f"setting, {length}", *names])
     yield "|---" * (1 + len(names)) + "|"
     for setting, texts in cells.items():
@@ -74,9 +76,15 @@ def published() -> Iterator[str]:
         yield _row([length, draft, text, f"[{'/'.join(source.split('/')[3:])}]({source})"])
 
 
-def figure_of(found: Findings) -> Figure:
-    """Return the figure of speed against acceptance length."""
-    return next(figure for figure in found.figures if figure.name.startswith(NAME))
+def figure_of(files: Sequence[tuple[str, Findings]]) -> Figure:
+    """Return the figure of speed against acceptance length of the first name."""
+    drawn = [
+        figure
+        for name, found in files
+        for figure in found.figures
+        if name == files[0][0] and figure.name.startswith(NAME)
+    ]
+    return replace(drawn[0], series=tuple(chain.from_iterable(each.series for each in drawn)))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -87,5 +95,5 @@ if __name__ == "__main__":
     named = [text.partition("=") for text in sys.argv[2:]]
     read = [(name, findings(Path(path))) for name, _, path in named]
     print("\n".join([*measured(read, sys.argv[1]), "", *published()]))
-    shown = figure_of(read[0][1])
+    shown = figure_of(read)
     FIGURE.write_text(to_svg(draw(shown, styles_of([shown]), title=shown.title)), encoding="utf-8")

@@ -125,7 +125,12 @@ def test_the_table_of_the_documentation() -> None:
         "| 2 | 1.20 (1.80) | 1.60 (1.90) |",
         "| 3 | 2.00 (2.70) | – |",
     ]
-    assert script["figure_of"](files[0][1]).series[0].y == (pytest.approx(1.2), 2.0)
+    (line,) = script["figure_of"](files).series
+    assert line.y == (pytest.approx(1.2), 2.0)
+    longer = [made_up("plain", length=4096), way(2.0, "auto", 1.1, 1.7, length=4096)]
+    files.append(("8B", EXPERIMENT.conclude(longer)))
+    assert [line.label for line in script["figure_of"](files).series] == ["1K", "4K"]
+    assert list(script["measured"](files, "4K"))[2:] == ["| 2 | 1.10 (1.70) | – |"]
     note = Path(__file__).parents[3] / "docs" / "notes" / "2026-11-23-expectation.md"
     assert "\n".join(script["published"]()) in note.read_text(encoding="utf-8")
 
