@@ -31,6 +31,7 @@ def test_a_few(reader: str, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("reader", ["pdf", "text", "markdown", "jsonl", "profile"])
 def test_twenty_thousand(reader: str) -> None:
     fuzz(reader, 20_000, seed=1)

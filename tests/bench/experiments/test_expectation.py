@@ -137,14 +137,17 @@ def test_the_table_of_the_documentation() -> None:
 
 @pytest.mark.slow
 def test_a_name_holds_on_other_documents() -> None:
-    """The dials of the embedded pair, on generated documents that they were not calibrated on."""
+    """The dials of the embedded pair, on generated documents that they were not calibrated on.
+
+    On three, as many as are calibrated on for each that is measured, they are up to 9 % off.
+    """
     bench = workbench([1024], "plain,specextend")
     bench = replace(bench, profile=with_output(bench.profile, 160))
     base = METHODS["specextend"]
-    calibration = calibrate(bench, base, 1024, "digest")
+    calibration = calibrate(bench, base, 1024, "digest", documents=12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specx.bench.methods.dialled.SEED", 9000)
-        other = calibrate(bench, base, 1024, "digest").record
+        other = calibrate(bench, base, 1024, "digest", documents=12).record
     for setting, dial in calibration.dials(expectation.SETTINGS).items():
         assert other.acceptance_length(dial) == pytest.approx(setting, rel=0.05)
 
