@@ -1,23 +1,34 @@
 """Speculative output against plain decoding on all 36 documents, token for token."""
 
 import pytest
+import torch
 
 from specx.documents.document import Document
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.jobs.lossless import logit_gap
-from specx.profile import Profile
+from specx.jobs.pair import load_pair
+from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Method, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
+HEAD_METHODS: tuple[Method, ...] = ("specextend", "specextend+lookup")
 TIE = 1e-4  # logits that are nearer than this may fall either way in float32
 
 
 def written(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...]) -> list[int]:
     events = decode(pair, profile, method, prompt)
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+def parting(
+    pair: Pair, prompt: tuple[int, ...], plain: list[int], ours: list[int]
+) -> tuple[float, str]:
+    """How far apart the logits are where two outputs part, and where that is."""
+    at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
+    return logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at]), f"token {at}"
 
 
 @pytest.mark.usefixtures("shared_prefill")
@@ -40,13 +51,30 @@ def test_every_method_writes_what_plain_decoding_writes(
         sentences += len(output.quotes) + output.dropped
         verbatim += sum(quote.verbatim for quote in output.quotes)
         for method, ours in outputs.items():
-            if ours == plain:
-                continue
-            at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
-            text = (*prompt.token_ids, *plain[:at])
-            gap = logit_gap(pair, text, plain[at], ours[at])
-            found = f"{document.name} {method}: token {at}, logit gap {gap:.2e}"
-            (ties if abs(gap) < TIE else differences).append(found)
+            if ours != plain:
+                gap, place = parting(pair, prompt.token_ids, plain, ours)
+                found = f"{document.name} {method}: {place}, logit gap {gap:.2e}"
+                (ties if abs(gap) < TIE else differences).append(found)
     print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}; ", end="")
     print(f"{verbatim} of {sentences} sentences verbatim")
     assert not differences
+
+
+@pytest.mark.parametrize("size", ["4K", "8K", "16K"])
+def test_a_head_writes_what_plain_decoding_writes(
+    size: str, govreport: dict[str, list[Document]]
+) -> None:
+    profile = load_profile("mini-eagle3").changed(fallback={"below": None})
+    pair = load_pair(profile, "specextend", torch.device("cpu"))
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    ties = 0
+    for document in govreport[size]:
+        (prompt,) = digest.prompts(document, pair.target.window - profile.output_limit)
+        plain = written(pair, profile, "plain", prompt.token_ids)
+        for method in HEAD_METHODS:
+            ours = written(pair, profile, method, prompt.token_ids)
+            if ours != plain:
+                gap, place = parting(pair, prompt.token_ids, plain, ours)
+                assert abs(gap) < TIE, f"{document.name} {method}: {place}, logit gap {gap:.2e}"
+                ties += 1
+    print(f"\n{size}: {len(HEAD_METHODS) * len(govreport[size])} outputs, {ties} ties")
