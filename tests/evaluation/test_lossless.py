@@ -25,10 +25,10 @@ def written(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...
 
 def parting(
     pair: Pair, prompt: tuple[int, ...], plain: list[int], ours: list[int]
-) -> tuple[float, str]:
-    """How far apart the logits are where two outputs part, and where that is."""
+) -> tuple[int, float]:
+    """The place where two outputs part, and how far apart the logits are there."""
     at = next(i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b)
-    return logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at]), f"token {at}"
+    return at, logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at])
 
 
 @pytest.mark.usefixtures("shared_prefill")
@@ -52,8 +52,8 @@ def test_every_method_writes_what_plain_decoding_writes(
         verbatim += sum(quote.verbatim for quote in output.quotes)
         for method, ours in outputs.items():
             if ours != plain:
-                gap, place = parting(pair, prompt.token_ids, plain, ours)
-                found = f"{document.name} {method}: {place}, logit gap {gap:.2e}"
+                at, gap = parting(pair, prompt.token_ids, plain, ours)
+                found = f"{document.name} {method}: token {at}, logit gap {gap:.2e}"
                 (ties if abs(gap) < TIE else differences).append(found)
     print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}; ", end="")
     print(f"{verbatim} of {sentences} sentences verbatim")
@@ -74,7 +74,7 @@ def test_a_head_writes_what_plain_decoding_writes(
         for method in HEAD_METHODS:
             ours = written(pair, profile, method, prompt.token_ids)
             if ours != plain:
-                gap, place = parting(pair, prompt.token_ids, plain, ours)
-                assert abs(gap) < TIE, f"{document.name} {method}: {place}, logit gap {gap:.2e}"
+                at, gap = parting(pair, prompt.token_ids, plain, ours)
+                assert abs(gap) < TIE, f"{document.name} {method}: token {at}, logit gap {gap:.2e}"
                 ties += 1
     print(f"\n{size}: {len(HEAD_METHODS) * len(govreport[size])} outputs, {ties} ties")

@@ -33,8 +33,8 @@ DEFINED = (
     "what the target is known to write in place of the draft's first choice. `reference τ` is the "
     "acceptance length in the reference tree on the measured documents, `τ` in the trees that "
     "`tree: auto` chose, the first ones included; `tree` is the one in use at the end of the first "
-    "run. Another document was written at each setting before, so what the parts of a "
-    "step cost is known, and how deep trees should be."
+    "run. Another document was written at each setting before, so what the parts of a step cost is "
+    "known, and how deep trees should be."
 )
 
 

@@ -45,8 +45,8 @@ class Dialled:
     ``method``: one that drafts with a model alone. ``tree``: instead of the method's, if not None.
     ``below``: as in the profile's ``fallback``. ``own``: seconds that the dial adds to a level by
     its nodes, which only a GPU needs to know. ``written``: what the target writes, by the prompt,
-    for a dial that must know. Its runs have as facts the ``nodes``, ``depth`` and
-    ``width`` of the tree that was in use at the end, and ``dialling_ms``, left out of each step.
+    for a dial that must know. Its runs have as facts the ``nodes``, ``depth`` and ``width`` of the
+    tree that was in use at the end, and ``dialling_ms``, left out of each step.
     """
 
     name: str
@@ -90,12 +90,12 @@ class Dialled:
         allowed = setting.pair.draft_allowed
         assert allowed is not None, "Engine.check refuses profiles without a draft"
         document = sha256(repr(case.ids).encode()).hexdigest()
-        known = None
+        written = None
         if self.dial.known:
             ids = _draft_ids(setting.pair)
             text = enumerate(self.written[case.ids], len(case.ids))
-            known = {position: ids[token] for position, token in text if token in ids}
-        return Dialling(self.name, self.dial, allowed, document, self.own, known)
+            written = {position: ids[token] for position, token in text if token in ids}
+        return Dialling(self.name, self.dial, allowed, document, self.own, written)
 
 
 def _draft_ids(pair: Pair) -> dict[int, int]:
