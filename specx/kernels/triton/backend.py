@@ -33,6 +33,7 @@ from specx.kernels.triton import (
     tree_attention,
     verify,
 )
+from specx.kernels.triton.signal_handlers import keep_signal_handlers
 from specx.kernels.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
@@ -52,6 +53,9 @@ class TritonOps:
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
     rotary_angles = staticmethod(layer.rotary_angles)
+
+    def __init__(self) -> None:
+        keep_signal_handlers()
 
     def rms_norm(self, weight: Tensor, eps: float) -> Norm:
         return partial(layer.rms_norm, weight=weight, eps=eps)

@@ -4,9 +4,10 @@ The committed prefix needs no mask, the tree's own rows do: one kernel goes over
 of the heads that share a key head are packed as rows (head in group × node), and the columns are
 split over programs (flash decoding), whose partial results a second kernel merges by log-sum-exp.
 Nothing is read back to the host, and grids depend on shapes only, so a captured graph serves every
-length: kernels read the length from the device. Lengths, capacities, widths and tree sizes are
-run-time arguments that never compile anything anew. Where many rows share a key head, on Hopper,
-``hopper/tree_attention.py`` takes the place of the first kernel.
+length: kernels read the length from the device. Lengths, capacities and widths are run-time
+arguments that never compile anything anew; for tree sizes there are three forms of the first
+kernel, by the rows of a program. Where many rows share a key head, on Hopper,
+``hopper/tree_attention.py`` takes its place.
 
 Source: SpecExtend, section on hybrid tree attention.
 """
