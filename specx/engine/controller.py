@@ -124,7 +124,7 @@ class Controller:
         if self.strategy is None or not settled:
             return None
         if verification is not None:
-            self.strategy.note_verification(verification)
+            self.strategy.note_verification(step.drafted, verification)
         self._meter.note(place, step, self.strategy.modelled(step))
         verdict = self.strategy.judge(step)
         if self.budget.is_spent:

@@ -7,7 +7,7 @@ from specx.records import FellBack, Step
 
 PLAIN_STEPS = 3  # measured at the start; the first is a warm-up
 DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
-FIRST_STEPS = 5  # drafting steps whose verification counts as that of the start
+FIRST_STEPS = 5  # of a number of nodes, whose verification counts as that of the start
 JUDGED_STEPS = 24  # the most recent ones count: documents differ from place to place
 EIGHTH = 8  # texts whose lengths differ by less are alike: their plain tokens differ by 4 % at most
 SERVED = 16  # texts that a measured plain token serves before another is measured
@@ -54,17 +54,17 @@ class Fallback:
 
     ``below``: the speedup over plain decoding below which drafting stops. Plain tokens are timed
     at the start, or were in another text (``expect``); where the seconds of verification are known
-    step by step, their change since then says how much slower or faster a plain token is now, as on
-    a machine that others began to use.
+    step by step, their change since then, of as many nodes, says how much slower a plain token is
+    now, as on a machine that others began to use.
     """
 
     below: float
-    plain: list[float] = field(default_factory=list)  # seconds a plain token took
-    verified: list[float] = field(default_factory=list)  # seconds of the most recent verifications
-    at_first: float = 0.0  # seconds of a verification when plain tokens were timed
+    plain: list[float] = field(default_factory=list)  # seconds of plain tokens, but for ``pace``
     drafting: list[Step] = field(default_factory=list)  # the most recent steps that drafted
     warm: bool = False  # a drafting step has been seen
     seen: int = 0  # drafting steps since then
+    _first: dict[int, list[float]] = field(default_factory=dict)  # seconds by nodes, but for pace
+    _slower: list[float] = field(default_factory=list)  # the most recent verifications over these
 
     @property
     def needs_plain(self) -> bool:
@@ -73,16 +73,13 @@ class Fallback:
 
     @property
     def plain_seconds(self) -> float:
-        """Seconds of a plain token, before ``pace`` counts."""
+        """Seconds of a plain token at the pace of the start."""
         return median(self.plain[1:])
 
     @property
     def pace(self) -> float:
-        """Seconds of a plain token now over those at the start, where it became slower.
-
-        A verification that became faster may just have had a smaller tree.
-        """
-        return max(1.0, median(self.verified) / self.at_first) if self.at_first else 1.0
+        """Seconds of a plain token now over those at the start, where it became slower."""
+        return max(1.0, median(self._slower)) if len(self._slower) >= FIRST_STEPS else 1.0
 
     @property
     def speedup(self) -> float:
@@ -95,16 +92,18 @@ class Fallback:
         """Take the seconds of a plain token from another text: none need be decoded plainly."""
         self.plain = [plain] * PLAIN_STEPS
 
-    def note_verification(self, seconds: float) -> None:
-        """Take note of the seconds that the target took for a tree, of a step that counts."""
-        self.verified = [*self.verified, seconds][-DRAFTING_STEPS:]
-        if not self.at_first and len(self.verified) == FIRST_STEPS:
-            self.at_first = median(self.verified)
+    def note_verification(self, nodes: int, seconds: float) -> None:
+        """Take note of the seconds that the target took for a tree of so many nodes."""
+        first = self._first.setdefault(nodes, [])
+        if len(first) < FIRST_STEPS:
+            first.append(seconds / self.pace)
+        else:
+            self._slower = [*self._slower, seconds / median(first)][-DRAFTING_STEPS:]
 
     def note(self, step: Step) -> bool:
         """Take note of a step; return True if it drafted and counts."""
         if step.drafted == 0:
-            self.plain.append(step.seconds)
+            self.plain.append(step.seconds / self.pace)
             return False
         if not self.warm:
             self.warm = True
@@ -121,7 +120,7 @@ class Fallback:
         """Forget the drafting steps: the next ones are of another kind."""
         self.plain = [seconds * self.pace for seconds in self.plain]
         self.drafting, self.warm, self.seen = [], False, 0
-        self.verified, self.at_first = [], 0.0
+        self._first, self._slower = {}, []
 
     def judge(self, step: Step) -> FellBack | None:
         """Take note of a step; return a verdict once drafting has not paid."""

@@ -50,6 +50,7 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
     retrieval = 0.0
     if drafter.retrieves:
         retrieval = _seconds(state, Retrieve(drafter, state.target))
+        drafter.prefill_seconds()  # chunks read in it are of no step
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
 
 

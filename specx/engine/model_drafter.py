@@ -136,6 +136,7 @@ class ModelDrafter(Drafter):
 
     def begin(self) -> bool:
         self.cache.clear()
+        self._lazy = None
         self._use(self._first_plan)
         return True
 

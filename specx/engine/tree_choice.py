@@ -152,9 +152,9 @@ class TreeChoice:
         """Take note of a step; return True if it drafted and counts."""
         return self.fallback.note(step)
 
-    def note_verification(self, seconds: float) -> None:
-        """Take note of the seconds that the target took for the tree of a step that counts."""
-        self.fallback.note_verification(seconds)
+    def note_verification(self, nodes: int, seconds: float) -> None:
+        """Take note of the seconds that the target took for a tree of so many nodes."""
+        self.fallback.note_verification(nodes, seconds)
 
     def known_plan(self, tokens: int) -> TreePlan | None:
         """Return the plan to draft with at first behind a prompt of ``tokens`` tokens.
@@ -181,7 +181,9 @@ class TreeChoice:
         recent = Evidence(self._shape, drafting)
         self._first = self._first or recent
         forecast = Forecast(recent, self._first)
-        modelled = sum(self.modelled(step) for step in drafting)
+        # All costs are of the pace at which they were measured, as is the plain token in them.
+        slower = fallback.plain_seconds * fallback.pace / self.costs.plain
+        modelled = slower * sum(self.modelled(step) for step in drafting)
         self._paces[self._shape] = sum(step.seconds for step in drafting) / modelled
         speeds = {shape: self._speedup_of(shape, forecast) for shape in candidates()}
         best = max(speeds, key=lambda shape: speeds[shape])

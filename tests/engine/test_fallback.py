@@ -128,11 +128,13 @@ def test_the_draft_reads_the_tokens_that_were_measured_too():
 # ---------------------------------------------------------------- a machine that becomes slower
 
 
-def judged(judge: Fallback, seconds: float, verification: float, steps: int) -> list[bool]:
+def judged(
+    judge: Fallback, seconds: float, verification: float, steps: int, nodes: int = 8
+) -> list[bool]:
     """Give the judge steps of four tokens; return for each if it was the last one."""
     verdicts = []
     for _ in range(steps):
-        judge.note_verification(verification)
+        judge.note_verification(nodes, verification)
         verdicts.append(judge.judge(drafted(4, seconds)) is not None)
     return verdicts
 
@@ -154,6 +156,34 @@ def test_a_smaller_tree_is_no_faster_machine():
     judge = judge_at(below=1.0)
     assert not any(judged(judge, 0.5, verification=0.5, steps=20))
     assert not any(judged(judge, 0.5, verification=0.1, steps=60))
+
+
+def test_a_larger_tree_is_no_slower_machine():
+    judge = judge_at(below=1.0)
+    assert not any(judged(judge, 0.5, verification=0.25, steps=5))
+    # Chains of 31 take longer than trees of 8, and four tokens in 1.5 s are slower than plain.
+    assert any(judged(judge, 1.5, verification=0.75, steps=60, nodes=31))
+    assert judge.pace == 1.0
+
+
+def test_trees_of_many_sizes_tell_of_a_slower_machine():
+    judge = judge_at(below=1.0)
+    for nodes in (8, 31) * 8:
+        judged(judge, 0.5, verification=0.01 * nodes, steps=1, nodes=nodes)
+    for nodes in (8, 31) * 16:  # everything takes three times as long
+        assert judged(judge, 1.5, verification=0.03 * nodes, steps=1, nodes=nodes) == [False]
+    assert judge.pace == pytest.approx(3.0)
+    judged(judge, 1.5, verification=1.5, steps=20, nodes=16)  # a size that was not seen before
+    assert judge.pace == pytest.approx(3.0)
+
+
+def test_plain_tokens_among_drafted_ones_count_at_the_pace_of_the_start():
+    judge = judge_at(below=1.0)
+    judged(judge, 0.5, verification=0.25, steps=5)
+    judged(judge, 1.5, verification=0.75, steps=16)
+    for _ in range(20):
+        judge.judge(plain(0.75))  # three times the 0.25 s of the start
+    assert judge.plain_seconds == pytest.approx(0.25)
 
 
 def test_the_pace_outlives_a_new_tree():

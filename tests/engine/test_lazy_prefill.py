@@ -146,22 +146,32 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     assert max(lazy.accepted) > 0
 
 
-def test_reading_is_the_drafts_prefill_and_no_step(monkeypatch):
-    """Every pass takes a second on a clock that stands still otherwise."""
-    clock, work = SimpleNamespace(now=0.0), LazyPrefill._pass
+@pytest.mark.parametrize("tree", [None, AutoTree()])
+def test_reading_is_the_drafts_prefill_and_no_step(tree, monkeypatch):
+    """Every pass takes an hour on a clock that ticks a second whenever it is looked at."""
+    clock, work = SimpleNamespace(now=0.0, reading=0.0), LazyPrefill._pass
 
     def slow(self, *arguments):
-        clock.now += 1.0
+        clock.reading += 3600.0
+        clock.now += 3600.0
         work(self, *arguments)
+
+    def look() -> float:
+        clock.now += 1.0
+        return clock.now
 
     monkeypatch.setattr(LazyPrefill, "_pass", slow)
     for module in (stopwatch, lazy_prefill):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    profile = make_profile(cache=CACHE, max_new_tokens=30)
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=look))
+    profile = make_profile(cache=CACHE, max_new_tokens=30, below=0.0)
+    if tree is not None:
+        profile = profile.changed(tree=tree)
     result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
-    assert clock.now > 10
-    assert result.timings.draft_prefill == clock.now
-    assert result.timings.retrieval == sum(step.seconds for step in result.steps) == 0
+    assert clock.reading > 3600
+    assert all(0 < step.seconds < 100 for step in result.steps)
+    assert 0 < result.timings.retrieval < 1000
+    if tree is None:  # measuring costs reads, too, and is no part of the report
+        assert clock.reading <= result.timings.draft_prefill < clock.reading + 1000
 
 
 @pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])

@@ -78,6 +78,35 @@ def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DR
     return verdicts
 
 
+# A pair on a CPU, where each row costs.
+ROWS = Costs(1.0, Curve({1: 0.1}), Curve({1: 0.95, 9: 1.35}), 0.0)
+
+
+def speed_at_last(accepted: int, slower: float, sudden: int) -> float:
+    """The modelled speedup after 200 steps where all takes longer from the ``sudden``-th on.
+
+    1 behind a fallback.
+    """
+    choice = begun(ROWS)
+    for place in range(200):
+        plan, pace = choice.plan, slower if place >= sudden else 1.0
+        choice.note_verification(plan.tree.nodes, pace * ROWS.verify(plan.tree.nodes + 1))
+        verdict = choice.judge(made_up(plan, accepted, pace * seconds_of(ROWS, plan)))
+        if isinstance(verdict, FellBack):
+            return 1.0
+    shape = TreeShape.of(choice.plan.tree)
+    tokens = 1 + min(accepted, shape.depth)
+    return ROWS.speedup(shape, choice.plan.every, shape.depth, tokens)
+
+
+@pytest.mark.parametrize(("accepted", "best"), [(0, 1.0), (1, 1.6), (2, 2.2), (4, 3.1), (6, 3.6)])
+@pytest.mark.parametrize(("slower", "sudden"), [(1.0, 0), (2.0, 7), (3.0, 7), (2.0, 60), (3.0, 99)])
+def test_a_slower_machine_changes_no_choice(
+    accepted: int, best: float, slower: float, sudden: int
+) -> None:
+    assert speed_at_last(accepted, slower, sudden) == pytest.approx(best, rel=0.05)
+
+
 def test_candidates_are_within_the_limits_and_different():
     trees = list(candidates())
     largest = TreeShape.of(AutoTree())
