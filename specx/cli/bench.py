@@ -175,8 +175,7 @@ def _measure(request: Request, output: _BenchOutput, options: "RootOptions") -> 
     interruption.tidy += [partial(show_cursor, console), remove_unfinished]
     with LiveTable(console) as live, interruption.raising():
         report = session.measure(request, live)
-    if report.interrupted:
-        interruption.sentence = lambda: "interrupted while the measurements were written"
+    interruption.sentence = lambda: "interrupted while the measurements were written"
     output.write(report)
     if report.interrupted:
         interruption.sentence = lambda: "interrupted; what was measured is written"

@@ -68,9 +68,10 @@ class Interruption:
 
     def end(self) -> None:
         """Note that the process ends by itself from here on. A signal that came first wins."""
-        if not self._ended and not self._ending.acquire(blocking=False):
+        # Before the lock: whoever has it ends the process, and must not stand still over a signal.
+        ended, self._ended = self._ended, True
+        if not ended and not self._ending.acquire(blocking=False):
             _stand_still()
-        self._ended = True
 
     def ignore(self) -> None:
         """Let no signal change what has been said and done. For the end of the process."""
@@ -120,15 +121,17 @@ class Interruption:
         if not self._ending.acquire(blocking=False):
             return
         self.signal = number
-        line = ["interrupted"]
-        self._within(_PATIENCE, lambda: line.insert(0, self.last_words()))
-        start = "\r" if os.isatty(2) else ""  # the terminal has shown ^C
-        text = f"{start}specx: {line[0]}\n".encode(errors="backslashreplace")
-        self._within(_PATIENCE / 3, lambda: os.write(2, text))
-        for process in _descendants():
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-        os._exit(self.exit_code)
+        try:
+            line = ["interrupted"]
+            self._within(_PATIENCE, lambda: line.insert(0, self.last_words()))
+            start = "\r" if os.isatty(2) else ""  # the terminal has shown ^C
+            text = f"{start}specx: {line[0]}\n".encode(errors="backslashreplace")
+            self._within(_PATIENCE / 3, lambda: os.write(2, text))
+            for process in _descendants():
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+        finally:
+            os._exit(self.exit_code)
 
     def _within(self, seconds: float, action: Callable[[], object]) -> None:
         """Run an action, but wait for it only so long, and not after another signal."""
@@ -140,7 +143,10 @@ class Interruption:
                 action()
             done.release()
 
-        _thread.start_new_thread(act, ())
+        try:
+            _thread.start_new_thread(act, ())
+        except RuntimeError:  # there is no room for another
+            act()
         while not done.acquire(timeout=_GLANCE):
             waited = time.monotonic() - began
             if waited > _ONE_PRESS:

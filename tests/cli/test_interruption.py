@@ -176,6 +176,59 @@ def test_a_second_signal_does_not_wait() -> None:
     assert seconds < 0.3
 
 
+# A signal at the very moment at which a command that has done its work says so.
+AT_THE_END = """
+import os, signal
+from specx.cli.interruption import Interruption
+class Lock:
+    def __init__(self, lock):
+        self.lock = lock
+    def acquire(self, blocking=True):
+        got = self.lock.acquire(blocking)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return got
+begin = Interruption.__init__
+def begin_with_lock(self):
+    begin(self)
+    self._ending = Lock(self._ending)
+Interruption.__init__ = begin_with_lock
+"""
+
+
+def test_a_signal_while_it_ends_does_not_keep_it() -> None:
+    started = Started(["profiles", "ls"], AT_THE_END)
+    out, err = started.process.communicate(timeout=60)
+    assert (started.process.returncode, err) == (0, "")
+    assert "mini" in out
+
+
+NO_THREADS = """
+import _thread
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+old = frame.Interruption._stop
+def stop(self, number):
+    _thread.start_new_thread = refuse
+    old(self, number)
+frame.Interruption._stop = stop
+"""
+NO_PROC = """
+import os
+def refuse(*_):
+    raise FileNotFoundError(2, "No such file or directory", "/proc")
+os.listdir = refuse
+"""
+
+
+@pytest.mark.parametrize("lacking", [NO_THREADS, NO_PROC], ids=["threads", "proc"])
+def test_it_ends_where_the_system_gives_nothing(lacking: str) -> None:
+    started = Started(["slow"], SLOW.format(what="import time; time.sleep(30)") + lacking)
+    started.wait_for("now")
+    code, _, err, seconds = started.end_by(signal.SIGTERM)
+    assert (code, err) == (143, "specx: interrupted before anything was written\n")
+    assert seconds < MOST_SECONDS
+
+
 RAISING = """
 import os, time
 from specx.cli import main as frame
