@@ -131,7 +131,7 @@ class AgreementRecord:
     def agreement(self) -> float:
         """The share of places at which the base draft's first choice was right."""
         places = [right for output in self.right for right in output]
-        return sum(places) / len(places)
+        return sum(places) / len(places) if places else 0.0
 
     @cached_property
     def below(self) -> tuple[float, ...]:

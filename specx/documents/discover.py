@@ -91,8 +91,8 @@ def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentS
     ]
     if not found:
         raise DocumentError(
-            f"{folder} holds no documents; "
-            "specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
+            f"{folder} holds no documents; specx looks for files that end in "
+            f"{', '.join(sorted(_endings()))}"
         )
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 from specx.documents.child import ChildRequest, answers, run_child, too_large, too_slow
 from specx.documents.document import Document, Paragraph
 from specx.documents.paragraphs import group_sentences
+from specx.documents.text import READS
 from specx.errors import DocumentError
 
 FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
@@ -150,10 +151,7 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
         case "no-text":
             return _empty(name, 0)
         case "unknown":
-            return DocumentError(
-                f"{name} is {answer['what']}; specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, "
-                "Markdown and JSONL"
-            )
+            return DocumentError(f"{name} is {answer['what']}; {READS}")
     return DocumentError(
         f"{name} is damaged and cannot be read ({answer.get('reason', 'no reason given')}); "
         "repair the file or save it anew, then try again"

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from specx.errors import DocumentError
 
+READS = "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL"
+
 
 class Decoded(NamedTuple):
     """Text with ``\\n`` line ends, and sentences about characters that were guessed or lost."""
@@ -71,10 +73,7 @@ def decode_text(data: bytes, name: str) -> Decoded:
 def _refuse_known_binary(data: bytes, name: str) -> None:
     for signature, kind in _SIGNATURES:
         if data.startswith(signature):
-            raise DocumentError(
-                f"{name} looks like {kind}, not like text; "
-                "specx reads PDF, plain text, Markdown and JSONL"
-            )
+            raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
 
 
 def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -149,7 +148,4 @@ def _drop_nul(text: str, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _binary(name: str) -> DocumentError:
-    return DocumentError(
-        f"{name} looks like a binary file, not like text; "
-        "specx reads PDF, plain text, Markdown and JSONL"
-    )
+    return DocumentError(f"{name} looks like a binary file, not like text; {READS}")

@@ -210,6 +210,8 @@ class Queue:
             return f"interrupted{after}; the partial summary of {printable(item.name)} {place}"
         if self._writing:
             return f"interrupted{after}, while writing the results of {printable(self._writing)}"
+        if self._failed and not after:
+            after = f" after {counted(self._failed, 'failure')}"
         return f"interrupted{after}" if after else "interrupted before anything was written"
 
     def _load(self) -> float:

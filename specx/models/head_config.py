@@ -4,6 +4,7 @@ Three projects write heads, and the same word may mean two things (``docs/heads.
 be told from the files is refused, unless the profile says it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,7 @@ IDS = "eagle_aux_hidden_state_layer_ids"
 THETA = 10_000.0  # where a head states none; never the target's
 _NEEDED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _UP_TO = 1 << 24  # for any size in a config; more is damage
+_LARGEST = 1e12  # the same for any other number
 _KINDS: dict[str, type[LlamaConfig] | type[Qwen3Config]] = {
     "llama": LlamaConfig,
     "qwen3": Qwen3Config,
@@ -154,7 +156,7 @@ def _features(
     label: str,
 ) -> tuple[int, ...]:
     """Return the layers of the target whose input is read."""
-    count = shapes.get("fc.weight", (0, 0))[-1] // target.hidden_size
+    count = (shapes.get("fc.weight") or (0,))[-1] // target.hidden_size
     advice = "; set draft.layers"
     if choices.layers is not None:
         layers, key, advice = choices.layers, "draft.layers", ""
@@ -168,9 +170,11 @@ def _features(
             f"{len(layers)}{advice}."
         )
     if any(not 0 <= each <= target.num_layers for each in layers) or len(set(layers)) < count:
+        if key == IDS and project != "speculators":
+            key = f"one more than {IDS} says, which names outputs"
         raise ModelError(
-            f"{label} reads layers {list(layers)} ({key}) of a target with layers 0 to "
-            f"{target.num_layers - 1}{advice}."
+            f"{label} reads what enters layers {list(layers)} ({key}) of a target with layers 0 "
+            f"to {target.num_layers - 1}{advice}."
         )
     return tuple(layers)
 
@@ -208,11 +212,13 @@ def _feature_norm(raw: dict[str, Any], label: str) -> Literal["none", "all", "ea
 
 
 def _window(layer: dict[str, Any], label: str) -> int | None:
-    kinds = set(layer.get("layer_types") or [])
-    if kinds - {"full_attention", "sliding_attention"} or len(kinds) > 1:
+    stated = layer.get("layer_types") or []
+    kinds = set(map(str, stated)) if isinstance(stated, list) else {str(stated)}
+    known = isinstance(stated, list) and kinds <= {"full_attention", "sliding_attention"}
+    if not known or len(kinds) > 1:
         raise ModelError(
-            f"{label} has layer_types {sorted(map(str, kinds))}, which are not supported; all of "
-            "a head's layers attend to everything or to one window."
+            f"{label} has layer_types {sorted(kinds)}, which are not supported; all of a head's "
+            "layers attend to everything or to one window."
         )
     if kinds != {"sliding_attention"}:
         return None
@@ -239,7 +245,7 @@ def _layer_config(
     if heads % sizes["num_key_value_heads"]:
         raise ModelError(f"{label} has num_key_value_heads that do not divide its {heads} heads.")
     settings = {
-        "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
+        "rms_norm_eps": _positive(layer.get("rms_norm_eps", 1e-6), "rms_norm_eps", label),
         "attention_bias": _flag(layer, "attention_bias", default=False, label=label),
         "rope_parameters": _rope(layer, project, label),
         "max_position_embeddings": layer.get("max_position_embeddings", 2048),
@@ -261,19 +267,40 @@ def _rope(layer: dict[str, Any], project: Project, label: str) -> dict[str, Any]
             f"{label} has {kind} RoPE (rope_scaling), but retrieval needs fixed frequencies: one "
             f"of {', '.join(sorted(FIXED))}."
         )
+    for key in ("factor", "original_max_position_embeddings"):
+        if stated.get(key) is not None:
+            _positive(stated[key], f"{key} (rope_scaling)", label)
     theta = stated.get("rope_theta") or layer.get("rope_theta") or THETA
     if project == "SafeAILab" and kind == "yarn":
         theta = THETA  # the code that wrote such heads does not read rope_theta
-    return {**stated, "rope_type": kind, "rope_theta": float(theta)}
+    return {**stated, "rope_type": kind, "rope_theta": _positive(theta, "rope_theta", label)}
 
 
 def _size(raw: dict[str, Any], key: str, label: str, default: int | None = None) -> int:
     value = raw.get(key)
     value = default if value is None else value
     if type(value) is not int or not 1 <= value <= _UP_TO:
-        stated = "lacks" if value is None else f"has {value!r} for"
-        raise ModelError(f"{label} {stated} {key} in its config.json; it must be a whole number.")
+        stated = "lacks" if value is None else f"has {_brief(value)} for"
+        raise ModelError(
+            f"{label} {stated} {key} in its config.json; it must be a whole number from 1 to "
+            f"{_UP_TO:,}."
+        )
     return value
+
+
+def _positive(value: object, key: str, label: str) -> float:
+    sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _LARGEST
+    if not sane or not math.isfinite(number := float(value)):  # type: ignore[arg-type]
+        raise ModelError(
+            f"{label} has {_brief(value)} for {key} in its config.json; it must be a positive "
+            "number."
+        )
+    return number
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _flag(raw: dict[str, Any], key: str, *, default: bool, label: str) -> bool:

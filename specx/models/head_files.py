@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -135,8 +136,12 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     needed = measure(files, source.label, 2).loaded(None if wanted is None else wanted.itemsize)
     check_memory(needed, device, source.label)
     found: dict[str, Tensor] = {}
+    size = 0
     for file in files:
         for name, tensor in _read(file, source.label).items():
+            # A torch file may hold tensors that are larger than what is stored of them.
+            size += tensor.numel() * (tensor.itemsize if wanted is None else wanted.itemsize)
+            check_memory(size, device, source.label)
             if "rotary_emb" in name:
                 continue
             own = name.replace(_MIDDLE, _FIRST, 1) if name.startswith(_MIDDLE) else name
@@ -147,16 +152,19 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
 
 
 def _read(file: Path, label: str) -> dict[str, Tensor]:
+    unread = ModelError(
+        f"{label} has a torch file that is damaged, of an old format, or holds Python objects, "
+        "which specx never runs; choose a checkpoint in safetensors."
+    )
     try:
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as opened:
                 return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        if not is_zipfile(file):
+            raise unread
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except UnpicklingError as error:
-        raise ModelError(
-            f"{label} has a torch file that is damaged or holds Python objects, which specx never "
-            "runs; choose a checkpoint in safetensors."
-        ) from error
+        raise unread from error
     except (SafetensorError, RuntimeError, OSError, ValueError, EOFError) as error:
         raise ModelError(
             f"{label} has weights that cannot be read ({reason(error)}); download it again."
@@ -164,9 +172,13 @@ def _read(file: Path, label: str) -> dict[str, Tensor]:
     if not isinstance(found, dict):
         raise ModelError(f"{label} has a torch file that is no mapping of names to tensors.")
     for name, tensor in found.items():
-        if not isinstance(tensor, Tensor):
-            raise ModelError(f"{label} has no tensor under {name!r} in {file.name}.")
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or not _is_plain(tensor):
+            raise ModelError(f"{label} has no plain tensor under {name!r} in {file.name}.")
     return found
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
 def _checked(

@@ -385,6 +385,6 @@ class FallbackSettings(Section):
 
 def _known_embedded(model: str, *names: str) -> str:
     if model.startswith(EMBEDDED) and model.removeprefix(EMBEDDED) not in names:
-        expected = f"{EMBEDDED}{names[0]}"
-        raise ValueError(f"is {shown(model)}; the only embedded model here is {expected!r}")
+        here = " or ".join(f"{EMBEDDED}{name}" for name in names)
+        raise ValueError(f"is {shown(model)}; an embedded model here is {here}")
     return model

@@ -104,3 +104,10 @@ def test_a_setting_out_of_reach() -> None:
     record = record_of([(True, False) * 50])
     with pytest.raises(UsageError, match=r"at 50% of the places, which gives .* 2\.00 at most"):
         record.dial(3.0)
+
+
+def test_outputs_of_one_token_reach_no_setting() -> None:
+    record = record_of([(), ()])
+    assert record.agreement == 0.0
+    with pytest.raises(UsageError, match="agrees with the target at 0%"):
+        record.dial(2.0)

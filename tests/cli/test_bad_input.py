@@ -73,18 +73,18 @@ FILES: dict[str, tuple[bytes, str]] = {
     "blank.txt": (b" \n\t\n", "blank.txt is empty; there is nothing to summarize"),
     "binary.txt": (
         bytes(range(256)) * 20,
-        "binary.txt looks like a binary file, not like text; specx reads PDF, plain text, Markdown "
-        "and JSONL",
+        "binary.txt looks like a binary file, not like text; "
+        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
     ),
     "nul.txt": (
         b"ab\x00" * 50,
-        "nul.txt looks like a binary file, not like text; specx reads PDF, plain text, Markdown "
-        "and JSONL",
+        "nul.txt looks like a binary file, not like text; "
+        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
     ),
     "picture.txt": (
         b"\x89PNG\r\n\x1a\n....",
-        "picture.txt looks like a PNG image, not like text; specx reads PDF, plain text, Markdown "
-        "and JSONL",
+        "picture.txt looks like a PNG image, not like text; "
+        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
     ),
     "text.pdf": (
         TEXT.encode(),
@@ -140,7 +140,8 @@ def test_paths_that_lead_nowhere(summarize: Run) -> None:
     assert summarize("a.text").sentence() == "a.text does not exist; did you mean a.txt?"
     assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
     assert summarize("folder").sentence() == (
-        "folder holds no documents; specx looks for .pdf, .txt, .md, .markdown and .jsonl files"
+        "folder holds no documents; specx looks for files that end in "
+        + ", ".join(sorted(discover._endings()))
     )
     assert {summarize(name).code for name in ("a.text", "folder")} == {3}
 

@@ -122,6 +122,16 @@ def test_interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [raw["method"] for raw in report["sections"][0]["runs"]] == ["plain"]
 
 
+def test_interrupted_while_it_is_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specx.cli.bench.to_tables", stopped)
+    ended = bench(*QUICK, "--methods", "plain,tree")
+    assert ended.code == 130
+    assert ended.err.splitlines()[-1] == "specx: interrupted while the measurements were written"
+
+
 def test_names(bench: Bench) -> None:
     ended = bench("--list")
     assert ended.code == 0

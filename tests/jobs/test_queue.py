@@ -301,7 +301,7 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
         (("a", "b"), "interrupted after 2 documents"),
         (("a", "stop"), "interrupted after 1 document; the partial summary of 1.txt is on stdout"),
         (("long", "stop"), "interrupted; the partial summary of 1.txt is on stdout"),
-        (("long",), "interrupted before anything was written"),
+        (("long",), "interrupted after 1 failure"),
     ],
 )
 def test_an_interruption_says_what_there_is(contents: tuple[str, ...], said: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.errors import ModelError
+from specx.errors import ModelError, OutOfMemoryError
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import open_head
 from specx.models.load import ModelSpec
@@ -151,6 +151,39 @@ WRONG = {
         says(rope_scaling={"type": "dynamic", "factor": 2.0}),
         "rope_scaling",
     ),
+    "a base that is no number": (
+        "specforge",
+        says(rope_theta="big"),
+        "has 'big' for rope_theta in its config.json; it must be a positive number",
+    ),
+    "a base that no float holds": ("specforge", says(rope_theta=10**400), "for rope_theta"),
+    "a factor that is no number": (
+        "specforge",
+        says(rope_scaling={"type": "linear", "factor": "x"}),
+        "has 'x' for factor (rope_scaling)",
+    ),
+    "a factor of 0": (
+        "specforge",
+        says(rope_scaling={"type": "linear", "factor": 0}),
+        "has 0 for factor (rope_scaling)",
+    ),
+    "a negative epsilon": ("specforge", says(rms_norm_eps=-1.0), "has -1.0 for rms_norm_eps"),
+    "an epsilon that is no number": (
+        "specforge",
+        says(rms_norm_eps=float("nan")),
+        "has nan for rms_norm_eps",
+    ),
+    "kinds of layers that are no list": ("speculators", layer_says(layer_types=5), "layer_types"),
+    "a kind of layer that is a mapping": (
+        "speculators",
+        layer_says(layer_types=[{}]),
+        "layer_types",
+    ),
+    "a weight without a size": (
+        "specforge",
+        lambda file: file.tensors.update({"fc.weight": torch.tensor(1.0)}),
+        "fc.weight for 0 layers",
+    ),
     "half a window": (
         "speculators",
         layer_says(layer_types=["sliding_attention"]),
@@ -212,6 +245,28 @@ def noise(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00." * 9)
 
 
+def numbered(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({7: torch.ones(1)}, folder / "pytorch_model.bin")
+
+
+def sparse(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"fc.weight": torch.ones(4, 4).to_sparse()}, folder / "pytorch_model.bin")
+
+
+def nowhere(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"fc.weight": torch.ones(4, 4, device="meta")}, folder / "pytorch_model.bin")
+
+
+def old(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    tensors = {"fc.weight": torch.ones(1)}
+    file = folder / "pytorch_model.bin"
+    torch.save(tensors, file, _use_new_zipfile_serialization=False)
+
+
 def no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
@@ -225,8 +280,12 @@ def list_config(folder: Path) -> None:
     [
         (cut, "truncated weight file: model.safetensors"),
         (bomb, "never runs"),
-        (words, "no tensor under 'fc.weight'"),
+        (words, "no plain tensor under 'fc.weight'"),
         (noise, "pytorch_model.bin|cannot be read|damaged|no mapping"),
+        (numbered, "no plain tensor under 7"),
+        (sparse, "no plain tensor under 'fc.weight'"),
+        (nowhere, "no plain tensor under 'fc.weight'"),
+        (old, "of an old format"),
         (no_weights, "has no weights"),
         (list_config, "config.json that is no mapping"),
     ],
@@ -237,6 +296,15 @@ def test_files_that_are_damaged_or_hostile(damage, fragment, tmp_path, capfd) ->
     with pytest.raises(ModelError, match=fragment):
         load(folder, head_target())
     assert "must never" not in capfd.readouterr().out
+
+
+def test_a_tensor_larger_than_what_is_stored_of_it_counts_whole(tmp_path) -> None:
+    folder = make_head_file("specforge").write(tmp_path / "head")
+    (folder / "model.safetensors").unlink()
+    large = torch.ones(1, 1).expand(1 << 20, 1 << 20)  # 4 TB of 4 bytes
+    torch.save({"fc.weight": large}, folder / "pytorch_model.bin")
+    with pytest.raises(OutOfMemoryError, match=r"needs [0-9.]+ GB in main memory"):
+        load(folder, head_target())
 
 
 @pytest.mark.parametrize("torch_file", [False, True])

@@ -132,8 +132,7 @@ def test_one_problem(text: str, expected: str) -> None:
     [
         (
             "target: {model: embedded:draft}\ndraft: null",
-            "line 2: `target.model` is 'embedded:draft'; "
-            "the only embedded model here is 'embedded:target'",
+            "line 2: `target.model` is 'embedded:draft'; an embedded model here is embedded:target",
         ),
         (
             "target: {model: m, dtype: fp16}\ndraft: null",

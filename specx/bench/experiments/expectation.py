@@ -30,11 +30,11 @@ DEFINED = (
     "generated documents of the calibration. For each position a rank is drawn, and the draft's "
     "first choice moves there, or is left out; the target decides as ever. What the dial itself "
     "takes is not counted. At lengths where the draft does not reach every setting, the dial moves "
-    "what the target is known to write in place of the draft's first choice. `reference τ` is the "
-    "acceptance length in the reference tree on the measured documents, `τ` in the trees that "
-    "`tree: auto` chose, the first ones included; `tree` is the one in use at the end of the first "
+    "what the target is known to write in place of the draft's first choice. reference τ is the "
+    "acceptance length in the reference tree on the measured documents, τ in the trees that "
+    "tree: auto chose, the first ones included; tree is the one in use at the end of the first "
     "run. Another document was written at each setting before, so what the parts of a step cost is "
-    "known, and how deep trees should be."
+    "known, and how deep trees should be; later repetitions know it of their own document."
 )
 
 
