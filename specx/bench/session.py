@@ -19,6 +19,7 @@ from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.scaled_head import EMBEDDED
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
+from specx.cores import BUSY, Others, usable_cores
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
@@ -40,6 +41,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
     sections: list[ReportSection] = []
     left_out: list[str] = []
     interrupted = False
+    others = Others()
     try:
         left_out = carry_out(bench, experiments, sections)
     except KeyboardInterrupt:
@@ -52,7 +54,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
         settings=bench.profile.model_dump(mode="json"),
         documents=tuple(DocumentFacts(d.name, d.characters) for d in bench.used()),
         methods={method.name: method.about for method in bench.methods},
-        warnings=(*warnings(bench), *left_out),
+        warnings=(*warnings(bench), *beside(bench.pair.target.device, others), *left_out),
         interrupted=interrupted,
         sections=tuple(sections),
     )
@@ -187,6 +189,17 @@ def concluded_again(report: BenchReport) -> BenchReport:
         (experiment,) = find_experiments(section.name)
         sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
     return replace(report, sections=tuple(sections))
+
+
+def beside(device: torch.device, others: Others) -> list[str]:
+    """Return a sentence if ``others`` have kept the CPU busy since they were looked at."""
+    busy = others.busy() if device.type == "cpu" else None
+    if busy is None or busy <= BUSY:
+        return []
+    return [
+        f"Other processes wanted {busy:.1f} of {usable_cores()} cores while this was measured: "
+        "times and speedups say little."
+    ]
 
 
 def warnings(bench: Workbench) -> list[str]:

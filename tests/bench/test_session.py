@@ -1,8 +1,10 @@
 """A scaled pair is measured beyond the length that the embedded one was trained for."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from specx.bench import session
 from specx.bench.request import BenchListener, Request
@@ -62,3 +64,21 @@ def test_the_end_of_a_text_that_means_nothing_is_not_looked_for(
     assert bench.pair.target.window >= length + 8
     warned = any("than the 24576 it was trained on" in text for text in session.warnings(bench))
     assert warned != ends
+
+
+@pytest.mark.parametrize(
+    ("device", "busy", "said"),
+    [
+        ("cpu", 0.1, []),
+        ("cpu", None, []),
+        ("cuda", 1.0, []),
+        ("cpu", 0.75, ["Other processes wanted 0.8 of 2 cores while this was measured"]),
+    ],
+)
+def test_others_that_were_busy_are_told_of(
+    device: str, busy: float | None, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "usable_cores", lambda: 2)
+    others: Any = SimpleNamespace(busy=lambda: busy)
+    found = session.beside(torch.device(device), others)
+    assert [sentence.partition(":")[0] for sentence in found] == said
