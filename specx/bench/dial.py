@@ -53,11 +53,6 @@ class Dial:
         return tuple(found)
 
     @cached_property
-    def expected(self) -> tuple[float, ...]:
-        """The probability with which each choice behind a root is the target's."""
-        return tuple(self.agreement * rank for rank in self.ranks)
-
-    @cached_property
     def levels(self) -> tuple[tuple[float, ...], ...]:
         """The probabilities of choices at each level: what a tree is to see."""
         shares = (self.agreement, *self.below)

@@ -37,7 +37,7 @@ def test_ranks_are_drawn_as_often_as_their_probability_says(sure: float) -> None
     drawn = Counter(map(dial.rank_of, uniforms(0, "a", range(20_000))))
     for rank, probability in enumerate((*dial.ranks, 1 - sum(dial.ranks))):
         assert drawn[rank] / 20_000 == pytest.approx(probability, abs=0.012)
-    assert dial.expected == pytest.approx([0.9 * rank for rank in dial.ranks])
+    assert dial.levels[0] == pytest.approx([0.9 * rank for rank in dial.ranks])
 
 
 def grown(expected: tuple[float, ...], tree: TreeSettings) -> list[tuple[int, ...]]:
@@ -57,7 +57,7 @@ def grown(expected: tuple[float, ...], tree: TreeSettings) -> list[tuple[int, ..
 @pytest.mark.parametrize("sure", [0.17, 0.4, 0.9])
 def test_the_fixed_tree_is_the_one_that_the_engine_grows(sure: float) -> None:
     """Of paths that weigh the same either may be left out, so it is weights that are compared."""
-    expected = Dial(sure, agreement=0.95).expected
+    expected = Dial(sure, agreement=0.95).levels[0]
     fixed, engine = fixed_tree([expected], REFERENCE), grown(expected, REFERENCE)
     assert all(len(node) == 1 or node[:-1] in fixed for node in fixed)
     weights = [
@@ -68,7 +68,7 @@ def test_the_fixed_tree_is_the_one_that_the_engine_grows(sure: float) -> None:
 
 
 def test_the_fixed_tree_is_the_best_of_all() -> None:
-    expected = Dial(0.6, agreement=1.0).expected
+    expected = Dial(0.6, agreement=1.0).levels[0]
     tree = TreeSettings(nodes=20, depth=3, threshold=0)
     every = [node for depth in (1, 2, 3) for node in product(range(RANKS), repeat=depth)]
     best = sorted((prod(expected[rank] for rank in node) for node in every), reverse=True)[:20]
@@ -95,7 +95,7 @@ def test_a_dial_gives_the_length_that_names_it(setting: float) -> None:
     record = always_right(400, outputs=4)
     dial = record.dial(setting)
     nodes = fixed_tree(dial.levels, REFERENCE)
-    expected = 1 + sum(prod(dial.expected[rank] for rank in node) for node in nodes)
+    expected = 1 + sum(prod(dial.levels[0][rank] for rank in node) for node in nodes)
     assert record.acceptance_length(dial) == pytest.approx(setting, rel=0.01)
     assert expected == pytest.approx(setting, rel=0.03)
 

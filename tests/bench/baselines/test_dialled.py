@@ -69,7 +69,7 @@ def test_the_first_choice_moves_to_the_rank_and_the_rest_are_other_ids(rank: int
     logits = dialling(dial, allowed).turn(first, torch.tensor([rank]), ids=200)
     probabilities = logits.masked_fill(~allowed, -torch.inf).softmax(-1)
     best = probabilities.topk(RANKS, dim=1)
-    expected = torch.tensor(dial.expected).expand(3, -1)
+    expected = torch.tensor(dial.levels[0]).expand(3, -1)
     torch.testing.assert_close(best.values, expected, rtol=1e-5, atol=1e-7)
     for row, token in enumerate(first.tolist()):
         found = best.indices[row].tolist()
@@ -115,10 +115,10 @@ def test_each_rank_is_right_as_often_as_the_tree_is_told() -> None:
     assert len(steps) > 400
     assert 0.5 < dial.agreement < 0.98
     found = Counter(step.ranks[0][1] for step in steps if step.ranks)
-    for rank, probability in enumerate(dial.expected, start=1):
+    for rank, probability in enumerate(dial.levels[0], start=1):
         assert found[rank] / len(steps) == pytest.approx(probability, abs=0.05)
     missed = 1 - sum(found.values()) / len(steps)
-    assert missed == pytest.approx(1 - sum(dial.expected), abs=0.05)
+    assert missed == pytest.approx(1 - sum(dial.levels[0]), abs=0.05)
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -165,9 +165,9 @@ def test_other_documents_and_seeds_draw_others(drawn: dict[int, set[int]]) -> No
 
 def untied(dial: Dial) -> TreeSettings:
     """The largest tree whose last node weighs more than any that is not in it, other ids too."""
-    rest = (1 - sum(dial.expected)) / (VOCAB - RANKS)
+    rest = (1 - sum(dial.levels[0])) / (VOCAB - RANKS)
     larger = fixed_tree(dial.levels, REFERENCE.changed(nodes=63))
-    weights = sorted((prod(dial.expected[rank] for rank in node) for node in larger), reverse=True)
+    weights = sorted((prod(dial.levels[0][rank] for rank in node) for node in larger), reverse=True)
     following = [max(weight, rest) for weight in weights[1:]]
     pairs = enumerate(zip(weights, following, strict=False), start=1)
     nodes = max(n for n, (last, other) in pairs if other < 0.999 * last)
