@@ -4,7 +4,6 @@ Three projects write heads, and the same word may mean two things (``docs/heads.
 be told from the files is refused, unless the profile says it.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -213,9 +212,8 @@ def _feature_norm(raw: dict[str, Any], label: str) -> Literal["none", "all", "ea
 
 def _window(layer: dict[str, Any], label: str) -> int | None:
     stated = layer.get("layer_types") or []
-    kinds = set(map(str, stated)) if isinstance(stated, list) else {str(stated)}
-    known = isinstance(stated, list) and kinds <= {"full_attention", "sliding_attention"}
-    if not known or len(kinds) > 1:
+    kinds = set(map(str, stated)) if isinstance(stated, list) else {repr(stated)}
+    if kinds - {"full_attention", "sliding_attention"} or len(kinds) > 1:
         raise ModelError(
             f"{label} has layer_types {sorted(kinds)}, which are not supported; all of a head's "
             "layers attend to everything or to one window."
@@ -288,14 +286,14 @@ def _size(raw: dict[str, Any], key: str, label: str, default: int | None = None)
     return value
 
 
-def _positive(value: object, key: str, label: str) -> float:
-    sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _LARGEST
-    if not sane or not math.isfinite(number := float(value)):  # type: ignore[arg-type]
+def _positive(value: Any, key: str, label: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _LARGEST:
         raise ModelError(
             f"{label} has {_brief(value)} for {key} in its config.json; it must be a positive "
             "number."
         )
-    return number
+    return float(value)
 
 
 def _brief(value: object) -> str:

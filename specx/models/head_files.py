@@ -1,5 +1,6 @@
 """The files of a head, to a loaded head: its tensors by name, each of them checked."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -136,12 +137,12 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     needed = measure(files, source.label, 2).loaded(None if wanted is None else wanted.itemsize)
     check_memory(needed, device, source.label)
     found: dict[str, Tensor] = {}
-    size = 0
     for file in files:
-        for name, tensor in _read(file, source.label).items():
-            # A torch file may hold tensors that are larger than what is stored of them.
-            size += tensor.numel() * (tensor.itemsize if wanted is None else wanted.itemsize)
-            check_memory(size, device, source.label)
+        read = _read(file, source.label)
+        if file.suffix != ".safetensors":
+            # Its tensors may be larger than what is stored of them. None is in memory yet.
+            check_memory(_loaded_bytes(read.values(), wanted), device, source.label)
+        for name, tensor in read.items():
             if "rotary_emb" in name:
                 continue
             own = name.replace(_MIDDLE, _FIRST, 1) if name.startswith(_MIDDLE) else name
@@ -149,6 +150,10 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
                 raise ModelError(f"{source.label} has two tensors for {own}; which counts is open.")
             found[own] = tensor
     return found
+
+
+def _loaded_bytes(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
+    return sum(tensor.numel() * (dtype or tensor.dtype).itemsize for tensor in tensors)
 
 
 def _read(file: Path, label: str) -> dict[str, Tensor]:

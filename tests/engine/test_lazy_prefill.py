@@ -146,32 +146,39 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     assert max(lazy.accepted) > 0
 
 
-@pytest.mark.parametrize("tree", [None, AutoTree()])
-def test_reading_is_the_drafts_prefill_and_no_step(tree, monkeypatch):
-    """Every pass takes an hour on a clock that ticks a second whenever it is looked at."""
-    clock, work = SimpleNamespace(now=0.0, reading=0.0), LazyPrefill._pass
+def read_by(monkeypatch, tick: float) -> SimpleNamespace:
+    """A clock that every pass moves by an hour, and every look at it by ``tick`` seconds."""
+    clock, work = SimpleNamespace(now=0.0), LazyPrefill._pass
 
     def slow(self, *arguments):
-        clock.reading += 3600.0
         clock.now += 3600.0
         work(self, *arguments)
 
     def look() -> float:
-        clock.now += 1.0
+        clock.now += tick
         return clock.now
 
     monkeypatch.setattr(LazyPrefill, "_pass", slow)
     for module in (stopwatch, lazy_prefill):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=look))
-    profile = make_profile(cache=CACHE, max_new_tokens=30, below=0.0)
-    if tree is not None:
-        profile = profile.changed(tree=tree)
+    return clock
+
+
+def test_reading_is_the_drafts_prefill_and_no_step(monkeypatch):
+    clock = read_by(monkeypatch, tick=0.0)
+    profile = make_profile(cache=CACHE, max_new_tokens=30)
     result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
-    assert clock.reading > 3600
+    assert clock.now > 36000
+    assert result.timings.draft_prefill == clock.now
+    assert result.timings.retrieval == sum(step.seconds for step in result.steps) == 0
+
+
+def test_what_measuring_costs_reads_is_of_no_step(monkeypatch):
+    read_by(monkeypatch, tick=1.0)  # costs take time
+    profile = make_profile(cache=CACHE, max_new_tokens=30, below=0.0).changed(tree=AutoTree())
+    result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
     assert all(0 < step.seconds < 100 for step in result.steps)
     assert 0 < result.timings.retrieval < 1000
-    if tree is None:  # measuring costs reads, too, and is no part of the report
-        assert clock.reading <= result.timings.draft_prefill < clock.reading + 1000
 
 
 @pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])
