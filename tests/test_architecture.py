@@ -41,14 +41,7 @@ LATE_IMPORTS = {
     "documents/html.py": {"selectolax.lexbor"},
     "documents/markdown.py": {"markdown_it"},
     "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
-    # A process of its own, which first has to say where its packages are.
-    "documents/pdf_worker.py": {
-        "pypdf",
-        "pypdf.generic",
-        "specx.documents.pages",
-        "specx.documents.pdf_helper",
-        "specx.documents.pdf_lines",
-    },
+    "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.
     "jobs/local_workers.py": {"specx.jobs.worker"},
     "jobs/ray_workers.py": {"specx.jobs.worker"},
@@ -70,9 +63,6 @@ OPTIONAL_OR_SLOW = {
 }
 OWN = {
     "specx.documents.confinement",
-    "specx.documents.pages",
-    "specx.documents.pdf_helper",
-    "specx.documents.pdf_lines",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.kernels.triton.backend",

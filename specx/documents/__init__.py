@@ -3,10 +3,12 @@
 A PDF goes through these stages, in this order::
 
     read         choose the reader by content and name, check the options
-    pdf          start a child process under limits, turn its failures into errors
-    pdf_worker   (in the child) open the file and extract text fragments with pypdf
-    pdf_helper   (in the child) share the pages of a long file with a copy of the child
-    pdf_lines    (in the child) fragments -> printed lines, with place, size and face
+    pdf          pages -> document, with warnings about those that could not be read
+    pdf_reading  start child processes under limits, turn their failures into errors
+    pdf_worker   (in the child) open the file and answer with the lines of its pages
+      pdf_by_pdfium  text objects in their places, and pdf_rows: which of them make a row
+      pdf_by_pypdf   the same where PDFium is missing or cannot open the file
+    pdf_lines    (in the child) rows -> printed lines, with place, size and face
     cleanup      runs the stages below and collects their result
       characters   ligatures, odd spaces and control characters -> plain characters
       furniture    set running headers, footers and page numbers apart

@@ -45,6 +45,25 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     ``details`` join its request. The child does not outlive this function, however
     that is left. Raises DocumentError when it fails or breaks a limit.
     """
+    end = try_child(worker, request, details, request.time_limit_s)
+    if end.code:
+        raise crash(request, end)
+    return end.output
+
+
+@dataclass(frozen=True)
+class ChildEnd:
+    """The output of a child, its exit code, and what it wrote on stderr."""
+
+    output: bytes
+    code: int
+    complaint: bytes
+
+
+def try_child(
+    worker: str, request: ChildRequest, details: Mapping[str, Any], seconds: float
+) -> ChildEnd:
+    """Run ``worker`` as ``run_child`` does. Raises DocumentError after ``seconds``."""
     header = {
         **details,
         "worker": worker,
@@ -57,16 +76,14 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     child = _started(request)
     try:
         output, complaint = child.communicate(
-            json.dumps(header).encode() + b"\n" + request.data, timeout=request.time_limit_s
+            json.dumps(header).encode() + b"\n" + request.data, timeout=seconds
         )
     except subprocess.TimeoutExpired:
         raise too_slow(request) from None
     finally:
         if child.poll() is None:
             _kill(child)
-    if child.returncode:
-        raise _crashed(request, child.returncode, complaint)
-    return output
+    return ChildEnd(output, child.returncode, complaint)
 
 
 def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
@@ -94,9 +111,10 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def answers(output: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the answers in a child's output."""
-    for line in output.splitlines():
-        yield json.loads(line)
+    """Yield the answers in a child's output, without one that it did not end."""
+    for line in output.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield json.loads(line)
 
 
 def too_slow(request: ChildRequest) -> DocumentError:
@@ -114,7 +132,9 @@ def too_large(request: ChildRequest) -> DocumentError:
     )
 
 
-def _crashed(request: ChildRequest, code: int, complaint: bytes) -> DocumentError:
+def crash(request: ChildRequest, end: ChildEnd) -> DocumentError:
+    """Explain the end of a child that failed."""
+    code, complaint = end.code, end.complaint
     if any(sign in complaint for sign in _OUT_OF_MEMORY):
         return too_large(request)
     if code == -signal.SIGKILL:  # no limit of ours does that

@@ -6,8 +6,8 @@ and without network, files to write and programs (``confinement``).
 
 Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
 is null. Its ``worker`` names the module whose ``serve`` yields the answers, which go to stdout as
-lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` names what
-the worker needs of "programs" and "processes".
+lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` is
+["programs"] where the worker starts one.
 """
 
 import importlib
@@ -52,13 +52,19 @@ def read_data(request: Mapping[str, Any]) -> bytes:
         return file.read()
 
 
+def reason(error: Exception) -> str:
+    """Return the first line of a library's error, as an aside in a sentence."""
+    first = str(error).strip().partition("\n")[0][:120]
+    readable = "".join(char for char in first if char.isascii() and char.isprintable())
+    return readable.rstrip(" .") or type(error).__name__
+
+
 def run(request: Mapping[str, Any]) -> None:
     """Let the worker serve a request, confined and under its limits."""
     from specx.documents.confinement import confine
 
     _limit_process(request["memory_bytes"], request["cpu_s"])
-    allowed = request.get("allowed", ())
-    confine(programs="programs" in allowed, processes="processes" in allowed)
+    confine(programs="programs" in request.get("allowed", ()))
     logging.disable(logging.CRITICAL)  # libraries report every oddity of a file
     try:
         sent = 0

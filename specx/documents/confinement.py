@@ -12,13 +12,7 @@ import os
 import platform
 import signal
 import sys
-from contextlib import suppress
 from typing import NamedTuple
-
-try:
-    import resource
-except ImportError:  # not a Unix
-    resource = None  # type: ignore[assignment]
 
 # Numbers of system calls on x86-64 and aarch64; None where a machine lacks one.
 _NETWORK = {
@@ -96,10 +90,10 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # places in what a filter sees
 
 
-def confine(*, programs: bool, processes: bool) -> frozenset[str]:
+def confine(*, programs: bool) -> frozenset[str]:
     """Confine this process; return what is in force: "files", "calls", both or nothing.
 
-    ``programs``: it may start programs; ``processes``: it may copy itself.
+    ``programs``: it may start programs.
     """
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return frozenset()
@@ -112,20 +106,9 @@ def confine(*, programs: bool, processes: bool) -> frozenset[str]:
     if _protect_files(libc, programs=programs):
         in_force.add("files")
     denied = _NETWORK | _FILES | _SYSTEM | ({} if programs else _PROGRAMS)
-    if _filter_calls(libc, denied, processes=processes or programs):
+    if _filter_calls(libc, denied, processes=programs):
         in_force.add("calls")
     return frozenset(in_force)
-
-
-def forbid_processes() -> None:
-    """Let this process make no further one, as far as the system can see to that."""
-    if resource is not None:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))  # root is above it
-    if sys.platform == "linux" and platform.machine() in _MACHINES:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        _filter_calls(libc, {}, processes=False)
 
 
 class _Ruleset(ctypes.Structure):

@@ -1,14 +1,9 @@
-"""Make lines of the text fragments of a PDF page.
+"""Make lines of the spans of a PDF page. Runs in the child process."""
 
-Runs in the child process, without pypdf.
-"""
-
-import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from specx.documents.lines import Line
 
@@ -17,20 +12,23 @@ _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
 _NOTE_SIGN = re.compile(r"[\d¹²³⁰-⁹]{1,3}|[*∗†‡§¶]{1,3}")
 _BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]|[a-z]{4})["'”’»)\]]*\s?$""")
 _BEFORE_KNOWN_SIGN = re.compile(r"""(?:[.,;:!?]|[^\W\d_]{3})["'”’»)\]]*\s?$""")
-
-
-class Fragment(NamedTuple):
-    """The arguments of pypdf's text visitor. A line ends where ``text`` has a line break."""
-
-    text: str
-    cm: Sequence[float]
-    tm: Sequence[float]
-    font: Mapping[str, Any] | None
-    size: float
+# TeX's fonts that are pictures (Type 3) name no characters. Their codes below 32 are ligatures,
+# quotation marks and dashes, in the old encoding (OT1) and the new one (T1).
+_TEX = {
+    **dict(zip("\x0b\x0c\x0d\x0e\x0f", ("ff", "fi", "fl", "ffi", "ffl"), strict=True)),
+    **dict(zip("\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl"), strict=True)),
+    **dict(zip("\x10\x11\x15\x16", "“”–—", strict=True)),
+}
+# A letter beside them tells them from marks; "[" behind \x1b, that it begins an escape sequence.
+_TEX_CODE = re.compile(
+    r"(?:(?<=\w)[\x0b-\x0f\x1b-\x1f]|[\x0b-\x0f\x1b-\x1f](?=\w))(?!\[)|[\x10\x11\x15\x16]"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Span:
+class Span:
+    """Text of one look: size and place in points, seen in reading direction."""
+
     text: str
     turn: int  # the direction of the text in quarter turns
     x: float
@@ -40,55 +38,25 @@ class _Span:
     mono: bool
 
 
-def lines_of(fragments: Iterable[Fragment]) -> list[Line]:
+def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
     """Return the lines of a page in the order of the file, seen in reading direction."""
-    rows: list[list[_Span]] = [[]]
-    for fragment in fragments:
-        for index, text in enumerate(fragment.text.split("\n")):
-            if index:
-                rows.append([])
-            if text:
-                rows[-1].append(_span(text, fragment))
-    rows = [row for row in rows if any(span.text.strip() for span in row)]
-    rows = _one_direction(rows)
-    footnotes = {sign for row in rows if (sign := _first_sign(row))}
-    return [_line(row, footnotes) for row in rows]
+    visible = [row for row in rows if any(span.text.strip() for span in row)]
+    upright = _one_direction(visible)
+    footnotes = {sign for row in upright if (sign := _first_sign(row))}
+    return [_line(row, footnotes) for row in upright]
 
 
-def plain_lines(text: str) -> list[Line]:
-    """Return the lines of extracted text whose place is not known."""
-    return [Line(line) for line in text.split("\n")]
+def is_bold(font: str) -> bool:
+    """Return True for the name of a bold font."""
+    return bool(_BOLD.search(font))
 
 
-def _span(text: str, fragment: Fragment) -> _Span:
-    a, b, c, d, e, f = _product(fragment.tm, fragment.cm)
-    angle = math.atan2(b, a)
-    cos, sin = math.cos(angle), math.sin(angle)
-    name = str((fragment.font or {}).get("/BaseFont", ""))
-    return _Span(
-        text=text.replace("\x7f", "•"),  # WinAnsiEncoding shows its unused codes so
-        turn=round(angle / (math.pi / 2)) % 4,
-        x=round(e * cos + f * sin, 1),
-        y=round(f * cos - e * sin, 1),
-        size=round(abs(fragment.size) * math.hypot(c, d), 2),
-        bold=bool(_BOLD.search(name)),
-        mono=bool(_MONO.search(name)),
-    )
+def is_mono(font: str) -> bool:
+    """Return True for the name of a font whose letters have one width."""
+    return bool(_MONO.search(font))
 
 
-def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:
-    """Multiply text matrix and transformation matrix, each given as a PDF's six numbers."""
-    return (
-        m[0] * n[0] + m[1] * n[2],
-        m[0] * n[1] + m[1] * n[3],
-        m[2] * n[0] + m[3] * n[2],
-        m[2] * n[1] + m[3] * n[3],
-        m[4] * n[0] + m[5] * n[2] + n[4],
-        m[4] * n[1] + m[5] * n[3] + n[5],
-    )
-
-
-def _one_direction(rows: list[list[_Span]]) -> list[list[_Span]]:
+def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
     """Drop the few rows that run across the others, such as a stamp along the margin."""
     lengths: Counter[int] = Counter()
     for row in rows:
@@ -101,7 +69,7 @@ def _one_direction(rows: list[list[_Span]]) -> list[list[_Span]]:
     return [row for row in rows if row[0].turn == turn]
 
 
-def _line(row: list[_Span], footnotes: Collection[str]) -> Line:
+def _line(row: list[Span], footnotes: Collection[str]) -> Line:
     visible = [span for span in row if span.text.strip()]
     main = _main(visible)
     text = ""
@@ -109,7 +77,7 @@ def _line(row: list[_Span], footnotes: Collection[str]) -> Line:
         if not _is_note_sign(span, text, main, footnotes):
             text += span.text
     return Line(
-        text=text,
+        text=_TEX_CODE.sub(lambda code: _TEX[code[0]], text),
         x=visible[0].x,
         y=main.y,
         size=main.size,
@@ -119,23 +87,23 @@ def _line(row: list[_Span], footnotes: Collection[str]) -> Line:
     )
 
 
-def _main(visible: Iterable[_Span]) -> _Span:
+def _main(visible: Iterable[Span]) -> Span:
     return max(visible, key=lambda span: len(span.text))
 
 
-def _first_sign(row: list[_Span]) -> str:
+def _first_sign(row: list[Span]) -> str:
     """Return the raised sign that the row begins with, as a footnote does, or nothing."""
     visible = [span for span in row if span.text.strip()]
     sign = visible[0].text.strip()
     return sign if _is_raised_sign(visible[0], _main(visible)) else ""
 
 
-def _is_raised_sign(span: _Span, main: _Span) -> bool:
+def _is_raised_sign(span: Span, main: Span) -> bool:
     raised = span.size < 0.85 * main.size and span.y > main.y + 0.15 * main.size
     return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
 
 
-def _is_note_sign(span: _Span, before: str, main: _Span, footnotes: Collection[str]) -> bool:
+def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
     """Return True for a small raised sign after a word or a full stop.
 
     ``km²`` and ``x²`` are none. ``footnotes``: the signs of the footnotes on the page.

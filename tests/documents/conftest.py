@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specx.documents import pdf, pdf_worker
-from specx.documents.child_worker import RefusedError
+from specx.documents import pdf, pdf_by_pdfium, pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents.child import ChildEnd
+from specx.documents.child_worker import Answer, RefusedError
 
 SaveFile = Callable[[str, bytes], str]
 
@@ -34,22 +36,27 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
-    monkeypatch.setattr(pdf_worker, "_amend_fonts", lambda: None)  # it would change pypdf here
-    monkeypatch.setattr(pdf_worker, "_limited_time", lambda _: nullcontext())
-    monkeypatch.setattr(pdf, "_run", _answers)
+    monkeypatch.setattr(pdf_by_pypdf, "_amend_fonts", lambda: None)  # it would change pypdf here
+    for reader in (pdf_by_pypdf, pdf_by_pdfium):
+        monkeypatch.setattr(reader, "_limited_time", lambda _: nullcontext())
+    monkeypatch.setattr(pdf_reading, "try_child", _served)
 
 
-def _answers(request: pdf.PdfRequest) -> bytes:
-    asked = {
-        "path": str(request.path),
-        "passwords": request.passwords,
-        "ranges": request.ranges,
-        "page_s": request.time_limit_s,
-        "processes": 1,
-    }
-    answers = []
+@pytest.fixture(params=["pdfium", "pypdf"])
+def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read with PDFium and with pypdf, as where PDFium is missing."""
+    reader: str = request.param
+    if reader == "pypdf":
+        monkeypatch.setattr(pdf_reading, "find_spec", lambda _: None)
+    return reader
+
+
+def _served(
+    _worker: str, request: pdf.PdfRequest, details: dict[str, Any], _seconds: float
+) -> ChildEnd:
+    answers: list[Answer] = []
     try:
-        answers += pdf_worker.serve(asked)
+        answers += pdf_worker.serve({**details, "path": str(request.path)})
     except RefusedError as refused:
         answers.append(refused.answer)
-    return "\n".join(map(json.dumps, answers)).encode()
+    return ChildEnd("".join(json.dumps(answer) + "\n" for answer in answers).encode(), 0, b"")

@@ -30,7 +30,7 @@ def in_force() -> str:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from specx.documents.confinement import confine\n"
-        "print(*confine(programs=False, processes=False))"
+        "print(*confine(programs=False))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, ROOT], capture_output=True, text=True, check=True
@@ -126,9 +126,7 @@ def test_it_may_still_read_and_use_threads(save: SaveFile, monkeypatch: pytest.M
     assert serve(save, monkeypatch, code, there=there) == [{"found": ["text"]}]
 
 
-def test_programs_and_copies_where_they_are_allowed(
-    save: SaveFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_where_they_are_allowed(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
         import subprocess, sys
         program = "import socket; socket.socket()"
@@ -137,22 +135,6 @@ def test_programs_and_copies_where_they_are_allowed(
     """
     needs("calls")
     assert serve(save, monkeypatch, code, allowed=["programs"]) == [{"run": True}]
-
-
-def test_after_the_helper_there_is_no_other(
-    save: SaveFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = """
-        from specx.documents.confinement import forbid_processes
-        if os.fork() == 0:
-            os._exit(0)
-        forbid_processes()
-        os.fork()
-        yield {}
-    """
-    needs("calls")
-    with pytest.raises(DocumentError, match="was stopped"):
-        serve(save, monkeypatch, code, allowed=["processes"])
 
 
 def test_an_endless_output_is_ended(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,4 +170,4 @@ def test_the_numbers_of_the_calls(machine: str) -> None:
 
 def test_another_machine_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "sparc64")
-    assert confinement.confine(programs=False, processes=False) == frozenset()
+    assert confinement.confine(programs=False) == frozenset()

@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         numbers.append(details["page"])
         if details["page"] == 3:
             raise DocumentError(f"{request.name} took longer than 60 s to read; try less")
-        return json.dumps({"text": "" if details["page"] == 5 else f"{TOLD}\n"}).encode()
+        return json.dumps({"text": "" if details["page"] == 5 else f"{TOLD}\n"}).encode() + b"\n"
 
     monkeypatch.setattr(ocr, "run_child", run)
     return numbers

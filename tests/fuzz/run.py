@@ -25,7 +25,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.documents import child_worker, pdf, pdf_worker
+from specx.documents import child_worker, pdf, pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents.child import ChildEnd
 from specx.documents.confinement import confine
 from specx.documents.jsonl import parse_jsonl
 from specx.documents.plain import document_from_text
@@ -61,18 +62,19 @@ def _request(name: str, data: bytes, limit_s: float) -> pdf.PdfRequest:
     )  # fmt: skip
 
 
-def _answers(request: pdf.PdfRequest) -> bytes:
+def _served(
+    _worker: str, request: pdf.PdfRequest, details: dict[str, Any], _seconds: float
+) -> ChildEnd:
     """Return what the child process would have sent."""
-    asked = {"path": None, "passwords": (), "ranges": None, "page_s": _PAGE_S, "processes": 1}
     sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
     answers: list[Any] = []
     try:
-        answers += pdf_worker.serve(asked)
+        answers += pdf_worker.serve({**details, "path": None, "page_s": _PAGE_S})
     except child_worker.RefusedError as refused:
         answers.append(refused.answer)
     except MemoryError:
         answers.append({"error": "memory"})
-    return "\n".join(map(json.dumps, answers)).encode()
+    return ChildEnd("".join(json.dumps(answer) + "\n" for answer in answers).encode(), 0, b"")
 
 
 def _read_pdf(data: bytes) -> None:
@@ -175,12 +177,12 @@ def _case(reader: str, count: int, seed: int, number: int) -> tuple[str, bytes]:
 
 def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
     try:
-        pdf._run = _answers
+        pdf_reading.try_child = _served
         logging.disable(logging.CRITICAL)
-        pdf_worker._amend_fonts()
-        pdf_worker._amend_fonts = lambda: None  # once is enough
+        pdf_by_pypdf._amend_fonts()
+        pdf_by_pypdf._amend_fonts = lambda: None  # once is enough
         child_worker._limit_process(_MEMORY, 10**6)
-        confine(programs=False, processes=False)
+        confine(programs=False)
         for number, (kind, data) in enumerate(CASES[reader](count, seed)):
             if number >= start:
                 told = {"at": number, "kind": kind, **_tried(READERS[reader], data)}

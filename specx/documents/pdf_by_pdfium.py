@@ -1,0 +1,279 @@
+"""Read a PDF with PDFium, in the child process.
+
+PDFium decides which characters are words and lines. Its text objects say where they stand and in
+which font. Its C code cannot be interrupted: what takes too long ends the process, as a crash does.
+"""
+
+import ctypes
+import math
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import pypdfium2_raw.bindings as pdfium
+
+from specx.documents.child_worker import RefusedError, read_data
+from specx.documents.lines import Line
+from specx.documents.pdf_lines import is_bold, is_mono, lines_of
+from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
+
+_DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
+_MOST_MISSING = 1000  # pages; a file may say that it has millions
+_NESTED = 8  # forms within forms that are looked into
+_FIXED_PITCH = 1  # a flag of fonts
+_SHORT = 6  # characters
+_LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
+
+# A line; PDFium puts no other end behind a hyphen that divides a word.
+_LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
+_WORD = re.compile(r"[^ ]+")
+
+_Handle = ctypes.c_void_p
+_Int = ctypes.c_int
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """Return a function of PDFium that takes handles as plain numbers, which is much faster."""
+    address = ctypes.cast(getattr(pdfium, name), _Handle).value or 0
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+_text_object = _function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
+_loose_box = _function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
+_origin = _function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
+_character = _function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
+_matrix = _function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
+_font_size = _function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
+_object_font = _function("FPDFTextObj_GetFont", _Handle, _Handle)
+_is_hyphen = _function("FPDFText_IsHyphen", _Int, _Handle, _Int)
+_page_object = _function("FPDFPage_GetObject", _Handle, _Handle, _Int)
+_form_object = _function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
+_kind = _function("FPDFPageObj_GetType", _Int, _Handle)
+
+
+def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
+    """Open a file. Raises RefusedError where it cannot be opened."""
+    pdfium.FPDF_InitLibrary()
+    data = read_data(request)
+    for password in ["", *request["passwords"]]:
+        document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
+        if document:
+            return _PdfiumFile(document, data)
+        error = pdfium.FPDF_GetLastError()
+        if error != pdfium.FPDF_ERR_PASSWORD:
+            break
+    if error == pdfium.FPDF_ERR_PASSWORD:
+        raise RefusedError("password", tried=len(request["passwords"]))
+    if error == pdfium.FPDF_ERR_SECURITY:
+        raise RefusedError("cipher", reason="unknown to PDFium")
+    raise RefusedError("damaged", reason="its structure is broken")
+
+
+class _PdfiumFile:
+    """An open PDF: pages are read one by one."""
+
+    def __init__(self, document: Any, data: bytes) -> None:
+        self._document = document
+        self._data = data  # PDFium reads from it
+        self._missing = 0
+        self.count: int = pdfium.FPDF_GetPageCount(document)
+
+    def read(self, number: int, limit_s: float) -> tuple[list[Line], bool]:
+        """Return the lines of a page, and whether a picture or drawn letters are on it."""
+        with _limited_time(limit_s), self._page(number) as page:
+            text = pdfium.FPDFText_LoadPage(page)
+            try:
+                lines = lines_of(rows_of(_PageText(text).runs())) if text else []
+            finally:
+                pdfium.FPDFText_ClosePage(text)
+            kinds = Counter(_kinds(page))
+        empty = not any(line.text.strip() for line in lines)
+        drawn = empty and kinds[pdfium.FPDF_PAGEOBJ_PATH] > _DRAWN_PATHS
+        return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
+
+    @contextmanager
+    def _page(self, number: int) -> Iterator[Any]:
+        page = pdfium.FPDF_LoadPage(self._document, number - 1)
+        if not page:
+            self._missing += 1
+            if self._missing > _MOST_MISSING:
+                raise RefusedError("damaged", reason="most of its pages are missing")
+            raise ValueError("it is damaged")
+        try:
+            yield page
+        finally:
+            pdfium.FPDF_ClosePage(page)
+
+
+@contextmanager
+def _limited_time(limit_s: float) -> Iterator[None]:
+    """Let the system end the process when the body runs longer, where it can."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _kinds(page: Any) -> Iterator[int]:
+    """Yield the kind of each object of a page, and of those in forms."""
+    handle = _number(page)
+    objects: Iterator[int] = (
+        _page_object(handle, n) for n in range(pdfium.FPDFPage_CountObjects(page))
+    )
+    for _ in range(_NESTED):
+        forms = []
+        for each in objects:
+            kind = _kind(each)
+            yield kind
+            if kind == pdfium.FPDF_PAGEOBJ_FORM:
+                forms.append(each)
+        objects = chain.from_iterable(map(_in_form, forms))
+
+
+def _in_form(form: int) -> Iterator[int]:
+    count = pdfium.FPDFFormObj_CountObjects(ctypes.cast(form, pdfium.FPDF_PAGEOBJECT))
+    return (_form_object(form, n) for n in range(max(0, count)))
+
+
+def _number(handle: Any) -> int:
+    return ctypes.cast(handle, _Handle).value or 0
+
+
+class _PageText:
+    """The characters of a page, as PDFium puts them in order."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._handle = _number(text)
+        self._box = pdfium.FS_RECTF()
+        self._x, self._y = ctypes.c_double(), ctypes.c_double()
+        self._matrix = pdfium.FS_MATRIX()
+        self._faces: dict[int | None, tuple[bool, bool]] = {}
+        self._characters = self._read()
+
+    def _read(self) -> str:
+        """Return the characters, each in the place of its number."""
+        count = max(0, pdfium.FPDFText_CountChars(self._text))
+        units = (ctypes.c_ushort * (count + 1))()
+        written = pdfium.FPDFText_GetText(self._text, 0, count, units)
+        text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
+        # Those that mean nothing are no text, but have a number all the same.
+        return text if len(text) == count else "".join(map(self._one, range(count)))
+
+    def _one(self, number: int) -> str:
+        if _is_hyphen(self._handle, number) == 1:
+            return HYPHEN
+        code = _character(self._handle, number)
+        return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
+
+    def runs(self) -> Iterator[TextRun]:
+        """Yield the text of each text object, cut where PDFium has begun a new line."""
+        text = self._characters
+        for line in _LINE.finditer(text):
+            before = "\n"
+            start, end = line.span()
+            while start < end:
+                if text[start] == " ":
+                    start += 1
+                    before = before or " "
+                    continue
+                which = _text_object(self._handle, start)
+                last = self._last_of(which, start, end)
+                yield from self._parts(which, start, last + 1, before)
+                start, before = last + 1, ""
+
+    def _last_of(self, which: int | None, start: int, end: int) -> int:
+        """Return the number of the last letter of a text object that begins at ``start``.
+
+        The characters of an object follow each other, so halving finds it; added spaces between
+        them are of no object.
+        """
+        text, found, low, high, middle = self._characters, start, start, end, end - 1
+        while high - low > 1:
+            at = middle
+            while text[at] == " ":
+                at -= 1
+            if at <= found or _text_object(self._handle, at) == which:
+                found, low = max(found, at), middle
+            else:
+                high = at
+            middle = (low + high) // 2
+        return found
+
+    def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
+        """Yield a piece of text: whole, or a short one in parts whose gaps tell what is a space."""
+        look, base = self._placed(which, start)
+        for first, last in self._cut(look, start, end):
+            left, right = self._extent(look, first)
+            if last > first + 1:
+                right = self._extent(look, last - 1)[1]
+            yield TextRun(self._characters[first:last], before, left, right, base, look)
+            before = " " if self._characters[last : last + 1] == " " else ""
+
+    def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the places of the parts of a piece of text.
+
+        PDFium takes equal gaps within an object for loosely set letters; in an object of two or
+        three they may be all of the spaces between words. And groff writes spaces in the middle of
+        words that it takes back.
+        """
+        if start + 1 < end <= start + _SHORT:
+            text = self._characters[start:end]
+            if " " in text:
+                return [(start + m.start(), start + m.end()) for m in _WORD.finditer(text)]
+            if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
+                return [(n, n + 1) for n in range(start, end)]
+        return [(start, end)]
+
+    def _extent(self, look: Look, index: int) -> tuple[float, float]:
+        """Return where a character begins and ends in reading direction, in points."""
+        box = self._box
+        _loose_box(self._handle, index, ctypes.byref(box))
+        match look.turn:
+            case 0:
+                return box.left, box.right
+            case 1:
+                return box.bottom, box.top
+            case 2:
+                return -box.right, -box.left
+        return -box.top, -box.bottom
+
+    def _placed(self, which: int | None, number: int) -> tuple[Look, float]:
+        """Return the look of a text object and the height of its base line, in points."""
+        matrix = self._matrix
+        _matrix(self._handle, number, ctypes.byref(matrix))
+        _origin(self._handle, number, ctypes.byref(self._x), ctypes.byref(self._y))
+        bold, mono = self._face(_object_font(which))
+        look = Look(
+            turn=round(math.atan2(matrix.b, matrix.a) / (math.pi / 2)) % 4,
+            size=round(abs(_font_size(self._handle, number)) * math.hypot(matrix.c, matrix.d), 2),
+            bold=bold,
+            mono=mono,
+        )
+        x, y = self._x.value, self._y.value
+        return look, (y, -x, -y, x)[look.turn]
+
+    def _face(self, font: int | None) -> tuple[bool, bool]:
+        """Return whether a font is bold, and whether its letters have one width."""
+        if font not in self._faces:
+            name, fixed = _font(font)
+            self._faces[font] = is_bold(name), fixed or is_mono(name)
+        return self._faces[font]
+
+
+def _font(handle: int | None) -> tuple[str, bool]:
+    """Return the name of a font, and whether it says that its letters have one width."""
+    font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
+    buffer = ctypes.create_string_buffer(200)
+    length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
+    name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
+    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)

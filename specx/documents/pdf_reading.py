@@ -1,0 +1,177 @@
+"""Have child processes read the pages of a PDF: one, and another behind each page that ends one."""
+
+import signal
+import time
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from specx.documents.child import ChildRequest, answers, crash, too_large, try_child
+from specx.documents.lines import Line, PageLines
+from specx.documents.pages import PageRange
+from specx.errors import DocumentError, UsageError
+
+_WORKER = "specx.documents.pdf_worker"
+# The ends of a process by a fault in PDFium's C code; on Windows they are numbers from 0xC0000000
+# on.
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP")
+_WINDOWS_CRASH = 0xC0000000
+_MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class PdfRequest(ChildRequest):
+    """A PDF to read. ``ranges`` None means all pages; ``ocr``: recognize text of scanned ones."""
+
+    reader: str = "PDF reader"
+    advice: str = "try a part of it with --pages"
+    passwords: tuple[str, ...]
+    ranges: tuple[PageRange, ...] | None
+    ocr: bool = False
+
+    @property
+    def page_s(self) -> float:
+        """Return the time for a page: one that is slow shall not cost the whole document."""
+        return self.time_limit_s / 4
+
+
+@dataclass(kw_only=True)
+class Extracted:
+    """The pages of a file, and the reason for each page that could not be read.
+
+    ``left`` are the numbers of those still to be read; None before the file was opened.
+    """
+
+    pages: list[PageLines] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    left: list[int] | None = None
+
+    @property
+    def drawn(self) -> set[int]:
+        """Return the pages with an image or drawn letters."""
+        return {page.number for page in self.pages if page.number and page.drawn}
+
+    def add(self, answer: dict[str, Any]) -> None:
+        """Take in the answer for the next page."""
+        number = answer["page"]
+        lines = tuple(Line(*row) for row in answer.get("lines", ()))
+        self.pages.append(PageLines(number, lines, drawn=bool(answer.get("drawn"))))
+        if "failed" in answer:
+            self.failed[number] = answer["failed"]
+        if self.left:
+            self.left.remove(number)
+
+
+class _NotOpenedError(Exception):
+    """A reader could not open the file; ``error`` is what to tell."""
+
+    def __init__(self, error: DocumentError | UsageError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def read_pages(request: PdfRequest) -> Extracted:
+    """Return the pages of a PDF that were asked for, in order.
+
+    PDFium reads them; pypdf reads what PDFium cannot open, and everything where PDFium is missing.
+    Raises DocumentError and UsageError as ``read_pdf`` does.
+    """
+    until = time.monotonic() + request.time_limit_s
+    readers = ["pdfium", "pypdf"] if find_spec("pypdfium2_raw") else ["pypdf"]
+    for reader in readers:
+        try:
+            return _read_by(reader, request, until)
+        except _NotOpenedError as failure:
+            error = failure.error
+    raise error
+
+
+def _read_by(reader: str, request: PdfRequest, until: float) -> Extracted:
+    extracted = Extracted()
+    while extracted.left is None or extracted.left:
+        details = {
+            "reader": reader,
+            "passwords": request.passwords,
+            "ranges": request.ranges,
+            "numbers": extracted.left,
+            "page_s": request.page_s,
+        }
+        end = try_child(_WORKER, request, details, max(0.0, until - time.monotonic()))
+        for answer in answers(end.output):
+            _take(answer, extracted, request)
+        if not _costs_a_page(end.code):
+            if end.code:
+                raise crash(request, end)
+            if extracted.left or extracted.left is None:
+                raise DocumentError(
+                    f"{request.name} could not be read: the PDF reader ended too early"
+                )
+        elif extracted.left is None:
+            raise _NotOpenedError(crash(request, end))
+        else:
+            number = extracted.left[0]
+            extracted.add({"page": number, "failed": _reason(end.code, request)})
+    return extracted
+
+
+def _take(answer: dict[str, Any], extracted: Extracted, request: PdfRequest) -> None:
+    if "error" in answer:
+        error = _error(answer, request)
+        if answer["error"] in ("damaged", "cipher", "no-pages"):
+            raise _NotOpenedError(error)
+        raise error
+    if "page" in answer:
+        extracted.add(answer)
+    elif extracted.left is None:
+        extracted.left = answer["numbers"]
+
+
+def _costs_a_page(code: int) -> bool:
+    """Return True if the library has crashed, or its timer has ended the process."""
+    signals = {getattr(signal, name, 0) for name in ("SIGALRM", *_CRASHES)}
+    return code >= _WINDOWS_CRASH or (code < 0 and -code in signals)
+
+
+def _reason(code: int, request: PdfRequest) -> str:
+    if code == -getattr(signal, "SIGALRM", 0):
+        return f"it takes longer than {request.page_s:g} s"
+    limit = request.memory_limit_bytes // _MEBIBYTE
+    return f"it crashes the {request.reader} or needs more than {limit} MiB of memory"
+
+
+def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:
+    name = request.name
+    match answer["error"]:
+        case "memory":
+            return too_large(request)
+        case "unreadable":
+            return DocumentError(f"{name} {answer['reason']}")
+        case "password" if answer["tried"]:
+            return DocumentError(
+                f"{name} is encrypted and the password does not open it; "
+                "check --password or SPECX_PDF_PASSWORD"
+            )
+        case "password":
+            return DocumentError(
+                f"{name} is encrypted; give its password with --password or in SPECX_PDF_PASSWORD"
+            )
+        case "cipher":
+            return DocumentError(
+                f"{name} is encrypted in a way that needs another package ({answer['reason']})"
+            )
+        case "no-pages":
+            return DocumentError(f"{name} is a PDF without pages; there is nothing to summarize")
+        case "too-long":
+            return DocumentError(
+                f"{name} has more than {answer['characters']:,} characters; "
+                "choose a part of it with --pages"
+            )
+        case "beyond":
+            pages = "1 page" if answer["pages"] == 1 else f"{answer['pages']} pages"
+            return UsageError(
+                f"--pages asks for page {answer['page']}, but {name} has only {pages}"
+            )
+    return DocumentError(
+        f"{name} is damaged and cannot be read as a PDF ({answer.get('reason', 'no reason given')})"
+        "; repair the file or save it anew, then try again"
+    )

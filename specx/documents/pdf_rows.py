@@ -1,0 +1,83 @@
+"""Put the runs of text that PDFium finds on a page into rows, with the spaces between them."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from specx.documents.pdf_lines import Span
+
+HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
+_SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
+_TIGHT = 0.03  # letter sizes; a gap that narrow is none
+_RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
+_SAME = 0.05  # letter sizes between base lines that are one
+_BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
+
+
+class Look(NamedTuple):
+    """The direction of a text in quarter turns, its size in points, and its font."""
+
+    turn: int
+    size: float
+    bold: bool
+    mono: bool
+
+
+class TextRun(NamedTuple):
+    """A run of text of one look.
+
+    ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
+    ``base`` are its place in reading direction, in points.
+    """
+
+    text: str
+    before: str
+    start: float
+    end: float
+    base: float
+    look: Look
+
+
+def rows_of(runs: Iterable[TextRun]) -> list[list[Span]]:
+    """Return the spans of each row of a page, in the order of the file."""
+    rows: list[list[tuple[str, TextRun]]] = []
+    last: TextRun | None = None
+    for run in runs:
+        if last is None or _begins_row(last, run):
+            rows.append([("", run)])
+        else:
+            rows[-1].append((" " if _are_apart(last, run) else "", run))
+        last = run
+    return [list(_spans(row)) for row in rows]
+
+
+def _begins_row(last: TextRun, run: TextRun) -> bool:
+    size = max(last.look.size, run.look.size)
+    level = last.look.turn == run.look.turn and abs(last.base - run.base) < _RAISED * size
+    if last.text.endswith(HYPHEN):
+        return not level
+    if run.before == "\n":
+        # PDFium breaks a line also within a row: where a wide gap is, and at a raised sign.
+        farthest = math.inf if abs(last.base - run.base) < _SAME * size else _BESIDE * size
+        return not (level and -_SPACE * size < run.start - last.end < farthest)
+    return not level and run.start < last.start
+
+
+def _are_apart(last: TextRun, run: TextRun) -> bool:
+    gap = (run.start - last.end) / (max(last.look.size, run.look.size) or 1.0)
+    return abs(gap) > _TIGHT if run.before else gap > _SPACE
+
+
+def _spans(row: list[tuple[str, TextRun]]) -> Iterator[Span]:
+    for (look, base), group in groupby(row, key=lambda item: (item[1].look, item[1].base)):
+        runs = list(group)
+        yield Span(
+            text="".join(between + run.text for between, run in runs).replace(HYPHEN, "-"),
+            turn=look.turn,
+            x=round(runs[0][1].start, 1),
+            y=round(base, 1),
+            size=look.size,
+            bold=look.bold,
+            mono=look.mono,
+        )
