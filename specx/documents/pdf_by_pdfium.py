@@ -22,7 +22,6 @@ from specx.documents.pdf_lines import is_bold, is_mono, lines_of
 from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
 
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
-_MOST_MISSING = 1000  # pages; a file may say that it has millions
 _NESTED = 8  # forms within forms that are looked into
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
@@ -79,7 +78,6 @@ class _PdfiumFile:
     def __init__(self, document: Any, data: bytes) -> None:
         self._document = document
         self._data = data  # PDFium reads from it
-        self._missing = 0
         self.count: int = pdfium.FPDF_GetPageCount(document)
 
     def read(self, number: int, limit_s: float) -> tuple[list[Line], bool]:
@@ -99,9 +97,6 @@ class _PdfiumFile:
     def _page(self, number: int) -> Iterator[Any]:
         page = pdfium.FPDF_LoadPage(self._document, number - 1)
         if not page:
-            self._missing += 1
-            if self._missing > _MOST_MISSING:
-                raise RefusedError("damaged", reason="most of its pages are missing")
             raise ValueError("it is damaged")
         try:
             yield page
@@ -126,9 +121,8 @@ def _limited_time(limit_s: float) -> Iterator[None]:
 def _kinds(page: Any) -> Iterator[int]:
     """Yield the kind of each object of a page, and of those in forms."""
     handle = _number(page)
-    objects: Iterator[int] = (
-        _page_object(handle, n) for n in range(pdfium.FPDFPage_CountObjects(page))
-    )
+    count = max(0, pdfium.FPDFPage_CountObjects(page))
+    objects: Iterator[int] = (_page_object(handle, n) for n in range(count))
     for _ in range(_NESTED):
         forms = []
         for each in objects:

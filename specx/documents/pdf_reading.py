@@ -166,6 +166,10 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
                 f"{name} has more than {answer['characters']:,} characters; "
                 "choose a part of it with --pages"
             )
+        case "too-many":
+            return DocumentError(
+                f"{name} has {answer['pages']:,} pages; choose a part of it with --pages"
+            )
         case "beyond":
             pages = "1 page" if answer["pages"] == 1 else f"{answer['pages']} pages"
             return UsageError(

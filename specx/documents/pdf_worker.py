@@ -16,6 +16,7 @@ from specx.documents.child_worker import Answer, RefusedError, reason
 from specx.documents.lines import Line
 from specx.documents.pages import first_page_beyond, select_pages
 
+_MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 
 
@@ -38,6 +39,8 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     if not reader.count:
         raise RefusedError("no-pages")
     numbers = request.get("numbers") or _chosen(request["ranges"], reader.count)
+    if len(numbers) > _MOST_PAGES:
+        raise RefusedError("too-many", pages=len(numbers))
     yield {"pages": reader.count, "numbers": list(numbers)}
     characters = 0
     for number in numbers:
@@ -64,7 +67,7 @@ def _read_page(reader: PageReader, number: int, limit_s: float) -> Answer:
     """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
         lines, drawn = reader.read(number, limit_s)
-    except (MemoryError, RefusedError):
+    except MemoryError:
         raise
     except Exception as error:
         return {"page": number, "failed": reason(error)}
