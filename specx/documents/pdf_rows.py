@@ -1,8 +1,8 @@
 """Put the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from specx.documents.pdf_lines import Span
@@ -49,7 +49,14 @@ def rows_of(runs: Iterable[TextRun]) -> list[list[Span]]:
         else:
             rows[-1].append((" " if _are_apart(last, run) else "", run))
         last = run
-    return [list(_spans(row)) for row in rows]
+    return [list(_spans(row)) for row in (reversed(rows) if _goes_up(rows) else rows)]
+
+
+def _goes_up(rows: Sequence[Sequence[tuple[str, TextRun]]]) -> bool:
+    """Return True where PDFium has put the lines of turned text in order from last to first."""
+    firsts = [row[0][1] for row in rows]
+    turned = [(a.base, b.base) for a, b in pairwise(firsts) if a.look.turn == b.look.turn > 1]
+    return 2 * len(turned) > len(rows) - 1 and 2 * sum(a < b for a, b in turned) > len(turned)
 
 
 def _begins_row(last: TextRun, run: TextRun) -> bool:

@@ -1,0 +1,117 @@
+"""Pages as typesetters make them: justified, in columns, rotated, from right to left."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reportlab.pdfgen.canvas import Canvas
+
+from specx.documents.read import ReadOptions, read_document
+
+from . import pdfs
+from .conftest import SaveFile
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+FONT = "Times-Roman"
+
+
+def read(save: SaveFile, draw: Callable[[Canvas], None]) -> list[str]:
+    buffer = io.BytesIO()
+    canvas = pdfs.new_canvas(buffer)
+    canvas.setFont(FONT, 11)
+    draw(canvas)
+    canvas.save()
+    document = read_document(save("a.pdf", buffer.getvalue()), ReadOptions())
+    return [paragraph.text for paragraph in document.paragraphs]
+
+
+def test_each_letter_set_by_itself(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        x = 72.0
+        for letter in "We found over a thousand files.":
+            if letter != " ":
+                canvas.drawString(x, 700, letter)
+            x += canvas.stringWidth(letter, FONT, 11)
+
+    assert read(save, draw) == ["We found over a thousand files."]
+
+
+def test_gaps_in_place_of_spaces(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        text = canvas.beginText(72, 700)
+        text._code.append("/F1 11 Tf")
+        text._code.append("[(over) -260 (a) -260 (t)] TJ [(housand) -260 (les)] TJ")
+        canvas.drawText(text)
+
+    assert read(save, draw) == ["over a thousand les"]
+
+
+def test_justified_and_loosely_set_lines(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        text = canvas.beginText(72, 700)
+        text.setFont(FONT, 11)
+        text.setWordSpace(9)
+        text.textLine("A line that is stretched to the edge of the")
+        text.setWordSpace(-1.2)
+        text.textLine("column, and one that is pressed into it.")
+        canvas.drawText(text)
+
+    assert read(save, draw) == [
+        "A line that is stretched to the edge of the column, and one that is pressed into it."
+    ]
+
+
+def test_two_columns(save: SaveFile) -> None:
+    left = ["The first column begins here and", "goes on with a second line, and it", "ends."]
+    right = ["The second column stands beside", "it, has as many lines, and ends as", "well."]
+
+    def draw(canvas: Canvas) -> None:
+        for x, lines in ((72, left), (310, right)):
+            for row, line in enumerate(lines):
+                canvas.drawString(x, 700 - 14 * row, line)
+
+    assert read(save, draw) == [" ".join(left), " ".join(right)]
+
+
+@pytest.mark.parametrize("rotation", [90, 270])
+def test_a_page_on_its_side(save: SaveFile, rotation: int) -> None:
+    def draw(canvas: Canvas) -> None:
+        canvas.translate(300, 400)
+        canvas.rotate(rotation)
+        for row, line in enumerate(["This page lies on its", "side, and the text of it goes up."]):
+            canvas.drawString(-100, -14 * row, line)
+
+    assert read(save, draw) == ["This page lies on its side, and the text of it goes up."]
+
+
+def test_words_divided_at_line_ends_keep_their_hyphens_where_they_have_them(
+    save: SaveFile,
+) -> None:
+    lines = ["A third-party tool is well", "known to the commit-", "tee of third-", "party tools."]
+
+    def draw(canvas: Canvas) -> None:
+        for row, line in enumerate(lines):
+            canvas.drawString(72, 700 - 14 * row, line)
+
+    assert read(save, draw) == [
+        "A third-party tool is well known to the committee of third-party tools."
+    ]
+
+
+def test_lines_from_right_to_left(save: SaveFile) -> None:
+    import matplotlib
+    from reportlab.pdfbase import pdfmetrics
+    from reportlab.pdfbase.ttfonts import TTFont
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    pdfmetrics.registerFont(TTFont("DejaVu", fonts / "DejaVuSans.ttf"))
+    lines = ["הגשר נסגר ביום שני", "ואיש לא הלך עליו."]
+
+    def draw(canvas: Canvas) -> None:
+        canvas.setFont("DejaVu", 11)
+        for row, line in enumerate(lines):
+            canvas.drawRightString(500, 700 - 14 * row, line[::-1])  # as it is seen
+
+    assert read(save, draw) == [" ".join(lines)]
