@@ -9,7 +9,7 @@ from typing import Any
 
 from specx import __version__
 
-PACKAGES = ("torch", "transformers", "pypdf")
+PACKAGES = ("torch", "transformers", "pypdfium2", "pypdf")
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
