@@ -55,7 +55,14 @@ def test_as_json() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
     report = json.loads(result.stdout)
     assert report["versions"]["specx"] == __version__
-    assert set(report["versions"]) == {"python", "specx", "torch", "transformers", "pypdfium2", "pypdf"}
+    assert set(report["versions"]) == {
+        "python",
+        "specx",
+        "torch",
+        "transformers",
+        "pypdfium2",
+        "pypdf",
+    }
 
 
 def test_packages_that_make_a_gpu_faster() -> None:
