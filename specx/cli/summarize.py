@@ -33,7 +33,7 @@ def summarize(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, folders (.pdf .txt .md .jsonl) or patterns; - is stdin."),
+        typer.Argument(help="Files, folders or patterns; - is stdin."),
     ] = None,
     from_file: Annotated[
         str | None,

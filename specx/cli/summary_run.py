@@ -12,7 +12,6 @@ from specx.cli.console import is_file, make_console
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
-from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
 from specx.jobs.collecting import without_collecting
@@ -101,8 +100,6 @@ class SummaryRun:
 
     def run(self) -> None:
         """Run; raise the error that decides the exit code."""
-        if skipped := passed_over(self._request.sources):
-            self._console.print(f"specx: {skipped}", soft_wrap=True)
         found = find_sources(self._request.sources)
         self._destination.check(len(found), [each.name for each in found])
         self._job.check(self._destination)

@@ -141,7 +141,7 @@ def test_paths_that_lead_nowhere(summarize: Run) -> None:
     assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
     assert summarize("folder").sentence() == (
         "folder holds no documents; specx looks for files that end in "
-        + ", ".join(sorted(discover._endings()))
+        + ", ".join(sorted(discover._ENDINGS))
     )
     assert {summarize(name).code for name in ("a.text", "folder")} == {3}
 
@@ -359,14 +359,18 @@ def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sente
     assert ended.sentence().startswith(sentence)
 
 
-def test_files_of_a_folder_that_need_the_extra_are_counted(
+def test_files_of_a_folder_that_nothing_can_read_are_failures(
     summarize: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("folder").mkdir()
     Path("folder/a.txt").write_text(TEXT)
-    Path("folder/b.docx").write_bytes(b"x")
+    Path("folder/b.docx").write_bytes(b"PK\x03\x04")
+    Path("folder/c.html").write_text("<html><p>x")
     monkeypatch.setattr(formats, "find_pandoc", lambda: None)
-    monkeypatch.setattr(discover, "find_pandoc", lambda: None)
-    ended = summarize("folder")
-    assert ended.code == 0
-    assert "specx: 1 file was passed over (DOCX, HTML, EPUB, ODT); they need" in ended.err
+    ended = summarize("folder", "--out", "sums")
+    assert ended.code == 7
+    assert "specx: folder/b.docx needs pandoc and selectolax, which are not installed" in ended.err
+    assert "2 of 3 documents failed; the other is done" in ended.err
+    index = Path("sums/index.html").read_text()
+    assert "folder/b.docx" in index
+    assert "folder/c.html" in index
