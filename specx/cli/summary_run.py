@@ -221,7 +221,7 @@ class SummaryRun:
         except ImportError as error:
             raise UsageError(
                 "--workers ray needs Ray, which is not installed; install it with "
-                "`pip install 'specx[ray]'`"
+                "`pip install 'ray>=2.40'`"
             ) from error
         workers = RayWorkers(request.worker_settings, request.ray_address, request.threads)
         return workers, workers.most

@@ -242,7 +242,17 @@ def test_the_message_names_the_packages(save: SaveFile, name: str, data: bytes) 
 
 
 def test_folders_give_all_that_pandoc_reads(save: SaveFile) -> None:
-    names = ("a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt", "g.doc", ".h.odt", ".i/j.odt")
+    names = (
+        "a.docx",
+        "b.HTM",
+        "c.txt",
+        "d.xhtml",
+        "e.epub",
+        "f.odt",
+        "g.doc",
+        ".h.odt",
+        ".i/j.odt",
+    )
     for name in names:
         save(f"x/{name}", b"x")
     folder = save("x/a.docx", b"x").rpartition("/")[0]
