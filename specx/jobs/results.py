@@ -10,6 +10,7 @@ from os.path import isdir, isfile  # unlike the methods of Path, they cannot fai
 from pathlib import Path, PurePath
 from typing import Literal, TextIO
 
+from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.jobs.outputs import Outputs
 from specx.jobs.record import RECORD
@@ -22,8 +23,13 @@ Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")
 INDEX_EVERY_S = 10.0  # at most
 INDEX_PAUSES = 50  # times as long as writing it took
-_FILE_ENDINGS = {".md", ".txt"}
-_OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, never of folders
+_FILE_ENDINGS = {".md", ".markdown", ".txt"}
+# Of files in formats that no summary is written in. Other endings may be those of folders: run.2.
+_OTHER_ENDINGS = FORMAT_ENDINGS | {
+    *(".json", ".jsonl", ".yaml", ".yml", ".csv", ".tsv", ".xml", ".toml", ".log", ".zip"),
+    *(".pdf", ".doc", ".rtf", ".tex", ".rst", ".org", ".adoc", ".ps", ".djvu", ".mobi", ".azw3"),
+    *(".ppt", ".pptx", ".odp", ".xls", ".xlsx", ".ods", ".png", ".jpg", ".jpeg", ".svg"),
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ class Destination:
     def _check_out(self, out: Path) -> None:
         if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
             raise UsageError(
-                f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
+                f"--out {out} must end in .md or .txt, or be a folder, because summaries are "
+                "written as Markdown or text; reports (.json, .md or .html) go to --report"
             )
         check_folder(out, out.parent if self._out_is_file() else out)
 

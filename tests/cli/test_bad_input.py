@@ -294,7 +294,10 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         ),
         (["--out", "a.txt"], "--out a.txt is an input itself; choose another name"),
         (["--out", "a.txt/sub"], "cannot write a.txt/sub: a.txt is no folder"),
-        (["--out", "x.json"], "--out x.json must end in .md or .txt, or be a folder; reports go "),
+        *(
+            (["--out", name], f"--out {name} must end in .md or .txt, or be a folder, because ")
+            for name in ("x.json", "out.docx", "out.ODT", "x.epub", "x.tex", "sub/x.rtf")
+        ),
         (["--report", "r.pdf"], "cannot write the report r.pdf: the name must end in .json, "),
         (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is no folder"),
         (

@@ -68,6 +68,40 @@ def test_docx(save: SaveFile) -> None:
     ]
 
 
+def one_folder_down(data: bytes, *beside: str) -> bytes:
+    """Pack an archive again, all in a folder, as systems do that compress folders."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {f"A book/{name}": archive.read(name) for name in archive.namelist()}
+    return offices.packed({"A book/": b"", **parts, **dict.fromkeys(beside, b"x")})
+
+
+@installed
+@pytest.mark.parametrize("beside", [[], ["__MACOSX/A book/._c1.xhtml", ".DS_Store"]])
+def test_files_that_lie_one_folder_down(save: SaveFile, beside: list[str]) -> None:
+    book = one_folder_down(offices.epub("<p>It began.</p>"), *beside)
+    assert ("text", "It began.") in read(save, "a.epub", book)
+    report = one_folder_down(offices.docx(paragraph("The bridge is old")), *beside)
+    assert ("text", "The bridge is old") in read(save, "a.docx", report)
+
+
+@installed
+def test_an_epub_that_does_not_say_so_at_its_top(save: SaveFile) -> None:
+    with zipfile.ZipFile(io.BytesIO(offices.epub("<p>It began.</p>"))) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist() if name != "mimetype"}
+    assert ("text", "It began.") in read(save, "a.epub", offices.packed(parts))
+
+
+@installed
+def test_an_epub_whose_chapters_lie_beside_the_folder_of_its_package(save: SaveFile) -> None:
+    with zipfile.ZipFile(io.BytesIO(offices.epub("<p>It began.</p>"))) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    container = parts["META-INF/container.xml"].replace(b"book.opf", b"OPS/x/book.opf")
+    package = parts["book.opf"].replace(b'href="', b'href="../text/')
+    moved = {"OPS/x/book.opf": package, "OPS/text/c1.xhtml": parts["c1.xhtml"]}
+    book = {"mimetype": parts["mimetype"], "META-INF/container.xml": container, **moved}
+    assert ("text", "It began.") in read(save, "a.epub", offices.packed(book))
+
+
 @installed
 def test_epub_follows_its_spine(save: SaveFile) -> None:
     first = (
@@ -242,18 +276,8 @@ def test_the_message_names_the_packages(save: SaveFile, name: str, data: bytes) 
 
 
 def test_folders_give_all_that_pandoc_reads(save: SaveFile) -> None:
-    names = (
-        "a.docx",
-        "b.HTM",
-        "c.txt",
-        "d.xhtml",
-        "e.epub",
-        "f.odt",
-        "g.doc",
-        ".h.odt",
-        ".i/j.odt",
-    )
-    for name in names:
+    names = ("a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt", "g.doc")
+    for name in (*names, ".h.odt", ".i/j.odt"):
         save(f"x/{name}", b"x")
     folder = save("x/a.docx", b"x").rpartition("/")[0]
     found = [source.relative.name for source in discover([folder])]

@@ -274,6 +274,15 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
+def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    for name in ("run.2", "2026.11", "sums.new"):
+        assert to(tmp_path / name).folder == tmp_path / name
+        to(tmp_path / name).check(2)
+    (tmp_path / "x.docx").mkdir()  # the user's own choice
+    to(tmp_path / "x.docx").check(2)
+    assert to(tmp_path / "sum.markdown").folder is None
+
+
 def test_folders_are_made(tmp_path: Path) -> None:
     destination = to(tmp_path / "a/b/sum.md", report=tmp_path / "c/d/r.json")
     destination.check(1)
