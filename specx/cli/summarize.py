@@ -24,6 +24,7 @@ from specx.profile import (
     load_profile,
 )
 from specx.records import Method
+from specx.reports.chosen_keys import ChosenKeys
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
@@ -85,6 +86,12 @@ def summarize(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
     ] = False,
+    jsonl_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEYS", help="Keys of --jsonl between commas, such as input.name,summary."
+        ),
+    ] = None,
     field: Annotated[
         str | None,
         typer.Option(
@@ -192,6 +199,9 @@ def summarize(
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
+    if jsonl_keys is not None and not jsonl:
+        raise UsageError("--jsonl-keys needs --jsonl")
+
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
@@ -213,6 +223,7 @@ def summarize(
             out=out,
             report=report,
             format=format_,
+            keys=None if jsonl_keys is None else ChosenKeys.parse(jsonl_keys),
             streamed=streamed,
             force=force,
         ),

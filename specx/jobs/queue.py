@@ -118,10 +118,10 @@ class Queue:
         except JournalError:
             if not alone:
                 raise
+        self._results.failed(item.name, error, index, item.relative)
         if alone:
             raise error
         self._failed += 1
-        self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""

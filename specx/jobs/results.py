@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path, PurePath
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.jobs.outputs import Outputs
 from specx.jobs.record import RECORD
+from specx.reports.chosen_keys import ChosenKeys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
@@ -37,7 +38,8 @@ class Destination:
     """The places that the user chose for summaries and reports.
 
     ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
-    ``format``: the form of the output on stdout. ``streamed``: a listener has already shown the
+    ``format``: the form of the output on stdout. ``keys``: those of its JSON lines, None for all.
+    ``streamed``: a listener has already shown the
     summary there while it was written. ``force``: replace files that specx did not write.
     """
 
@@ -46,6 +48,7 @@ class Destination:
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
+    keys: ChosenKeys | None = None
     streamed: bool = False
     force: bool = False
 
@@ -209,7 +212,7 @@ class Results:
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
         elif self._to.format == "jsonl":
-            self._print(to_json_line({"index": index, **report.to_dict()}))
+            self._print_line({"index": index, **report.to_dict()})
         elif path is None and not self._to.streamed:
             heading = "" if self._written else self.heading(report.input.name)
             whole = report.summary + (self.ending or "\n")
@@ -248,13 +251,18 @@ class Results:
 
     def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
         """Note a document's error, if the format or the folder has a place for it."""
-        record = {"input": {"name": name}, "error": str(error)}
+        record = {
+            "schema": FAILURE_SCHEMA,
+            "input": {"name": name},
+            "code": error.exit_code,
+            "error": str(error),
+        }
         if self._to.format == "jsonl":
-            self._print(to_json_line({"index": index, **record}))
+            self._print_line({"index": index, **record})
         path = self._to.failure_path(relative)
         if path is not None:
             with contextlib.suppress(UsageError):  # one failure is enough
-                self._outputs.write_text(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
+                self._outputs.write_text(path, to_json(record) + "\n")
                 self._refresh_index()
 
     def finish(self) -> None:
@@ -314,6 +322,9 @@ class Results:
         """Return ``path``, or that path with a number where it is somebody else's."""
         numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
         return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
+
+    def _print_line(self, line: dict[str, Any]) -> None:
+        self._print(to_json_line(self._to.keys.of(line) if self._to.keys else line))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")

@@ -283,6 +283,8 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (["--jsonl-keys", "summary"], "--jsonl-keys needs --jsonl"),
+        (["--jsonl", "--jsonl-keys", "sum"], "--jsonl-keys: no line has the key sum; "),
         (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is no folder"),
         (
             ["--out", "mine.md"],

@@ -246,6 +246,8 @@ def test_alone_an_error_is_raised_as_it_is(kind: str) -> None:
     expected = {"long": DocumentError, "gpu": OutOfMemoryError, "bug": SpecxError}[kind]
     assert type(caught.value) is expected
     assert batch.errors == []
+    (line,) = batch.lines()
+    assert (line["code"], line["error"]) == (expected.exit_code, str(caught.value))
 
 
 def test_a_full_disk_ends_the_batch() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from specx.errors import DocumentError, UsageError
 from specx.jobs.results import Destination, Format, Results
+from specx.reports.chosen_keys import ChosenKeys
 from tests.reports.examples import make_report
 
 A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
@@ -199,8 +200,29 @@ def test_json_lines_have_an_index_and_failures() -> None:
     results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)
     first, second = map(json.loads, printed(destination).splitlines())
-    assert first == {"index": 0, "input": {"name": "a.txt"}, "error": "a.txt is empty"}
+    assert first == {
+        "index": 0,
+        "schema": "specx.failure/1",
+        "input": {"name": "a.txt"},
+        "code": 3,
+        "error": "a.txt is empty",
+    }
     assert (second["index"], second["input"]["name"]) == (1, "b.txt")
+
+
+def test_json_lines_have_the_chosen_keys() -> None:
+    destination = to(format="jsonl", keys=ChosenKeys.parse("input.name,steps"))
+    results = Results(destination, headings=True)
+    results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
+    results.done(make_report("b.txt"), A, 1)
+    first, second = map(json.loads, printed(destination).splitlines())
+    assert first == {
+        "input": {"name": "a.txt"},
+        "steps": None,
+        "code": 3,
+        "error": "a.txt is empty",
+    }
+    assert second == {"input": {"name": "b.txt"}, "steps": 5}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
