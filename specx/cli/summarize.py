@@ -12,6 +12,7 @@ from specx.cli.summary_run import SummarizeRequest, SummaryRun
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
+from specx.jobs.allowed import parse_allowed
 from specx.jobs.job import JobOptions
 from specx.jobs.results import Destination
 from specx.jobs.shard import parse_shard
@@ -72,6 +73,13 @@ def summarize(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop at the first document that fails.")
     ] = False,
+    allow_failures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE",
+            help="Exit with 0 after N failures, or those of documents that FILE lists.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -214,6 +222,7 @@ def summarize(
         job=JobOptions(
             skip_existing=skip_existing,
             resume=resume,
+            allowed=parse_allowed(allow_failures),
             fail_fast=fail_fast,
             timeout=timeout,
             shard=parse_shard(shard),

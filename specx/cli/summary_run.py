@@ -167,6 +167,7 @@ class SummaryRun:
             "on_skipped": self._teller.skipped,
             "total": inputs.total,
             "journal": earlier.journal,
+            "allowed": self._job.allowed,
             "fail_fast": self._job.fail_fast,
         }
         staff = self._staff(inputs.least)

@@ -63,7 +63,7 @@ class ChosenKeys:
 
     def of(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the chosen keys of a line; null for what it lacks. A failure keeps its reason."""
-        told = {key: line[key] for key in ("code", "error") if key in line}
+        told: dict[str, Any] = {key: line[key] for key in ("code", "error") if key in line}
         chosen: dict[str, Any] = _picked(line, self._tree)
         return {**chosen, **told}
 

@@ -283,6 +283,11 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (
+            ["--allow-failures", "none"],
+            "--allow-failures is none; it must be a number of documents, such as 3, or a file that "
+            "lists them (No such file or directory)",
+        ),
         (["--jsonl-keys", "summary"], "--jsonl-keys needs --jsonl"),
         (["--jsonl", "--jsonl-keys", "sum"], "--jsonl-keys: no line has the key sum; "),
         (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is no folder"),
@@ -362,6 +367,21 @@ def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sente
     ended = Ended(*in_a_process(*arguments))
     assert ended.code == code
     assert ended.sentence().startswith(sentence)
+
+
+def test_failures_that_are_allowed_stay_in_the_index(summarize: Run) -> None:
+    Path("folder").mkdir()
+    Path("folder/a.txt").write_text(TEXT)
+    Path("folder/b.pdf").write_text("no pdf")
+    Path("folder/c.txt").write_text("")
+    Path("known").write_text("folder/b.pdf\nfolder/c*\n")
+    for allowed in ("2", "known"):
+        ended = summarize("folder", "--out", "sums", "--allow-failures", allowed)
+        assert ended.code == 0
+        assert "specx: folder/b.pdf is named like a PDF and is none" in ended.err
+        assert "folder/c.txt" in Path("sums/index.html").read_text()
+    assert summarize("folder", "--allow-failures", "1").code == 7
+    assert summarize("folder", "--allow-failures", "2", "--workers", "2").code == 0
 
 
 def test_files_of_a_folder_that_nothing_can_read_are_failures(
