@@ -180,7 +180,7 @@ def summarize(
         typer.Option(metavar="ADDRESS", help="Cluster of --workers ray; or set RAY_ADDRESS."),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but warnings and errors.")
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""

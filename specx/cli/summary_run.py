@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
@@ -134,6 +135,7 @@ class SummaryRun:
             stream_to=sys.stdout if self._destination.streamed else None,
             pass_on=self._results.write if self._destination.piped else None,
             steps_aside=not is_file(sys.stdout),
+            plain=self._request.debug,
         )
 
     def _inputs(
@@ -160,7 +162,8 @@ class SummaryRun:
         earlier: Earlier,
     ) -> None:
         self._destination.check(inputs.least)
-        self._results.headings = several = max(len(found), inputs.least) > 1
+        several = max(len(found), inputs.least) > 1
+        self._results.headings = self._teller.several = several
         if several:
             live.job = self._teller.job = JobProgress(inputs.total)
         options: dict[str, Any] = {
@@ -188,7 +191,7 @@ class SummaryRun:
         else:
             self._results.finish()
         finally:
-            self._teller.end(several=several)
+            self._teller.end()
 
     @property
     def _tells(self) -> Iterable[Any]:
@@ -255,5 +258,7 @@ class SummaryRun:
         )
 
     def _tell_of_mini(self) -> None:
-        if self._request.is_embedded:
+        """Say to a person, once on a machine, what kind of summary the embedded pair writes."""
+        seen = self._console.is_interactive and not self._request.quiet
+        if self._request.is_embedded and seen and is_first_time("mini"):
             self._console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)

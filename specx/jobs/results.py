@@ -233,6 +233,11 @@ class Results:
         index = printable(str(self._to.out / INDEX)) if self._to.out else ""
         return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
 
+    def index(self) -> str:
+        """Say that the output folder's index lists all results; nothing if there is none."""
+        folder = self._to.folder
+        return "" if folder is None else f"{printable(str(folder / INDEX))} lists them"
+
     def are_complete(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, as specx wrote them last."""
         paths = self._to.paths(relative)
