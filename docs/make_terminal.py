@@ -15,6 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from specx.cache_folder import is_first_time
+
 EXAMPLE = Path(__file__).with_name("example")
 PICTURE = Path(__file__).with_name("terminal.svg")
 COMMAND = "specx summarize report.pdf"
@@ -99,6 +101,7 @@ def draw(rows: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    is_first_time("mini")  # the hint of the first run on a machine is no part of the picture
     os.chdir(EXAMPLE)
     output = record([sys.executable, "-m", *COMMAND.split()])
     PICTURE.write_text(draw(at_work(output)), encoding="utf-8")

@@ -1,10 +1,20 @@
-"""What importing the package changes."""
+"""What importing the package changes, and the name under which it is installed."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OF_MEASUREMENTS = {"gguf", "llama-cpp-python", "numba"}  # pages name them that are no part of specx
 
 PROGRAM = "import specx, torch; print(torch.backends.cuda.preferred_blas_library())"
 NAME = "TORCH_BLAS_PREFER_CUBLASLT"
@@ -26,3 +36,78 @@ def test_torch_multiplies_with_cublaslt_unless_told_otherwise(
     )
     assert done.stdout.strip().endswith(f".{library}")
     assert "experimental" not in done.stderr
+
+
+# ---------------------------------------------------------------- what people type to install it
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield all files of the project that are text for people, and its code."""
+    for path in [*ROOT.iterdir(), *(p for f in FOLDERS for p in (ROOT / f).rglob("*"))]:
+        text = path.suffix in {".md", ".py", ".toml", ".txt", ".yaml", ".j2", ".sh"} or path == CI
+        if text and path != Path(__file__):
+            yield path, path.read_text(encoding="utf-8")
+
+
+FOLDERS = ("docs", "profiles", "specx", "tests")
+CI = ROOT / ".ci" / "run"
+COMMAND = re.compile(r"\bpip3? install((?: +(?:'[^'\n]+'|[^\s'\"`&|;)<>]+))+)")
+OPTIONS = {"-c", "-e"}
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-")
+
+
+def known_packages() -> dict[str, str]:
+    """Return the requirements of the project and of its extras, by name."""
+    every = [*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
+    return {name_of(each): each for each in every if name_of(each) != PROJECT["name"]}
+
+
+def stranger(argument: str) -> bool:
+    """Return True if an argument of `pip install` may fetch what we do not mean."""
+    if argument.startswith("."):
+        extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", argument)
+        return extras is None or not set((extras[1] or "dev").split(",")) <= EXTRAS.keys()
+    if name_of(argument) in OF_MEASUREMENTS:
+        return False
+    known = known_packages().get(name_of(argument))
+    return known is None or argument not in (known, name_of(known))
+
+
+def test_every_install_line_names_a_checkout_or_a_package_that_we_mean() -> None:
+    read = dict(pages())
+    commands = [(path, match[1]) for path, text in read.items() for match in COMMAND.finditer(text)]
+    assert len(commands) > 10
+    found = [
+        f"{path.relative_to(ROOT)}: {argument}"
+        for path, arguments in commands
+        for argument in shlex.split(arguments)
+        if argument not in OPTIONS | {"constraints.txt"} and stranger(argument)
+    ]
+    assert found == []
+
+
+def test_nothing_asks_for_an_extra_or_a_version_of_the_stranger() -> None:
+    called = re.compile(r"\bspecx\[[a-z,]+\]|\b(?:version|distribution|requires)\(.specx")
+    found = [(path.name, called.findall(text)) for path, text in pages() if called.search(text)]
+    assert found == []
+
+
+def test_the_name_is_not_that_of_another_project() -> None:
+    assert PROJECT["name"] == "specx-summarizer"
+    assert list(PROJECT["scripts"]) == ["specx"]
+    own = [each for extra in EXTRAS.values() for each in extra if each.startswith("specx")]
+    assert own == ["specx-summarizer[native]"]
+
+
+def test_what_reads_office_files_and_web_pages_is_no_extra() -> None:
+    assert {"pypandoc-binary", "selectolax"} <= {name_of(e) for e in PROJECT["dependencies"]}
+
+
+@pytest.mark.parametrize("extra", ["native", "ocr", "ray"])
+def test_the_page_of_extras_has_their_packages(extra: str) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    packages = " ".join(map(shlex.quote, EXTRAS[extra]))
+    assert re.search(rf"^\| `{extra}` \|.*`pip install {re.escape(packages)}` \|$", page, re.M)

@@ -154,7 +154,7 @@ def _attention(gpus: list[Findings]) -> str:
 def _few_rows() -> str:
     """Return what computes a token or a tree on a CPU in float32."""
     if not installed_version("llvmlite"):
-        return "torch; machine code is faster: pip install 'specx[native]'"
+        return "torch; machine code is faster: pip install 'llvmlite>=0.45'"
     from specx.kernels.native.native_pass import loading
 
     return "machine code by llvmlite" if loading().wait() else "torch; llvmlite has no code here"

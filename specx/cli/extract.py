@@ -11,6 +11,7 @@ import typer
 
 from specx.cli.reading import Ocr, Pages, Password
 from specx.documents.document import Document, Paragraph
+from specx.documents.formats import FORMAT_ENDINGS
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import UsageError, printable
@@ -42,6 +43,8 @@ def extract(
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out} exists already; --force overwrites it")
+    if out is not None and out.suffix.lower() in {".pdf", *FORMAT_ENDINGS}:
+        raise UsageError(f"--out {out} must end in .txt, or in .json with --json: text is written")
     read = read_documents(file, ReadOptions(password=password, pages=pages, ocr=ocr))
     documents = [each for each in read if isinstance(each, Document)]
     _tell(documents)

@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
     escaping.install()
     code = run(sys.argv[1:] if argv is None else argv, options)
     options.interruption.end()
-    if (warning := escaping.warning()) and not options.quiet:
+    if warning := escaping.warning():
         _tell(warning)
     _drop_unwritable_output()
     if options.importing.is_under_way and isinstance(code, int):

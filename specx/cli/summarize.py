@@ -12,6 +12,7 @@ from specx.cli.summary_run import SummarizeRequest, SummaryRun
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
+from specx.jobs.allowed import parse_allowed
 from specx.jobs.job import JobOptions
 from specx.jobs.results import Destination
 from specx.jobs.shard import parse_shard
@@ -24,6 +25,7 @@ from specx.profile import (
     load_profile,
 )
 from specx.records import Method
+from specx.reports.chosen_keys import ChosenKeys
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
@@ -33,7 +35,7 @@ def summarize(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, folders (.pdf .txt .md .jsonl) or patterns; - is stdin."),
+        typer.Argument(help="Files, folders or patterns; - is stdin."),
     ] = None,
     from_file: Annotated[
         str | None,
@@ -71,6 +73,13 @@ def summarize(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop at the first document that fails.")
     ] = False,
+    allow_failures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE",
+            help="Exit with 0 after N failures, or those of documents that FILE lists.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -85,6 +94,12 @@ def summarize(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
     ] = False,
+    jsonl_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEYS", help="Keys of --jsonl between commas, such as input.name,summary."
+        ),
+    ] = None,
     field: Annotated[
         str | None,
         typer.Option(
@@ -165,7 +180,7 @@ def summarize(
         typer.Option(metavar="ADDRESS", help="Cluster of --workers ray; or set RAY_ADDRESS."),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but warnings and errors.")
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
@@ -192,6 +207,9 @@ def summarize(
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
+    if jsonl_keys is not None and not jsonl:
+        raise UsageError("--jsonl-keys needs --jsonl")
+
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
@@ -204,6 +222,7 @@ def summarize(
         job=JobOptions(
             skip_existing=skip_existing,
             resume=resume,
+            allowed=parse_allowed(allow_failures),
             fail_fast=fail_fast,
             timeout=timeout,
             shard=parse_shard(shard),
@@ -213,6 +232,7 @@ def summarize(
             out=out,
             report=report,
             format=format_,
+            keys=None if jsonl_keys is None else ChosenKeys.parse(jsonl_keys),
             streamed=streamed,
             force=force,
         ),

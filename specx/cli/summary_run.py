@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
 from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
-from specx.documents.formats import passed_over
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError
 from specx.jobs.collecting import without_collecting
@@ -101,8 +101,6 @@ class SummaryRun:
 
     def run(self) -> None:
         """Run; raise the error that decides the exit code."""
-        if skipped := passed_over(self._request.sources):
-            self._console.print(f"specx: {skipped}", soft_wrap=True)
         found = find_sources(self._request.sources)
         self._destination.check(len(found), [each.name for each in found])
         self._job.check(self._destination)
@@ -137,6 +135,7 @@ class SummaryRun:
             stream_to=sys.stdout if self._destination.streamed else None,
             pass_on=self._results.write if self._destination.piped else None,
             steps_aside=not is_file(sys.stdout),
+            plain=self._request.debug,
         )
 
     def _inputs(
@@ -163,13 +162,15 @@ class SummaryRun:
         earlier: Earlier,
     ) -> None:
         self._destination.check(inputs.least)
-        self._results.headings = several = max(len(found), inputs.least) > 1
+        several = max(len(found), inputs.least) > 1
+        self._results.headings = self._teller.several = several
         if several:
             live.job = self._teller.job = JobProgress(inputs.total)
         options: dict[str, Any] = {
             "on_skipped": self._teller.skipped,
             "total": inputs.total,
             "journal": earlier.journal,
+            "allowed": self._job.allowed,
             "fail_fast": self._job.fail_fast,
         }
         staff = self._staff(inputs.least)
@@ -190,7 +191,7 @@ class SummaryRun:
         else:
             self._results.finish()
         finally:
-            self._teller.end(several=several)
+            self._teller.end()
 
     @property
     def _tells(self) -> Iterable[Any]:
@@ -224,7 +225,7 @@ class SummaryRun:
         except ImportError as error:
             raise UsageError(
                 "--workers ray needs Ray, which is not installed; install it with "
-                "`pip install 'specx[ray]'`"
+                "`pip install 'ray>=2.40'`"
             ) from error
         workers = RayWorkers(request.worker_settings, request.ray_address, request.threads)
         return workers, workers.most
@@ -257,5 +258,7 @@ class SummaryRun:
         )
 
     def _tell_of_mini(self) -> None:
-        if self._request.is_embedded:
+        """Say to a person, once on a machine, what kind of summary the embedded pair writes."""
+        seen = self._console.is_interactive and not self._request.quiet
+        if self._request.is_embedded and seen and is_first_time("mini"):
             self._console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)

@@ -10,7 +10,7 @@ from specx.jobs.inputs import Input, SkippedInput
 from specx.jobs.results import Results
 from specx.profile import Profile
 from specx.reports.job_progress import JobProgress
-from specx.reports.progress import counted
+from specx.reports.progress import closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
 
@@ -18,23 +18,34 @@ from specx.reports.report import Report
 class Teller:
     """Tells what becomes of each document.
 
-    ``errors``: the console for errors, which are told even where everything else is quiet.
+    A terminal shows lines for each one. Elsewhere, unless ``debug`` asks for them, all is summed up
+    in one closing line. ``errors``: the console for errors and warnings, which are told even where
+    everything else is quiet.
     """
 
     def __init__(self, console: Console, errors: Console, results: Results, *, debug: bool) -> None:
         self._console, self._errors, self._results = console, errors, results
-        self._debug, self._warnings = debug, DocumentWarnings(console)
+        self._debug, self._warnings = debug, DocumentWarnings(errors)
+        self._sums_up = not (console.is_interactive or debug)
         self.job = JobProgress(None)
+        self.several = False
 
     def before(self, inputs: Iterable[Input], profile: Profile) -> Iterator[Input]:
         """Yield the inputs, with the warnings that are known of each told before it."""
         return self._warnings.before(inputs, profile)
 
     def done(self, report: Report) -> None:
-        """Tell the remarks on a summary, and its files."""
+        """Tell the warnings and remarks on a summary, and its files."""
         self.job.ended(failed=False)
-        self._warnings.tell(report.input.name, remarks(report, debug=self._debug))
-        self._say(self._results.files())
+        name = report.input.name
+        self._warnings.tell(name, report.warnings)
+        for remark in remarks(report, debug=self._debug):
+            self._say(f"{printable(name)}: {printable(remark)}")
+        if not self._sums_up:
+            self._say(self._results.files())
+        elif not self.several:
+            line = "; ".join(filter(None, (closing_line(report), self._results.files())))
+            self._console.print(line, soft_wrap=True)
 
     def failed(self, error: SpecxError) -> None:
         """Tell why a document failed."""
@@ -45,12 +56,17 @@ class Teller:
         """Count a document that an earlier run has done."""
         self.job.skipped += 1
 
-    def end(self, *, several: bool) -> None:
-        """Tell how many documents were skipped, and of ``several`` where the summaries are."""
+    def end(self) -> None:
+        """Sum up: how many documents there were, and of several where the summaries are."""
+        if self._sums_up and self.several:
+            if self.job.ended_so_far:
+                index = self._results.index()
+                self._say("; ".join(filter(None, (self.job.closing_line(), index))))
+            return
         if number := self.job.skipped:
             were = "was" if number == 1 else "were"
             self._say(f"skipped {counted(number, 'document')} that {were} done before")
-        if several:
+        if self.several:
             self._say(self._results.folder())
 
     def _say(self, sentence: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 
-from specx.documents.formats import FORMAT_ENDINGS, find_pandoc
+from specx.documents.formats import FORMAT_ENDINGS
 from specx.documents.patterns import is_pattern, matches
 from specx.errors import DocumentError
 
@@ -20,7 +20,7 @@ _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so l
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
 TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
-_ENDINGS = TEXT_ENDINGS | {".pdf"}
+_ENDINGS = TEXT_ENDINGS | {".pdf"} | FORMAT_ENDINGS  # of files that are taken from folders
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentS
     if not found:
         raise DocumentError(
             f"{folder} holds no documents; specx looks for files that end in "
-            f"{', '.join(sorted(_endings()))}"
+            f"{', '.join(sorted(_ENDINGS))}"
         )
     return found
 
@@ -105,11 +105,6 @@ def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[Document
     if not files:
         raise DocumentError(f"{pattern} matches no file; check the pattern")
     return [DocumentSource(str(path), prefix / path.relative_to(fixed)) for path in files]
-
-
-def _endings() -> frozenset[str]:
-    """Return the endings of the files that are taken from folders."""
-    return _ENDINGS | FORMAT_ENDINGS if find_pandoc() else _ENDINGS
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -133,7 +128,7 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
                 yield entry, error
             else:
                 yield from _walk(inside)
-        elif entry.suffix.lower() in _endings():
+        elif entry.suffix.lower() in _ENDINGS:
             yield entry, None
 
 

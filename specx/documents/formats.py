@@ -1,7 +1,7 @@
-"""Read DOCX, HTML, EPUB and ODT, with what the extra ``formats`` brings."""
+"""Read DOCX, HTML, EPUB and ODT, with pandoc."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,6 @@ ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 _PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 _PAGE_HEADS = (b"<!doctype html", b"<html")
-_EXTRA = "pip install 'specx[formats]'"
 
 
 def looks_like_page(head: bytes) -> bool:
@@ -33,7 +32,7 @@ def is_page(ending: str) -> bool:
 
 @cache
 def find_pandoc() -> Path | None:
-    """Return the program that the extra ``formats`` installs, or None without the extra."""
+    """Return the program that the package ``pypandoc-binary`` brings, or None without it."""
     package = find_spec("pypandoc")
     if package is None or find_spec("selectolax") is None:
         return None
@@ -56,34 +55,17 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
     )
 
 
-def passed_over(sources: Sequence[str]) -> str:
-    """Return a sentence about files in folders that need the extra, or nothing."""
-    if find_pandoc() is not None:
-        return ""
-    count = sum(1 for source in sources if Path(source).is_dir() for _ in _files(source))
-    if not count:
-        return ""
-    files = "1 file was" if count == 1 else f"{count} files were"
-    return f'{files} passed over (DOCX, HTML, EPUB, ODT); they need the extra "formats": {_EXTRA}'
-
-
-def _files(folder: str) -> Iterator[str]:
-    """Yield the names of files under a folder that need the extra; hidden ones excepted."""
-    for _, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if not name.startswith(".") and Path(name).suffix.lower() in FORMAT_ENDINGS:
-                yield name
-
-
 def read_format(request: ChildRequest, *, page: bool) -> Document:
     """Return the text of a web page, or of the document in a zip archive.
 
-    Raises DocumentError when it cannot be read or has no text, or when the extra is missing.
+    Raises DocumentError when it cannot be read or has no text, or where pandoc is not installed.
     """
     pandoc = find_pandoc()
     if pandoc is None:
-        raise DocumentError(f'{request.name} needs the extra "formats": {_EXTRA}')
+        raise DocumentError(
+            f"{request.name} needs pandoc and selectolax, which are not installed: "
+            "pip install pypandoc-binary selectolax"
+        )
     details = {"pandoc": str(pandoc), "kind": "html" if page else None, "allowed": ["programs"]}
     return _document(run_child("specx.documents.formats_worker", request, details), request)
 

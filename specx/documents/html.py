@@ -33,7 +33,7 @@ def prepare(text: str) -> WebPage:
 
     It is in divisions of the class FURNITURE.
     """
-    from selectolax.lexbor import LexborHTMLParser, SelectolaxError  # of the extra
+    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     try:
         page = LexborHTMLParser(text)

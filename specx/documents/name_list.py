@@ -17,17 +17,21 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     ends in them. Raises DocumentError for a list that cannot be read, UsageError for an empty one,
     and for one on stdin if a document (``others``: names beside the list) is to come from there.
     """
-    listed = _read(source)
-    if _NUL in listed:
-        names = listed.split(_NUL)
-    else:
-        names = [line.removesuffix(b"\r") for line in listed.split(b"\n")]
-    found = [os.fsdecode(name) for name in names if name.strip()]
+    found = split_names(_read(source))
     if not found:
         raise UsageError(f"the list {_shown(source)} names no files")
     if source == STDIN and STDIN in (*found, *others):
         raise UsageError("--from-file - reads a list from stdin, so stdin (-) cannot be a document")
     return found
+
+
+def split_names(listed: bytes) -> list[str]:
+    """Return the names of a list: separated by NUL if it has one, otherwise by line ends."""
+    if _NUL in listed:
+        names = listed.split(_NUL)
+    else:
+        names = [line.removesuffix(b"\r") for line in listed.split(b"\n")]
+    return [os.fsdecode(name) for name in names if name.strip()]
 
 
 def _read(source: str) -> bytes:

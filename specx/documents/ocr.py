@@ -70,7 +70,10 @@ def recognize(
 def _data_folder(name: str) -> Path:
     """Return the folder of tesseract's data for English."""
     if find_spec("tesserocr") is None or find_spec("pypdfium2") is None:
-        raise DocumentError(f"{name} needs the extra \"ocr\" for --ocr: pip install 'specx[ocr]'")
+        raise DocumentError(
+            f"{name} needs packages for --ocr that are not installed: "
+            "pip install 'tesserocr>=2.8' 'pypdfium2>=5.0' 'pillow>=11'"
+        )
     for folder in _folders():
         if (folder / _DATA).is_file():
             return folder.resolve()

@@ -9,6 +9,7 @@ from typing import Self
 
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
+from specx.jobs.allowed import NONE_ALLOWED, AllowedFailures
 from specx.jobs.deadline import Deadline
 from specx.jobs.inputs import Identity, IsDone, OnSource, Reading
 from specx.jobs.journal import Journal
@@ -26,12 +27,13 @@ class JobOptions:
     """The user's wishes for a whole job.
 
     ``skip_existing``: leave complete outputs as they are. ``resume``: go on where earlier runs of
-    the same job have ended. ``fail_fast``: end with the first failure. ``timeout``: seconds for
-    each document.
+    the same job have ended. ``allowed``: failures that do not fail the job. ``fail_fast``: end
+    with the first other one. ``timeout``: seconds for each document.
     """
 
     skip_existing: bool = False
     resume: bool = False
+    allowed: AllowedFailures = NONE_ALLOWED
     fail_fast: bool = False
     timeout: float | None = None
     shard: Shard = WHOLE

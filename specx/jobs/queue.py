@@ -12,6 +12,7 @@ from specx.errors import (
     error_of,
     printable,
 )
+from specx.jobs.allowed import NONE_ALLOWED, AllowedFailures
 from specx.jobs.deadline import Deadline, OverTimeError
 from specx.jobs.inputs import FailedInput, Input, InputDocument, SkippedInput
 from specx.jobs.journal import Journal, JournalError
@@ -32,7 +33,8 @@ class Queue:
     costs no loading. ``as_it_is`` returns the report of a document that needs no model.
     ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
     many inputs there are, if that is known. ``journal``: notes what is done. ``deadline``: the
-    Summarizer's. ``fail_fast``: begin no document after one that failed.
+    Summarizer's. ``allowed``: failures that do not fail the run. ``fail_fast``: begin no document
+    after a failure that is not allowed.
     """
 
     def __init__(
@@ -48,18 +50,21 @@ class Queue:
         total: int | None = None,
         journal: Journal | None = None,
         deadline: Deadline | None = None,
+        allowed: AllowedFailures = NONE_ALLOWED,
         fail_fast: bool = False,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
         self._on_skipped, self._total = on_skipped, total
-        self._journal, self._deadline, self._fail_fast = journal, deadline, fail_fast
+        self._journal, self._deadline = journal, deadline
+        self._allowed, self._fail_fast = allowed, fail_fast
         self._summarizer: Summarizer | None = None
         self._cannot_load = False  # no model, no batch
         self._item: InputDocument | None = None  # the document that is being summarized
         self._writing = ""  # the name of one whose results are being written
         self._done = 0
         self._failed = self._skipped = 0
+        self._unnamed = 0  # failures of documents that nobody has named
         self._divergence: DivergenceError | None = None  # the first one
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> None:
@@ -67,7 +72,7 @@ class Queue:
 
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
-        when some of several inputs failed; JournalError at once.
+        when some of several inputs failed, unless that is allowed; JournalError at once.
         """
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
@@ -79,7 +84,7 @@ class Queue:
                 raise
             except SpecxError as error:
                 self._fail(item, index, self._kept(item, error), alone=alone)
-                if self._fail_fast:
+                if self._stops:
                     break
             else:
                 self._succeed(report)
@@ -98,9 +103,21 @@ class Queue:
         """Raise what there is to say at the end of all documents."""
         if self._divergence:
             raise self._divergence
-        if self._failed:
+        if self._fails:
             done = self._done + self._skipped
-            raise BatchError(_stopped(done) if self._fail_fast else _failures(self._failed, done))
+            excess = self._allowed.excess(self._failed, self._unnamed)
+            raise BatchError(
+                _stopped(done) if self._fail_fast else _failures(self._failed, done, excess)
+            )
+
+    @property
+    def _fails(self) -> bool:
+        """Return True if there are more failures than are allowed."""
+        return self._unnamed > self._allowed.number
+
+    @property
+    def _stops(self) -> bool:
+        return self._fail_fast and self._fails
 
     def _fail(
         self, item: FailedInput | InputDocument, index: int, error: SpecxError, *, alone: bool
@@ -110,6 +127,9 @@ class Queue:
         self._results.broke_off()
         if self._cannot_load:
             raise error
+        self._failed += 1
+        self._unnamed += not self._allowed.names(item.name)
+        alone = alone and self._fails
         if not alone:
             self._on_error(error)  # first, because the journal may fail, too
         try:
@@ -118,10 +138,9 @@ class Queue:
         except JournalError:
             if not alone:
                 raise
+        self._results.failed(item.name, error, index, item.relative)
         if alone:
             raise error
-        self._failed += 1
-        self._results.failed(item.name, error, index, item.relative)
 
     def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
@@ -228,11 +247,13 @@ def _stopped(done: int) -> str:
     return f"stopped{before} at the first failure, as --fail-fast asks"
 
 
-def _failures(failed: int, done: int) -> str:
+def _failures(failed: int, done: int, excess: str = "") -> str:
+    """Say how many failed. ``excess``: why that is not allowed."""
     if not done:
-        return f"all {failed} documents failed" if failed > 1 else "the only document failed"
+        all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"
+        return all_ + excess
     others = "others are" if done > 1 else "other is"
-    return f"{failed} of {failed + done} documents failed; the {others} done"
+    return f"{failed} of {failed + done} documents failed{excess}; the {others} done"
 
 
 def _divergence(report: Report) -> DivergenceError | None:

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path, PurePath
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
+from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.jobs.outputs import Outputs
 from specx.jobs.record import RECORD
+from specx.reports.chosen_keys import ChosenKeys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
@@ -22,8 +24,13 @@ Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")
 INDEX_EVERY_S = 10.0  # at most
 INDEX_PAUSES = 50  # times as long as writing it took
-_FILE_ENDINGS = {".md", ".txt"}
-_OTHER_ENDINGS = {".json", ".jsonl", ".html", ".pdf", ".yaml"}  # of files, never of folders
+_FILE_ENDINGS = {".md", ".markdown", ".txt"}
+# Of files in formats that no summary is written in. Other endings may be those of folders: run.2.
+_OTHER_ENDINGS = FORMAT_ENDINGS | {
+    *(".json", ".jsonl", ".yaml", ".yml", ".csv", ".tsv", ".xml", ".toml", ".log", ".zip"),
+    *(".pdf", ".doc", ".rtf", ".tex", ".rst", ".org", ".adoc", ".ps", ".djvu", ".mobi", ".azw3"),
+    *(".ppt", ".pptx", ".odp", ".xls", ".xlsx", ".ods", ".png", ".jpg", ".jpeg", ".svg"),
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,8 @@ class Destination:
     """The places that the user chose for summaries and reports.
 
     ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
-    ``format``: the form of the output on stdout. ``streamed``: a listener has already shown the
+    ``format``: the form of the output on stdout. ``keys``: those of its JSON lines, None for all.
+    ``streamed``: a listener has already shown the
     summary there while it was written. ``force``: replace files that specx did not write.
     """
 
@@ -40,6 +48,7 @@ class Destination:
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
+    keys: ChosenKeys | None = None
     streamed: bool = False
     force: bool = False
 
@@ -86,7 +95,8 @@ class Destination:
     def _check_out(self, out: Path) -> None:
         if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
             raise UsageError(
-                f"--out {out} must end in .md or .txt, or be a folder; reports go to --report"
+                f"--out {out} must end in .md or .txt, or be a folder, because summaries are "
+                "written as Markdown or text; reports (.json, .md or .html) go to --report"
             )
         check_folder(out, out.parent if self._out_is_file() else out)
 
@@ -202,7 +212,7 @@ class Results:
         if self._to.format == "json":
             self._print(to_json(report.to_dict()))
         elif self._to.format == "jsonl":
-            self._print(to_json_line({"index": index, **report.to_dict()}))
+            self._print_line({"index": index, **report.to_dict()})
         elif path is None and not self._to.streamed:
             heading = "" if self._written else self.heading(report.input.name)
             whole = report.summary + (self.ending or "\n")
@@ -223,6 +233,11 @@ class Results:
         index = printable(str(self._to.out / INDEX)) if self._to.out else ""
         return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
 
+    def index(self) -> str:
+        """Say that the output folder's index lists all results; nothing if there is none."""
+        folder = self._to.folder
+        return "" if folder is None else f"{printable(str(folder / INDEX))} lists them"
+
     def are_complete(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, as specx wrote them last."""
         paths = self._to.paths(relative)
@@ -241,13 +256,18 @@ class Results:
 
     def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
         """Note a document's error, if the format or the folder has a place for it."""
-        record = {"input": {"name": name}, "error": str(error)}
+        record = {
+            "schema": FAILURE_SCHEMA,
+            "input": {"name": name},
+            "code": error.exit_code,
+            "error": str(error),
+        }
         if self._to.format == "jsonl":
-            self._print(to_json_line({"index": index, **record}))
+            self._print_line({"index": index, **record})
         path = self._to.failure_path(relative)
         if path is not None:
             with contextlib.suppress(UsageError):  # one failure is enough
-                self._outputs.write_text(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
+                self._outputs.write_text(path, to_json(record) + "\n")
                 self._refresh_index()
 
     def finish(self) -> None:
@@ -307,6 +327,9 @@ class Results:
         """Return ``path``, or that path with a number where it is somebody else's."""
         numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
         return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
+
+    def _print_line(self, line: dict[str, Any]) -> None:
+        self._print(to_json_line(self._to.keys.of(line) if self._to.keys else line))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")

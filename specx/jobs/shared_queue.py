@@ -89,7 +89,7 @@ class SharedQueue(Queue):
                         left = self._take(next(inputs, None))
                 for news in self._crew.told(seconds) if self._works or left else ():
                     self._hear(news)
-                left = left and not (self._fail_fast and self._failed)
+                left = left and not self._stops
         self._conclude()
 
     def interrupted(self) -> str:

@@ -42,10 +42,8 @@ def as_it_is(
         environment=environment(),
         settings=profile.changed(generation=limits).model_dump(mode="json"),
         removed=removed(document),
-        warnings=[
-            *document.warnings,
-            f"the document is no longer than {summary}, so it is printed as it is",
-        ],
+        warnings=list(document.warnings),
+        notes=[f"the document is no longer than {summary}, so it is printed as it is"],
     )
 
 

@@ -86,11 +86,11 @@ class Summarizer:
         write = partial(self._write, run)
         writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
         written = writer.summarize(document, prompts)
+        unread, noted = warnings.unread(document, prompts)
         found = [
             *document.warnings,
             *warnings.foreign(document, self.profile),
-            *warnings.unread(document, prompts),
-            *warnings.fallback(run.fell_back),
+            *unread,
             *warnings.cut(written.reasons, self.profile.output_limit),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
@@ -116,6 +116,7 @@ class Summarizer:
             removed=removed(document),
             levels=written.levels,
             warnings=found,
+            notes=[*noted, *warnings.fallback(run.fell_back)],
             lossless=run.lossless,
             speedup=run.speedup,
         )

@@ -1,4 +1,4 @@
-"""Sentences that warn the user about a finished summary."""
+"""Sentences about a finished summary: warnings, and notes that few need to read."""
 
 from collections.abc import Sequence
 
@@ -7,21 +7,23 @@ from specx.profile import EMBEDDED, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 
-UNREAD_SHARE = 0.05  # of the text; headings are always less
+NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
+WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 
 
-def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
-    """Warn about text in no prompt: a digest reads running text of the body alone."""
+def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
+    """Return a warning or a note on text in no prompt: a digest reads running text of the body."""
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(map(len, missing)) / document.characters
-    if share <= UNREAD_SHARE:
-        return []
-    return [
+    if share <= NOTED_SHARE:
+        return [], []
+    told = [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
         "headings, tables, code, notes, fragments, repetitions, letters that the model does not "
         "know, or parts such as contents and licence, which a digest does not read"
     ]
+    return (told, []) if share > WARNED_SHARE else ([], told)
 
 
 def foreign(document: Document, profile: Profile) -> list[str]:
@@ -39,7 +41,7 @@ def foreign(document: Document, profile: Profile) -> list[str]:
 
 
 def fallback(events: Sequence[FellBack]) -> list[str]:
-    """Warn that drafting did not pay, in one sentence for any number of parts."""
+    """Note that drafting did not pay, in one sentence for any number of parts."""
     if not events:
         return []
     worst = min(events, key=lambda event: event.speedup)

@@ -34,6 +34,20 @@ class JobProgress:
         self.failed += failed
         self.done += not failed
 
+    @property
+    def ended_so_far(self) -> int:
+        """Return how many documents were done, failed or were skipped."""
+        return self.done + self.failed + self.skipped
+
+    def closing_line(self) -> str:
+        """Return one line that sums up the job."""
+        number, seconds = self.ended_so_far, duration(self.clock() - self._started)
+        others = {"failed": self.failed, "done before": self.skipped}
+        told = ", ".join(f"{count:,} {what}" for what, count in others.items() if count)
+        if not told:
+            return f"{counted(number, 'document')} summarized in {seconds}"
+        return f"{self.done:,} of {counted(number, 'document')} summarized in {seconds} ({told})"
+
     def line(self, width: int) -> StatusLine:
         """Return what fits into ``width`` cells.
 
@@ -50,8 +64,7 @@ class JobProgress:
         room = width - cell_len(_joined(count, kept)) - (0 if kept else 2)
         if not self.total or not count or room < SHORTEST_BAR:
             return StatusLine(_joined(count, kept))
-        ended = self.done + self.failed + self.skipped
-        share = min(1.0, ended / self.total)
+        share = min(1.0, self.ended_so_far / self.total)
         return StatusLine(count, min(LONGEST_BAR, room), ", ".join(kept.values()), share)
 
     def _count(self) -> str:
@@ -77,7 +90,7 @@ class JobProgress:
         rate = self._per_second()
         if not rate or not self.total:
             return ""
-        left = self.total - self.done - self.failed - self.skipped
+        left = self.total - self.ended_so_far
         seconds = left / rate - (self.clock() - self._last)
         return f"about {duration(max(0.0, seconds))} left"
 

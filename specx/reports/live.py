@@ -24,8 +24,9 @@ class LiveLine:
 
     ``job``: the progress of all of them, shown below; None for a single document.
 
-    ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end; elsewhere each
-    phase has a plain line; if the console is quiet, nothing is shown. ``stream_to``: stdout if it
+    ``console``: stderr. On a terminal, one line is redrawn and vanishes at the end, and a closing
+    line stays; elsewhere nothing is shown, or with ``plain`` a line for each phase and the closing
+    one. If the console is quiet, nothing is shown. ``stream_to``: stdout if it
     is a terminal, on which the summary appears while it is written, or None. ``pass_on``: gets the
     summary's pieces in place of a terminal. ``steps_aside``: the pieces may end up on the same
     terminal (``| tee``), so the live line ends where the summary begins.
@@ -46,12 +47,14 @@ class LiveLine:
         stream_to: TextIO | None = None,
         pass_on: Callable[[str], None] | None = None,
         steps_aside: bool = False,
+        plain: bool = False,
     ) -> None:
         self._console = console
         self._pass_on, self._steps_aside = pass_on, steps_aside
         self._aside = False
         self._stream = stream_to
         self._draws = console.is_interactive and not console.quiet
+        self._plain = plain and not self._draws
         self.job: JobProgress | None = None
         self._progress = Progress("")
         self._region = Region(console, self._rows)
@@ -133,13 +136,10 @@ class LiveLine:
                 self._put(lines + newline)
 
     def done(self, report: Report) -> None:
-        """Erase the live line and print the closing line below the streamed summary.
-
-        A document that no model has read has no figures; a warning says that it is printed as is.
-        """
+        """Erase the live line and print the closing line below the streamed summary."""
         self._region.hide()
         self._end_line()
-        if report.input.parts:
+        if self._draws or self._plain:
             self._console.print(closing_line(report), soft_wrap=True)
 
     # ------------------------------------------------------------ several documents at a time
@@ -150,7 +150,7 @@ class LiveLine:
         if self._draws and not self._region.shown:
             self._region.show()
         told, title = self._told_of.setdefault(progress.number, set()), progress.title()
-        if not self._draws and title not in told:
+        if self._plain and title not in told:
             told.add(title)
             self._console.print(title, soft_wrap=True)
 
@@ -165,7 +165,7 @@ class LiveLine:
         """Show the phase: at once, because loading may leave the drawing thread no time."""
         if self._draws and not self._aside:
             self._region.show()
-        elif not self._draws:
+        elif self._plain:
             self._tell(self._progress.title())
 
     def _tell(self, title: str) -> None:

@@ -8,7 +8,7 @@ from specx.reports.report import Citation, PartSummary, Report
 
 
 def to_markdown(report: Report) -> str:
-    """Write the page: summary, citations, parts, figures, latency, environment, warnings if any."""
+    """Write the page: summary, citations, parts, figures, environment, warnings, notes."""
     sections = [
         f"# Summary of {plain(report.input.name)}",
         report.summary.strip() or "(no text)",
@@ -21,6 +21,7 @@ def to_markdown(report: Report) -> str:
             "Environment", bullets(f"{name}: {value}" for name, value in facts(report.environment))
         ),
         *_section("Warnings", bullets(report.warnings)),
+        *_section("Notes", bullets(report.notes)),
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -178,8 +178,10 @@ def closing_line(report: Report) -> str:
     """Return one line that sums up a report.
 
     The seconds are the total, reading included. Tokens per second are those of decoding alone, as
-    ``tokens_per_second.decode`` in the report.
+    ``tokens_per_second.decode`` in the report. Of a document that no model has read, it says why.
     """
+    if not report.input.parts:
+        return f"{printable(report.input.name)}: {'; '.join(report.notes)}"
     tally, sentences = report.tally, len(report.citations)
     counts = [counted(sentences, "sentence")] if sentences else []
     counts.append(counted(tally.tokens, "token"))

@@ -5,11 +5,12 @@ from specx.reports.report import Report
 
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
-    """Return the report's warnings, and the outcome of a check that found nothing wrong.
+    """Return the outcome of a check that found nothing wrong, if one was asked for.
 
-    ``debug``: say, too, how many lines were taken out of the document's pages.
+    ``debug``: say the report's notes, too, and how many lines were taken out of the document's
+    pages.
     """
-    said = list(report.warnings)
+    said = list(report.notes) if debug and report.input.parts else []
     if report.lossless is not None and report.lossless.identical:
         said.append(f"identical to plain decoding ({counted(report.tally.tokens, 'token')})")
     removed = report.removed

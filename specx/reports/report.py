@@ -95,7 +95,8 @@ class Report:
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``completed``: those whose end the model did not write. ``reasons``:
     why each prompt's output ended. ``levels``: the summaries of parts, level by level; none if the
-    document was read in one piece. ``lossless``: None if nobody asked for it.
+    document was read in one piece. ``warnings``: what was lost, guessed or cut; ``notes``: what is
+    usual, or concerns speed alone. ``lossless``: None if nobody asked for it.
     """
 
     input: InputFacts
@@ -115,6 +116,7 @@ class Report:
     reasons: list[FinishReason] = field(default_factory=list)
     removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     levels: list[list[PartSummary]] = field(default_factory=list)
     lossless: LosslessCheck | None = None
     speedup: Speedup = field(default_factory=Speedup)
@@ -153,6 +155,7 @@ class Report:
             "environment": self.environment,
             "settings": self.settings,
             "warnings": self.warnings,
+            "notes": self.notes,
         }
         if self.lossless is not None:
             result["lossless"] = asdict(self.lossless)

@@ -141,7 +141,7 @@ def test_paths_that_lead_nowhere(summarize: Run) -> None:
     assert summarize("no/b.txt").sentence() == "no/b.txt does not exist; check the path"
     assert summarize("folder").sentence() == (
         "folder holds no documents; specx looks for files that end in "
-        + ", ".join(sorted(discover._endings()))
+        + ", ".join(sorted(discover._ENDINGS))
     )
     assert {summarize(name).code for name in ("a.text", "folder")} == {3}
 
@@ -283,6 +283,13 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (
+            ["--allow-failures", "none"],
+            "--allow-failures is none; it must be a number of documents, such as 3, or a file that "
+            "lists them (No such file or directory)",
+        ),
+        (["--jsonl-keys", "summary"], "--jsonl-keys needs --jsonl"),
+        (["--jsonl", "--jsonl-keys", "sum"], "--jsonl-keys: no line has the key sum; "),
         (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is no folder"),
         (
             ["--out", "mine.md"],
@@ -294,7 +301,10 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         ),
         (["--out", "a.txt"], "--out a.txt is an input itself; choose another name"),
         (["--out", "a.txt/sub"], "cannot write a.txt/sub: a.txt is no folder"),
-        (["--out", "x.json"], "--out x.json must end in .md or .txt, or be a folder; reports go "),
+        *(
+            (["--out", name], f"--out {name} must end in .md or .txt, or be a folder, because ")
+            for name in ("x.json", "out.docx", "out.ODT", "x.epub", "x.tex", "sub/x.rtf")
+        ),
         (["--report", "r.pdf"], "cannot write the report r.pdf: the name must end in .json, "),
         (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is no folder"),
         (
@@ -359,14 +369,33 @@ def test_the_real_process(tmp_path: Path, arguments: list[str], code: int, sente
     assert ended.sentence().startswith(sentence)
 
 
-def test_files_of_a_folder_that_need_the_extra_are_counted(
+def test_failures_that_are_allowed_stay_in_the_index(summarize: Run) -> None:
+    Path("folder").mkdir()
+    Path("folder/a.txt").write_text(TEXT)
+    Path("folder/b.pdf").write_text("no pdf")
+    Path("folder/c.txt").write_text("")
+    Path("known").write_text("folder/b.pdf\nfolder/c*\n")
+    for allowed in ("2", "known"):
+        ended = summarize("folder", "--out", "sums", "--allow-failures", allowed)
+        assert ended.code == 0
+        assert "specx: folder/b.pdf is named like a PDF and is none" in ended.err
+        assert "folder/c.txt" in Path("sums/index.html").read_text()
+    assert summarize("folder", "--allow-failures", "1").code == 7
+    assert summarize("folder", "--allow-failures", "2", "--workers", "2").code == 0
+
+
+def test_files_of_a_folder_that_nothing_can_read_are_failures(
     summarize: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("folder").mkdir()
     Path("folder/a.txt").write_text(TEXT)
-    Path("folder/b.docx").write_bytes(b"x")
+    Path("folder/b.docx").write_bytes(b"PK\x03\x04")
+    Path("folder/c.html").write_text("<html><p>x")
     monkeypatch.setattr(formats, "find_pandoc", lambda: None)
-    monkeypatch.setattr(discover, "find_pandoc", lambda: None)
-    ended = summarize("folder")
-    assert ended.code == 0
-    assert "specx: 1 file was passed over (DOCX, HTML, EPUB, ODT); they need" in ended.err
+    ended = summarize("folder", "--out", "sums")
+    assert ended.code == 7
+    assert "specx: folder/b.docx needs pandoc and selectolax, which are not installed" in ended.err
+    assert "2 of 3 documents failed; the other is done" in ended.err
+    index = Path("sums/index.html").read_text()
+    assert "folder/b.docx" in index
+    assert "folder/c.html" in index

@@ -48,8 +48,11 @@ def test_nothing_is_lost() -> None:
     assert "cannot show 3 characters" in err
 
 
-def test_quiet_and_those_who_chose_otherwise() -> None:
-    assert echo("ascii", "--quiet") == (0, ESCAPED, "")
+def test_quiet_keeps_the_warning() -> None:
+    assert echo("ascii", "--quiet") == echo("ascii")
+
+
+def test_those_who_chose_otherwise() -> None:
     assert echo("ascii:replace") == (0, "caf? ? ? ?\n", "")
 
 

@@ -160,6 +160,15 @@ def test_a_file_is_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str
     assert Path("new/a.txt").read_text() == SHOWN
 
 
+def test_an_output_in_a_format_that_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.docx", "b.PDF", "c.html"):
+        ended = specx(capsys, "a.pdf", "-o", name)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err == (
+            f"specx: --out {name} must end in .txt, or in .json with --json: text is written\n"
+        )
+
+
 def test_an_output_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.txt").write_text("Text.")
     assert specx(capsys, "a.txt", "-o", "a.txt/b.txt").code == 2

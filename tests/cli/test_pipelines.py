@@ -139,6 +139,7 @@ def test_a_slurm_array_with_a_stand_in_for_srun(folder: Path) -> None:
 
 def test_cron(folder: Path) -> None:
     job = recipe("15 2 * * *").removeprefix("15 2 * * * ").replace("/srv/reports", str(folder))
+    Path("known.txt").write_text("docs/empty.txt\n")
     sh(job)
     assert summaries() == ALL
     before = {name: (Path("sums") / name).stat().st_mtime_ns for name in ALL}
@@ -147,3 +148,6 @@ def test_cron(folder: Path) -> None:
     assert summaries() == {*ALL, "docs/new.txt.md"}
     assert {name: (Path("sums") / name).stat().st_mtime_ns for name in ALL} == before
     assert Path("sums.log").read_text() == ""
+    Path("docs/empty.txt").write_text("")
+    sh(job)
+    assert Path("sums.log").read_text().startswith("specx: docs/empty.txt is empty")

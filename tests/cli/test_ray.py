@@ -1,6 +1,6 @@
 """``--workers ray``: the same summaries as one process, and nothing lost with an actor.
 
-Without Ray (`pip install 'specx[ray]'`) the slow tests here are skipped. SPECX_TIMES says how many
+Without Ray (`pip install 'ray>=2.40'`) the slow tests here are skipped. SPECX_TIMES says how many
 times an actor is killed.
 """
 
@@ -50,7 +50,7 @@ def test_without_ray_it_says_how_to_install_it(specx: Run, monkeypatch: pytest.M
         2,
         "",
         "specx: --workers ray needs Ray, which is not installed; install it with "
-        "`pip install 'specx[ray]'`\n",
+        "`pip install 'ray>=2.40'`\n",
     )
 
 

@@ -60,9 +60,10 @@ def profile(tmp_path: Path) -> str:
 def summarize(profile: str, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command in this process."""
 
-    def do(*arguments: str) -> Ended:
+    def do(*arguments: str, debug: bool = False) -> Ended:
         capsys.readouterr()
-        code = run(["summarize", *arguments, "--profile", profile])
+        before = ["--debug"] if debug else []
+        code = run([*before, "summarize", *arguments, "--profile", profile])
         return Ended(code, *capsys.readouterr())
 
     return do
@@ -89,8 +90,7 @@ def test_a_few_words_are_printed_without_a_model(
     assert run(["summarize", "notes.txt"]) == 0
     assert capsys.readouterr() == (
         "Meeting notes\n",
-        "notes.txt: reading\n"
-        "specx: notes.txt: the document is no longer than a digest of 8 sentences, so it is "
+        "notes.txt: the document is no longer than a digest of 8 sentences, so it is "
         "printed as it is\n",
     )
 
@@ -120,7 +120,13 @@ def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: A
     scripted("A summary.")
     ended = summarize("a.txt")
     assert (ended.code, ended.out) == (0, "A summary.\n")
-    *phases, closing = ended.err.splitlines()
+    (closing,) = ended.err.splitlines()
+    assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)", closing)
+
+
+def test_debug_has_a_line_for_each_phase(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    *phases, closing = summarize("a.txt", debug=True).err.splitlines()
     assert phases == [
         "a.txt: reading",
         "a.txt: loading models",
@@ -174,10 +180,8 @@ def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
 def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
     ended = summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json")
-    assert (ended.code, ended.err.splitlines()[-1]) == (
-        0,
-        "specx: wrote new/deep/sum.md and new/r.json",
-    )
+    assert ended.code == 0
+    assert re.fullmatch(r"a\.txt: .*\); wrote new/deep/sum\.md and new/r\.json\n", ended.err)
     assert summarize("a.txt", "--out", "new/deep/sum.md", "--report", "new/r.json").code == 0
     Path("new/deep/sum.md").write_text("Mine.\n")
     ended = summarize("a.txt", "--out", "new/deep/sum.md")
@@ -188,9 +192,25 @@ def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: 
     assert Path("new/deep/sum.md").read_text() == "A summary.\n"
 
 
-def test_a_folder_is_named_at_the_end(summarize: Run, scripted: Any) -> None:
+def test_several_documents_have_one_closing_line(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
-    told = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
+    inputs = ("a.txt", "b.txt", "empty.txt", "--out", "OUT")
+    *errors, closing, last = summarize(*inputs).err.splitlines()
+    assert errors == ["specx: empty.txt is empty; there is nothing to summarize"]
+    told = r"specx: 2 of 3 documents summarized in .* s \(1 failed\); OUT/index.html lists them"
+    assert re.fullmatch(told, closing)
+    assert last == "specx: 1 of 3 documents failed; the others are done"
+    (closing,) = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
+    assert re.fullmatch(
+        r"specx: 2 documents summarized in .* s; OUT/index.html lists them", closing
+    )
+    (closing,) = summarize("a.txt", "b.txt").err.splitlines()
+    assert re.fullmatch(r"specx: 2 documents summarized in .* s", closing)
+
+
+def test_debug_names_the_files_of_each_document(summarize: Run, scripted: Any) -> None:
+    scripted("A summary.")
+    told = summarize("a.txt", "b.txt", "--out", "OUT", debug=True).err.splitlines()
     assert [line for line in told if line.startswith("specx: ")] == [
         "specx: wrote OUT/a.txt.md, OUT/a.txt.json and OUT/a.txt.html",
         "specx: wrote OUT/b.txt.md, OUT/b.txt.json and OUT/b.txt.html",
@@ -255,7 +275,8 @@ def test_a_warning_about_the_document(summarize: Run, scripted: Any) -> None:
     ended = summarize("l.txt")
     assert ended[:2] == (0, "A summary.\n")
     assert "specx: l.txt: The text is not UTF-8" in ended.err
-    assert "Windows" not in summarize("l.txt", "-q").err
+    warning = ended.err.splitlines()[0]
+    assert summarize("l.txt", "-q").err == f"{warning}\n"
 
 
 # ---------------------------------------------------------------- many documents
@@ -308,6 +329,7 @@ def test_failing_documents_are_told_and_the_others_done(summarize: Run, scripted
     assert told == [
         "specx: empty.txt is empty; there is nothing to summarize",
         "specx: nope.txt does not exist; check the path",
+        *[line for line in told if line.startswith("specx: 2 of 4 documents summarized in ")],
         "specx: 2 of 4 documents failed; the others are done",
     ]
 
@@ -429,7 +451,7 @@ def test_ctrl_c_keeps_what_is_written(summarize: Run, scripted: Any) -> None:
     scripted("Half a sen", then=KeyboardInterrupt())
     ended = summarize("a.txt")
     assert ended[:2] == (130, "Half a sen\n")
-    assert ended.err.endswith("\nspecx: interrupted; the partial summary of a.txt is on stdout\n")
+    assert ended.err.endswith("specx: interrupted; the partial summary of a.txt is on stdout\n")
     ended = summarize("a.txt", "b.txt", "--out", "OUT")
     assert ended[:2] == (130, "")
     partial = "OUT/a.txt.partial.md"
@@ -506,6 +528,22 @@ def test_on_a_terminal_the_summary_streams(
     assert ESCAPE not in shown
     figures = re.compile(r"^(?:[ab]\.txt.*|specx): .*\n", re.MULTILINE)
     assert readable(figures.sub("", shown.replace("\r", ""))) == readable(expected)
+
+
+@posix
+def test_what_mini_is_stands_on_a_terminal_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TERM": "xterm", "XDG_CACHE_HOME": str(folder / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    sentences = (f"In {year} the town counted {year * 7} ships." for year in range(1900, 1930))
+    Path("long.txt").write_text("\n\n".join(sentences))
+    options = ("long.txt", "--method", "plain", "--max-new-tokens", "20")
+    assert run(["summarize", *options]) == 0
+    assert "mini copies" not in capsys.readouterr().err  # where nobody looks, it is kept for later
+    for mentions in (True, False):
+        code, shown = on_terminal("mini", *options)
+        assert (code, "specx: mini copies a document's own sentences" in shown) == (0, mentions)
 
 
 @posix

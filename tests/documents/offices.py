@@ -1,4 +1,4 @@
-"""Small documents of the formats of the extra, made by hand."""
+"""Small documents of the formats that pandoc reads, made by hand."""
 
 import io
 import zipfile

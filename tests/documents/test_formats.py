@@ -20,7 +20,7 @@ from .offices import FOOTNOTE, paragraph, row
 from .test_read import give_stdin
 
 QUICK = ReadOptions(time_limit_s=30)
-installed = pytest.mark.skipif(formats.find_pandoc() is None, reason="needs the extra formats")
+installed = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
 
 REPORT = "".join(
     (
@@ -66,6 +66,40 @@ def test_docx(save: SaveFile) -> None:
         ("heading", "references", "References"),
         ("text", "references", "A book about bridges."),
     ]
+
+
+def one_folder_down(data: bytes, *beside: str) -> bytes:
+    """Pack an archive again, all in a folder, as systems do that compress folders."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {f"A book/{name}": archive.read(name) for name in archive.namelist()}
+    return offices.packed({"A book/": b"", **parts, **dict.fromkeys(beside, b"x")})
+
+
+@installed
+@pytest.mark.parametrize("beside", [[], ["__MACOSX/A book/._c1.xhtml", ".DS_Store"]])
+def test_files_that_lie_one_folder_down(save: SaveFile, beside: list[str]) -> None:
+    book = one_folder_down(offices.epub("<p>It began.</p>"), *beside)
+    assert ("text", "It began.") in read(save, "a.epub", book)
+    report = one_folder_down(offices.docx(paragraph("The bridge is old")), *beside)
+    assert ("text", "The bridge is old") in read(save, "a.docx", report)
+
+
+@installed
+def test_an_epub_that_does_not_say_so_at_its_top(save: SaveFile) -> None:
+    with zipfile.ZipFile(io.BytesIO(offices.epub("<p>It began.</p>"))) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist() if name != "mimetype"}
+    assert ("text", "It began.") in read(save, "a.epub", offices.packed(parts))
+
+
+@installed
+def test_an_epub_whose_chapters_lie_beside_the_folder_of_its_package(save: SaveFile) -> None:
+    with zipfile.ZipFile(io.BytesIO(offices.epub("<p>It began.</p>"))) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    container = parts["META-INF/container.xml"].replace(b"book.opf", b"OPS/x/book.opf")
+    package = parts["book.opf"].replace(b'href="', b'href="../text/')
+    moved = {"OPS/x/book.opf": package, "OPS/text/c1.xhtml": parts["c1.xhtml"]}
+    book = {"mimetype": parts["mimetype"], "META-INF/container.xml": container, **moved}
+    assert ("text", "It began.") in read(save, "a.epub", offices.packed(book))
 
 
 @installed
@@ -217,11 +251,11 @@ def test_a_document_with_a_password(save: SaveFile) -> None:
     assert "a.docx has a password or is of an old version of Word" in refused(save, "a.docx", data)
 
 
-# ---------------------------------------------------------------- without the extra
+# ---------------------------------------------------------------- without pandoc
 
 
 @pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def without_pandoc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = find_spec
     monkeypatch.setattr(
         formats, "find_spec", lambda name: None if name == "pypandoc" else found(name)
@@ -231,31 +265,30 @@ def without_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     formats.find_pandoc.cache_clear()
 
 
-@pytest.mark.usefixtures("without_extra")
+@pytest.mark.usefixtures("without_pandoc")
 @pytest.mark.parametrize(("name", "data"), [("a.docx", offices.docx("")), ("a.html", b"<p>x")])
-def test_the_message_names_the_extra(save: SaveFile, name: str, data: bytes) -> None:
+def test_the_message_names_the_packages(save: SaveFile, name: str, data: bytes) -> None:
     said = refused(save, name, data)
-    assert said == f"{name} needs the extra \"formats\": pip install 'specx[formats]'"
+    assert said == (
+        f"{name} needs pandoc and selectolax, which are not installed: "
+        "pip install pypandoc-binary selectolax"
+    )
 
 
-@pytest.mark.usefixtures("without_extra")
-def test_folders_pass_over_what_needs_the_extra(save: SaveFile) -> None:
-    for name in ("x/a.docx", "x/y/b.HTML", "x/c.txt", "x/.d.odt", "x/.e/f.odt"):
-        path = save(name, b"x")
-    folder = path.rpartition("/x/")[0] + "/x"
-    assert formats.passed_over([folder, "-"]).startswith("2 files were passed over")
-    assert formats.passed_over([f"{folder}/c.txt"]) == ""
-    assert [source.relative.name for source in discover([folder])] == ["c.txt"]
+def test_folders_give_all_that_pandoc_reads(save: SaveFile) -> None:
+    names = ("a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt", "g.doc")
+    for name in (*names, ".h.odt", ".i/j.odt"):
+        save(f"x/{name}", b"x")
+    folder = save("x/a.docx", b"x").rpartition("/")[0]
+    found = [source.relative.name for source in discover([folder])]
+    assert found == ["a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt"]
 
 
-@installed
-def test_folders_give_what_the_extra_reads(save: SaveFile) -> None:
-    for name in ("x/a.docx", "x/b.HTM", "x/c.txt", "x/d.xhtml", "x/e.epub", "x/f.odt", "x/g.doc"):
-        path = save(name, b"x")
-    folder = path.rpartition("/")[0]
-    names = [source.relative.name for source in discover([folder])]
-    assert names == ["a.docx", "b.HTM", "c.txt", "d.xhtml", "e.epub", "f.odt"]
-    assert formats.passed_over([folder]) == ""
+@pytest.mark.usefixtures("without_pandoc")
+def test_folders_give_them_where_nothing_can_read_them(save: SaveFile) -> None:
+    save("x/a.docx", b"x")
+    folder = save("x/y/b.HTML", b"x").rpartition("/y/")[0]
+    assert [source.relative.name for source in discover([folder])] == ["a.docx", "b.HTML"]
 
 
 # ---------------------------------------------------------------- hostile files

@@ -38,10 +38,10 @@ def test_marks_are_not_text() -> None:
 
 
 def test_code_is_known_as_code() -> None:
-    text = "Run it:\n\n```sh\npip install x\n```\n\n    indented\n\nDone.\n"
+    text = "Run it:\n\n```sh\nmake all\n```\n\n    indented\n\nDone.\n"
     assert found(text) == [
         ("text", "Run it:", (1, 1)),
-        ("code", "pip install x", (4, 4)),
+        ("code", "make all", (4, 4)),
         ("code", "indented", (7, 7)),
         ("text", "Done.", (9, 9)),
     ]

@@ -84,7 +84,7 @@ def test_pages_without_any_text(
 
 def test_the_message_names_the_extra(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr, "find_spec", lambda _: None)
-    with pytest.raises(DocumentError, match=r'extra "ocr" for --ocr: pip install .specx\[ocr\]'):
+    with pytest.raises(DocumentError, match=r"installed: pip install 'tesserocr>=2\.8' 'p"):
         read_document(save("a.pdf", pdfs.scanned_pdf("s")), RECOGNIZE)
 
 

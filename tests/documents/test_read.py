@@ -137,7 +137,7 @@ def test_a_file_that_may_not_be_read(
         pytest.param(
             b"<html><p>Text.",
             id="page",
-            marks=pytest.mark.skipif(find_pandoc() is None, reason="needs the extra formats"),
+            marks=pytest.mark.skipif(find_pandoc() is None, reason="no wheel for this platform"),
         ),
     ],
 )

@@ -24,6 +24,7 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
+from specx.jobs.allowed import AllowedFailures
 from specx.jobs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
 from specx.jobs.pair import load_pair
 from specx.jobs.queue import Queue
@@ -246,6 +247,8 @@ def test_alone_an_error_is_raised_as_it_is(kind: str) -> None:
     expected = {"long": DocumentError, "gpu": OutOfMemoryError, "bug": SpecxError}[kind]
     assert type(caught.value) is expected
     assert batch.errors == []
+    (line,) = batch.lines()
+    assert (line["code"], line["error"]) == (expected.exit_code, str(caught.value))
 
 
 def test_a_full_disk_ends_the_batch() -> None:
@@ -382,3 +385,49 @@ def test_a_bad_line_alone_has_the_code_of_an_input(
     batch.items = lines_of("{nope\n")
     with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
         batch.run(alone=True)
+
+
+# ---------------------------------------------------------------- failures that are allowed
+
+
+def test_as_many_failures_as_are_allowed() -> None:
+    batch = Batch("a", "long", "b", "bug")
+    batch.run(allowed=AllowedFailures.parse("2"))
+    assert (batch.done, len(batch.errors), len(batch.lines())) == (["0.txt", "2.txt"], 2, 4)
+
+
+def test_more_failures_than_are_allowed() -> None:
+    batch = Batch("a", "long", "b", "bug")
+    sentence = "2 of 4 documents failed, and --allow-failures allows 1; the others are done"
+    with pytest.raises(BatchError, match=sentence):
+        batch.run(allowed=AllowedFailures.parse("1"))
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+def test_failures_of_documents_that_are_named(tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text("1.txt\n3.txt\n")
+    allowed = AllowedFailures.parse(str(known))
+    Batch("a", "long", "b", "bug").run(allowed=allowed)
+    batch = Batch("long", "long", "b", "bug")
+    with pytest.raises(BatchError, match=r"3 of 4 documents failed, 1 of which .*known does not"):
+        batch.run(allowed=allowed)
+    assert batch.done == ["2.txt"]
+
+
+def test_the_only_document_may_fail() -> None:
+    batch = Batch("long")
+    batch.run(alone=True, allowed=AllowedFailures.parse("1"))
+    assert [str(error) for error in batch.errors] == ["0.txt is too long"]
+
+
+def test_fail_fast_goes_on_behind_an_allowed_failure() -> None:
+    batch = Batch("long", "a", "long", "b")
+    with pytest.raises(BatchError, match="stopped after 1 document at the first failure"):
+        batch.run(allowed=AllowedFailures.parse("1"), fail_fast=True)
+    assert (batch.done, len(batch.errors)) == (["1.txt"], 2)
+
+
+def test_a_model_that_cannot_be_loaded_is_never_allowed() -> None:
+    with pytest.raises(ModelError):
+        Batch("a", "b").run(model=ModelError("no model"), allowed=AllowedFailures.parse("9"))

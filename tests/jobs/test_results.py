@@ -8,6 +8,7 @@ import pytest
 
 from specx.errors import DocumentError, UsageError
 from specx.jobs.results import Destination, Format, Results
+from specx.reports.chosen_keys import ChosenKeys
 from tests.reports.examples import make_report
 
 A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
@@ -199,8 +200,29 @@ def test_json_lines_have_an_index_and_failures() -> None:
     results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)
     first, second = map(json.loads, printed(destination).splitlines())
-    assert first == {"index": 0, "input": {"name": "a.txt"}, "error": "a.txt is empty"}
+    assert first == {
+        "index": 0,
+        "schema": "specx.failure/1",
+        "input": {"name": "a.txt"},
+        "code": 3,
+        "error": "a.txt is empty",
+    }
     assert (second["index"], second["input"]["name"]) == (1, "b.txt")
+
+
+def test_json_lines_have_the_chosen_keys() -> None:
+    destination = to(format="jsonl", keys=ChosenKeys.parse("input.name,steps"))
+    results = Results(destination, headings=True)
+    results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
+    results.done(make_report("b.txt"), A, 1)
+    first, second = map(json.loads, printed(destination).splitlines())
+    assert first == {
+        "input": {"name": "a.txt"},
+        "steps": None,
+        "code": 3,
+        "error": "a.txt is empty",
+    }
+    assert second == {"input": {"name": "b.txt"}, "steps": 5}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -272,6 +294,15 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert "is an input itself" in refusal(to(tmp_path / "file"), inputs=inputs)
     assert "choose two names" in refusal(to(tmp_path / "x.md", report=tmp_path / "x.md"))
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
+
+
+def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    for name in ("run.2", "2026.11", "sums.new"):
+        assert to(tmp_path / name).folder == tmp_path / name
+        to(tmp_path / name).check(2)
+    (tmp_path / "x.docx").mkdir()  # the user's own choice
+    to(tmp_path / "x.docx").check(2)
+    assert to(tmp_path / "sum.markdown").folder is None
 
 
 def test_folders_are_made(tmp_path: Path) -> None:

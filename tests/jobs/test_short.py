@@ -31,8 +31,8 @@ def test_a_few_words_are_printed_as_they_are() -> None:
     report = short(["Meeting notes", "Hello."], warnings=("page 2 has no text",))
     assert report is not None
     assert report.summary == "Meeting notes\n\nHello."
-    assert report.warnings == [
-        "page 2 has no text",
+    assert report.warnings == ["page 2 has no text"]
+    assert report.notes == [
         "the document is no longer than a digest of 8 sentences, so it is printed as it is",
     ]
     told = report.to_dict()
@@ -67,7 +67,7 @@ def test_the_sentences_that_were_asked_for_count() -> None:
 def test_the_default_instruction_asks_for_so_many_words() -> None:
     report = short(["word " * 299 + "end."], instruct())
     assert report is not None
-    assert report.warnings == [
+    assert report.notes == [
         "the document is no longer than a summary of 300 words, so it is printed as it is"
     ]
     assert short(["word " * 301], instruct()) is None

@@ -62,6 +62,7 @@ KEYS = {
     "environment": None,
     "settings": None,
     "warnings": None,
+    "notes": None,
 }
 
 
@@ -204,7 +205,7 @@ def test_falling_back_in_every_part_is_told_once(
 
     monkeypatch.setattr(summarizer, "decode", decode)
     report = summarize(make(), document(12))
-    assert [w for w in report.warnings if "drafting" in w] == [
+    assert [w for w in report.notes if "drafting" in w] == [
         "drafting did not pay (speedup 0.61 over plain decoding, below 1), so part of the output "
         "was decoded plainly; --no-fallback drafts on"
     ]

@@ -269,13 +269,21 @@ PLAIN = f"report.pdf: reading\nreport.pdf: reading prompt\nreport.pdf: writing\n
 
 def test_without_a_terminal_each_phase_has_a_plain_line() -> None:
     stderr = io.StringIO()
-    run(LiveLine(make_console(stderr)))
+    run(LiveLine(make_console(stderr), plain=True))
     assert stderr.getvalue() == PLAIN
+
+
+def test_without_a_terminal_and_plain_lines_nothing_is_said() -> None:
+    stderr = io.StringIO()
+    run(LiveLine(make_console(stderr)))
+    with LiveLine(make_console(stderr)) as live:
+        live.follow(Progress("a.pdf", phase="loading models"))
+    assert stderr.getvalue() == ""
 
 
 def test_a_dumb_terminal_has_plain_lines(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    run(LiveLine(make_console(screen)))
+    run(LiveLine(make_console(screen), plain=True))
     assert screen.raw == PLAIN
 
 
@@ -283,7 +291,7 @@ def test_a_phase_never_breaks_into_the_summary(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    with LiveLine(make_console(screen), stream_to=screen) as live:
+    with LiveLine(make_console(screen), stream_to=screen, plain=True) as live:
         live.start("report.pdf")
         live.phase("writing")
         live.write("Half a sen")
@@ -294,20 +302,20 @@ def test_a_phase_never_breaks_into_the_summary(
 
 def test_the_closing_line_of_a_long_name_is_one_line() -> None:
     stderr = io.StringIO()
-    LiveLine(make_console(stderr)).done(make_report("n" * 300))
+    LiveLine(make_console(stderr), plain=True).done(make_report("n" * 300))
     assert stderr.getvalue().count("\n") == 1
 
 
 def test_stdout_streams_when_stderr_is_a_file(screen: Screen) -> None:
     stderr = io.StringIO()
-    run(LiveLine(make_console(stderr), stream_to=screen))
+    run(LiveLine(make_console(stderr), stream_to=screen, plain=True))
     assert screen.raw == SUMMARY + "\n"
     assert stderr.getvalue() == PLAIN
 
 
 def test_quiet_streams_and_says_nothing(screen: Screen) -> None:
     stderr = Screen()
-    run(LiveLine(make_console(stderr, quiet=True), stream_to=screen))
+    run(LiveLine(make_console(stderr, quiet=True), stream_to=screen, plain=True))
     assert (stderr.raw, screen.raw) == ("", SUMMARY + "\n")
 
 
@@ -416,10 +424,11 @@ def test_pieces_are_passed_on_and_the_line_may_step_aside(
     assert screen.text.strip() == CLOSING
 
 
-def test_a_document_that_no_model_read_has_no_closing_line(screen: Screen) -> None:
+def test_the_closing_line_of_a_document_that_no_model_read_says_why(screen: Screen) -> None:
     report = make_report()
+    report.notes = ["it is short, so it is printed as it is"]
     report.input = replace(report.input, parts=0)
     with LiveLine(make_console(screen)) as live:
         live.start("a.txt")
         live.done(report)
-    assert screen.text.strip() == ""
+    assert screen.text.strip() == "report.pdf: it is short, so it is printed as it is"

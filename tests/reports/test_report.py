@@ -61,6 +61,7 @@ def test_keys_are_stable() -> None:
         "environment",
         "settings",
         "warnings",
+        "notes",
     ]
 
 

@@ -31,7 +31,7 @@ from specx.kernels.torch import (
 
 
 def _has_llvmlite() -> bool:
-    """Return True if llvmlite is there as ``specx[native]`` wants it; others bring older ones."""
+    """Return True if llvmlite is as new as the extra ``native`` wants it; others bring older."""
     try:
         major, minor = version("llvmlite").split(".")[:2]
         return (int(major), int(minor)) >= (0, 45)
