@@ -88,7 +88,7 @@ class Summarizer:
         written = writer.summarize(document, prompts)
         found = [
             *document.warnings,
-            *warnings.foreign(document, self.profile),
+            *warnings.known_before(document, self.profile),
             *warnings.unread(document, prompts),
             *warnings.fallback(run.fell_back),
             *warnings.cut(written.reasons, self.profile.output_limit),

@@ -16,7 +16,7 @@ def paragraphs(*pages: list[Block]) -> list[Paragraph]:
 
 def test_a_paragraph_over_a_page_border_is_joined() -> None:
     found = paragraphs([Block("Done."), Block("It goes on with moni-")], [Block("toring it.")])
-    assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1)]
+    assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1, turns=((20, 2),))]
 
 
 def test_footnotes_do_not_separate() -> None:
@@ -43,7 +43,7 @@ def test_footnotes_of_a_column_do_not_separate() -> None:
 
 def test_a_paragraph_over_three_pages() -> None:
     found = paragraphs([Block("One,")], [Block("two,")], [Block("three.")])
-    assert found == [Paragraph("One, two, three.", 1)]
+    assert found == [Paragraph("One, two, three.", 1, turns=((5, 2), (10, 3)))]
 
 
 def test_ended_sentences_headings_and_items_are_not_joined() -> None:

@@ -1,10 +1,13 @@
 """Markers in, citations out."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import ModelError
-from specx.prompts.digest import Digest, passages
+from specx.prompts.digest import Digest
+from specx.prompts.passages import fragments, passages
 from specx.prompts.prompt import Output, Prompt, Quote
 from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
@@ -17,6 +20,11 @@ TOKENIZER.add_tokens(
 TEXTS = [f"Sentence {i} of the paper — naïve. And more." for i in range(6)]
 PAPER = Document("a.pdf", "pdf", (), tuple(Paragraph(t, 1 + i // 2) for i, t in enumerate(TEXTS)))
 DIGEST = Digest(TOKENIZER, sentences=4)
+
+
+def places(paragraphs: Sequence[Paragraph]) -> list[int]:
+    """The places of the paragraphs that a digest may quote."""
+    return [piece.place for piece in passages(paragraphs)]
 
 
 def encode(text: str) -> list[int]:
@@ -55,16 +63,16 @@ def test_no_more_sentences_are_asked_for_than_there_are_paragraphs() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
     output = read("<p0> Sentence 0 of the paper — naïve.<p2>Sentence 2 of the", parts[0], size)
-    assert output.text == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the [p. 2]"
+    assert output.text == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
     assert output.quotes == (
         Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(paragraph=2, page=2, sentence="Sentence 2 of the", verbatim=True),
+        Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
     )
 
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 3 of the paper — naïve.<p2>Sentence 5", parts[1])
-    assert output.text == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 [p. 3]"
+    assert output.text == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 of the paper — naïve. [p. 3]"
     assert [quote.paragraph for quote in output.quotes] == [3, 5]
 
 
@@ -85,7 +93,7 @@ def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:
     assert reader.feed(encode("<p0>Sentence 0 of the paper — naïve.")) == ""
     assert reader.feed(encode("<p2>")) == "Sentence 0 of the paper — naïve. [p. 1]"
     assert reader.feed(encode("Sentence 2 of the")) == ""
-    assert reader.finish()[0] == "\n\nSentence 2 of the [p. 2]"
+    assert reader.finish()[0] == "\n\nSentence 2 of the paper — naïve. [p. 2]"
 
 
 def test_a_sentence_that_differs_a_little_stays_and_is_noticed(parts: list[Prompt]) -> None:
@@ -106,7 +114,7 @@ def test_a_sentence_that_is_not_its_paragraphs_is_dropped(
     parts: list[Prompt], made_up: str
 ) -> None:
     output = read(f"{made_up}<p1>Sentence 1 of", parts[0])
-    assert (output.text, output.dropped) == ("Sentence 1 of [p. 1]", 1)
+    assert (output.text, output.dropped) == ("Sentence 1 of the paper — naïve. [p. 1]", 1)
     assert len(output.quotes) == 1
 
 
@@ -119,7 +127,7 @@ def test_markers_have_to_ascend(parts: list[Prompt], marker: str) -> None:
 
 def test_nothing_is_read_behind_the_end_of_a_digest_that_strayed(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 0 of<p3>Hello<p3>Hello<p1>Sentence 1 of the paper", parts[0])
-    assert (output.text, output.dropped) == ("Sentence 0 of [p. 1]", 1)
+    assert (output.text, output.dropped) == ("Sentence 0 of the paper — naïve. [p. 1]", 1)
 
 
 def test_empty_sentences_leave_nothing(parts: list[Prompt]) -> None:
@@ -131,7 +139,7 @@ def test_empty_sentences_leave_nothing(parts: list[Prompt]) -> None:
 def test_half_a_character_is_never_shown(parts: list[Prompt]) -> None:
     reader = DIGEST.reader(parts[0])
     reader.feed(encode("<p0>Sentence 0 of the paper — naï")[:-1])  # one of two bytes of ï
-    assert reader.finish()[0] == "Sentence 0 of the paper — na [p. 1]"
+    assert reader.finish()[0] == "Sentence 0 of the paper — naïve. [p. 1]"
 
 
 def test_the_stop_ends_where_the_reader_stops(parts: list[Prompt]) -> None:
@@ -162,13 +170,13 @@ def test_headings_are_no_passages_and_footnote_numbers_end_sentences() -> None:
         "Nobody had asked for the opinion of the ferryman, who was the first to know in 2019.12",
         "There are two ways to cross a river without any bridge, and the town took both of them:",
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [1, 3, 4]
+    assert places([Paragraph(text, None) for text in texts]) == [1, 3]
 
 
 @pytest.mark.parametrize("sign", ["。", "؟", "।", "！”"])
 def test_full_stops_of_other_scripts_end_running_text(sign: str) -> None:
     texts = ["字" * 80 + sign, "字" * 80]
-    assert passages([Paragraph(text, None) for text in texts]) == [0]
+    assert places([Paragraph(text, None) for text in texts]) == [0]
 
 
 def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
@@ -178,7 +186,9 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
         "A short sentence.",
         "rope, tape " * 9,
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]
+    list_of = Document("a.txt", "text", (), tuple(Paragraph(text, None) for text in texts))
+    (prompt,) = Digest(TOKENIZER, sentences=4).prompts(list_of, 10_000)
+    assert [unit.text for unit in prompt.units] == texts
 
 
 def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
@@ -190,25 +200,28 @@ def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
         "In 2019 the revenue of the harbour was 5 million, which was little.",
         "In 2020 the revenue of the harbour was 7 million, which was little.",
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
+    assert places([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
 
 
 def test_other_parts_than_the_body_are_no_passages() -> None:
     text = "The council met on a Monday and decided to close the bridge for a year."
-    places: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
-    assert passages([Paragraph(text, None, part=part) for part in places]) == [2]
+    parts: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
+    parts += ["acknowledgements"]
+    assert places([Paragraph(text, None, part=part) for part in parts]) == [2]
 
 
 def test_footnotes_tables_and_code_are_no_passages() -> None:
     running = "The council met on a Monday and decided to close the bridge for a year."
-    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item"]
+    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item", "caption"]
     texts = [f"{running} {kind}." for kind in kinds]
     made = [Paragraph(text, None, kind=kind) for text, kind in zip(texts, kinds, strict=True)]
     made[5] = Paragraph(
         "Nobody asked for more than an answer, and nobody got one there.", None, kind="item"
     )
-    assert passages(made) == [1, 5]
-    assert passages(made[2:5]) == [0]  # nothing else is there, and all are alike
+    assert places(made) == [1, 5]
+    assert places(made[2:5]) == []
+    (piece,) = fragments(made[2:5])  # nothing else is there, and all are alike
+    assert piece == (0, 0, len(made[2].text))
 
 
 @pytest.mark.parametrize("below", ["item", "code", "table", "heading"])
@@ -217,9 +230,9 @@ def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) ->
     text = "Nobody was glad of it, for the next bridge is eight kilometres away."
     other = "The mayor said on Friday that the ferry would sail twice as often from May."
     behind = [Paragraph(text, 1, kind=below), Paragraph(text, 1)]
-    assert 0 not in passages([Paragraph(announces, 1), *behind])
-    assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
-    assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])
+    assert 0 not in places([Paragraph(announces, 1), *behind])
+    assert 0 in places([Paragraph(f"{other} {announces}", 1), *behind])
+    assert 0 not in places([Paragraph(announces, 1), Paragraph(text, 1)])
 
 
 @pytest.mark.parametrize(("english", "read"), [(4, [0, 1, 2, 3]), (1, [0, 1, 2])])

@@ -1,0 +1,63 @@
+"""Tell sentences from fragments, and prose from slides, tables and lists of commands."""
+
+import re
+from collections.abc import Sequence
+
+from specx.documents.document import Paragraph
+from specx.documents.sentences import split_sentences
+
+_ENDS = re.compile(r"""[.!?…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
+_ENUMERATION = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
+_UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+# Words that begin no sentence in small letters: what they begin is the rest of one.
+_INSIDE = frozenset(
+    """a an the of to in on at by for from with without and or but nor so as if than that which who
+    whose whom where when while because since is are was were be been being has have had does did
+    it its this these those they their there we our you your he his she her can could may might
+    will would shall should must not then thus hence denotes denote given gives et und oder der die
+    das von mit im ist sind le la les de des du et ou est sont dans que qui""".split()
+)
+_FEWEST_WORDS = 4
+_FEWEST_LETTERS = 0.7  # of the characters that are no spaces
+_MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
+PROSE = 0.35  # of a document's text is in sentences, at least, or it is not prose
+_PROSE_KINDS = ("text", "item")
+_COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
+
+
+def is_sentence(text: str) -> bool:
+    """Return True for a whole sentence in words, as opposed to labels, entries and formulas."""
+    if not _ENDS.search(text):
+        return False
+    text = _ENUMERATION.sub("", text, count=1)
+    visible = [char for char in text if not char.isspace()]
+    unspaced = len(_UNSPACED.findall(text)) > len(visible) / 3
+    if sum(map(_is_letter, visible)) < _FEWEST_LETTERS * len(visible):
+        return False
+    if unspaced:
+        return True
+    first, *others = text.split()
+    bare = first.strip("\"'“”‘’«»([¿¡")
+    if bare.rstrip(",.;:").lower() in _INSIDE and bare[:1].islower():
+        return False
+    single = sum(len(word.strip(".,;:()'\"")) == 1 and word not in "aAIyàeou" for word in others)
+    return len(_WORD.findall(text)) >= _FEWEST_WORDS and single <= _MOST_SINGLE * (len(others) + 1)
+
+
+def _is_letter(char: str) -> bool:
+    return char.isalpha() or not char.isascii() and char.isalnum()
+
+
+def prose_share(paragraphs: Sequence[Paragraph]) -> float:
+    """Return the share of a document's body, by characters, that stands in whole sentences."""
+    body = [p for p in paragraphs if p.part == "body" and p.kind in _COUNTED_KINDS]
+    whole = sum(len(p.text) for p in body)
+    prose = (
+        len(sentence)
+        for p in body
+        if p.kind in _PROSE_KINDS
+        for sentence in split_sentences(p.text)
+        if is_sentence(sentence)
+    )
+    return sum(prose) / whole if whole else 0.0
