@@ -74,8 +74,6 @@ def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     front = range(start, min(start + _NEAR, stop))
     made_by = {place for place in front if start and _MADE_BY.match(paragraphs[place].text)}
     return [
-        replace(each, part="copyright")
-        if not start <= place < stop or place in made_by
-        else each
+        replace(each, part="copyright") if not start <= place < stop or place in made_by else each
         for place, each in enumerate(paragraphs)
     ]

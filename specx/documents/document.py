@@ -23,9 +23,7 @@ class Page:
 ParagraphKind = Literal[
     "text", "heading", "item", "footnote", "caption", "table", "code", "furniture"
 ]
-Part = Literal[
-    "body", "title", "copyright", "contents", "index", "references", "acknowledgements"
-]
+Part = Literal["body", "title", "copyright", "contents", "index", "references", "acknowledgements"]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ _SECTION = re.compile(
     rf"|{SUMMARIES}|overview|introduction|preface|foreword|background|contents)\W*",
     re.IGNORECASE,
 )
-_NAMED = re.compile(rf"(?i)(?:{SUMMARIES}|introduction|conclusions?|discussion|references|keywords)")
+_NAMED = re.compile(
+    rf"(?i)(?:{SUMMARIES}|introduction|conclusions?|discussion|references|keywords)"
+)
 _MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"

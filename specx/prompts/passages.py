@@ -56,7 +56,7 @@ _SUMMARY = re.compile(
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _MARK = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
-_QUOTATION = ("\"", "'", "“", "‘", "«", "„", "—", "–")
+_QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 

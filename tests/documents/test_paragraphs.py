@@ -16,7 +16,10 @@ def paragraphs(*pages: list[Block]) -> list[Paragraph]:
 
 def test_a_paragraph_over_a_page_border_is_joined() -> None:
     found = paragraphs([Block("Done."), Block("It goes on with moni-")], [Block("toring it.")])
-    assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1, turns=((20, 2),))]
+    assert found == [
+        Paragraph("Done.", 1),
+        Paragraph("It goes on with monitoring it.", 1, turns=((20, 2),)),
+    ]
 
 
 def test_footnotes_do_not_separate() -> None:

@@ -63,7 +63,10 @@ def test_no_more_sentences_are_asked_for_than_there_are_paragraphs() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
     output = read("<p0> Sentence 0 of the paper — naïve.<p2>Sentence 2 of the", parts[0], size)
-    assert output.text == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
+    assert (
+        output.text
+        == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
+    )
     assert output.quotes == (
         Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
         Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
@@ -72,7 +75,10 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 3 of the paper — naïve.<p2>Sentence 5", parts[1])
-    assert output.text == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 of the paper — naïve. [p. 3]"
+    assert (
+        output.text
+        == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 of the paper — naïve. [p. 3]"
+    )
     assert [quote.paragraph for quote in output.quotes] == [3, 5]
 
 
