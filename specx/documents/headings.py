@@ -39,9 +39,9 @@ def without_false_headings(
 ) -> list[Paragraph]:
     """Return ``paragraphs`` with the headings alone that are headings of sections.
 
-    So is a paragraph of nothing but a word such as *Abstract*, however it is set. What stands between a document's title and its text is part of the title. A date, a number and
-    a label in a drawing are text. ``levels``: a number for each, greater for headings of a higher
-    level.
+    So is a paragraph of nothing but a word such as *Abstract*, however it is set. What stands
+    between a document's title and its text is part of the title. A date, a number and a label in a
+    drawing are text. ``levels``: a number for each, greater for headings of a higher level.
     """
     front = _front(paragraphs, levels)
     labels = _labels(paragraphs)

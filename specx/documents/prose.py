@@ -12,11 +12,15 @@ _UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that begin no sentence in small letters: what they begin is the rest of one.
 _INSIDE = frozenset(
-    """a an the of to in on at by for from with without and or but nor so as if than that which who
-    whose whom where when while because since is are was were be been being has have had does did
-    it its this these those they their there we our you your he his she her can could may might
-    will would shall should must not then thus hence denotes denote given gives et und oder der die
-    das von mit im ist sind le la les de des du et ou est sont dans que qui""".split()
+    word
+    for line in (
+        "a an the of to in on at by for from with without and or but nor so as if than that which",
+        "who whose whom where when while because since is are was were be been being has have had",
+        "does did it its this these those they their there we our you your he his she her can could",
+        "may might will would shall should must not then thus hence denotes denote given gives",
+        "und oder der die das von mit im ist sind le la les de des du et ou est dans que qui",
+    )
+    for word in line.split()
 )
 _FEWEST_WORDS = 4
 _FEWEST_LETTERS = 0.7  # of the characters that are no spaces
@@ -46,7 +50,7 @@ def is_sentence(text: str) -> bool:
 
 
 def _is_letter(char: str) -> bool:
-    return char.isalpha() or not char.isascii() and char.isalnum()
+    return char.isalpha() or (not char.isascii() and char.isalnum())
 
 
 def prose_share(paragraphs: Sequence[Paragraph]) -> float:

@@ -20,8 +20,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> list[str]:
         return []
     return [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, captions, tables, code, notes, fragments, repetitions, letters that the model does not "
-        "know, or parts such as contents and licence, which a digest does not read"
+        "headings, captions, tables, code, notes, fragments, repetitions, letters that the model "
+        "does not know, or parts such as contents and licence, which a digest does not read"
     ]
 
 
@@ -38,8 +38,8 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
     if share >= PROSE or document.foreign_language is not None:
         return []
     return [
-        f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of commands?), "
-        "and a digest is of these alone; --everything reads the rest, too"
+        f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
+        "commands?), and a digest is of these alone; --everything reads the rest, too"
     ]
 
 

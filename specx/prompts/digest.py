@@ -15,7 +15,6 @@ from specx.documents.document import Document
 from specx.documents.prose import PROSE, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
-from specx.profile import MOST_SENTENCES
 from specx.prompts.detokenize import decode_whole
 from specx.prompts.passages import Passage, fragments, passages
 from specx.prompts.prompt import (
@@ -124,8 +123,8 @@ def quotable(document: Document, sentences: int) -> list[Passage]:
     if share >= PROSE or document.foreign_language or document.characters <= _SHORT:
         return found or fragments(document.paragraphs)
     raise DocumentError(
-        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a table, a "
-        "list of commands?), too little for a digest; --everything reads it as it is"
+        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
+        "table, a list of commands?), too little for a digest; --everything reads it as it is"
     )
 
 

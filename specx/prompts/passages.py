@@ -22,7 +22,7 @@ SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair
 _LONGEST_LEAD = 600  # characters; a longer sentence is rather a list without full stops
 _QUOTED = ("text", "item")
 _CHOICE = 3  # passages for each sentence that is wanted: where fewer stand alone, others count
-_LONGEST_SUMMARY = 5000  # characters of a summary whose sentences are passages of their own
+_SPLIT = 2  # paragraphs of a summary, at most, whose sentences are passages of their own
 
 _OWN = (
     "paper|report|article|manual|document|book|guide|study|chapter|section|thesis|tutorial|note"
@@ -39,7 +39,7 @@ _LEANING = re.compile(
     r"|additionally|finally|indeed|again|still|yet|so|but|and|or|nor|for (?:example|instance)|e\.g"
     r"|i\.e|in (?:addition|contrast|particular|fact|other words|turn|short|that|these|this|those"
     r"|such|each|both|either|the (?:same|above|latter|former|first|second|following))"
-    r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned|you can see)"
+    r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
     r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
     r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
     r"|from (?:this|these)|by (?:this|these|doing)|if (?:this|these|so|not|it|they)|under (?:this"
@@ -48,8 +48,8 @@ _LEANING = re.compile(
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(
-    rf"\W*(?:(?:\d{{1,2}}|[IVX]+)(?:\.\d+)*[.:)]?\s+)?(?:{SUMMARIES}|key (?:findings|points|messages)"
-    r"|(?:(?:summary|discussion) and )?conclusions?(?: and [\w ]+)?|concluding remarks)\W*",
+    rf"\W*(?:(?:\d{{1,2}}|[IVX]+)(?:\.\d+)*[.:)]?\s+)?(?:{SUMMARIES}"
+    r"|key (?:findings|points|messages)|(?:(?:summary|discussion) and )?conclusions?(?: and [\w ]+)?|concluding remarks)\W*",
     re.IGNORECASE,
 )
 
@@ -73,9 +73,9 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
     """Return the pieces of paragraphs that a digest of ``wanted`` sentences may quote, in order.
 
     Running text of the body is quoted, from the first sentence on that is whole and leans on none
-    before it; a piece that begins as an earlier one, or nearly, is not. The sentences of an
-    abstract, a summary and a conclusion are pieces of their own. Where few sentences stand alone,
-    others begin a piece, too.
+    before it; a piece that begins as an earlier one, or nearly, is not. The sentences of a short
+    abstract, summary or conclusion are pieces of their own. Where few sentences stand alone, others
+    begin a piece, too.
     """
     texts = [
         place
@@ -155,15 +155,17 @@ def _leads(
 
 
 def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the places of what stands in an abstract, a summary or a conclusion."""
-    found: set[int] = set()
-    inside, length = False, 0
-    for place, each in enumerate(paragraphs):
-        if each.kind == "heading":
-            inside, length = bool(_SUMMARY.fullmatch(each.text)), 0
-        elif (inside and length < _LONGEST_SUMMARY) or _RUN_IN.match(each.text):
-            found.add(place)
-            length += len(each.text)
+    """Return the places of an abstract, a summary or a conclusion of one or two paragraphs."""
+    found = {
+        place
+        for place, each in enumerate(paragraphs)
+        if each.kind == "text" and _RUN_IN.match(each.text)
+    }
+    headings = [place for place, each in enumerate(paragraphs) if each.kind == "heading"]
+    for place, after in pairwise([*headings, len(paragraphs)]):
+        section = range(place + 1, after)
+        if len(section) <= _SPLIT and _SUMMARY.fullmatch(paragraphs[place].text):
+            found.update(section)
     return found
 
 

@@ -1,7 +1,6 @@
 """Fitting a document to the window: nothing of it is ever lost."""
 
 from collections.abc import Sequence
-
 from dataclasses import replace
 
 import pytest
