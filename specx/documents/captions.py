@@ -11,7 +11,7 @@ _NUMBER = r"(?:[A-Z]{1,2}[.-]?)?\d{1,3}(?:[.–-]\d{1,3})*[a-z]?|[IVXL]{1,6}"
 _CAPTION = re.compile(
     rf"(?i:(?:(?:online|extended data|supplementary|appendix) )?(?:{_WORDS}))\s*(?:{_NUMBER})"
     # A verb in small letters behind the number makes it a sentence: "Figure 3 shows …".
-    r"(?:\s*\([a-z0-9]{1,3}\))?(?:\s*[:.|—–-]+(?:\s|$)|\s*$|\s+[\"'“‘(]?[A-Z0-9\u0400-\u042f]"
+    r"(?:\s*\([a-z0-9]{1,3}\))?(?:\s*[:.|：．—–-]+(?:\s|$|(?<=[—：．]))|\s*$|\s+[\"'“‘(]?[A-Z0-9\u0400-\u042f]"
     r"|\s*[\u3040-\u30ff\u3400-\u9fff])"
 )
 

@@ -7,7 +7,7 @@ from specx.documents.document import Paragraph
 from specx.documents.sentences import split_sentences
 
 _ENDS = re.compile(r"""[.!?…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
-_ENUMERATION = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
+_ENUMERATION = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
 _UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that begin no sentence in small letters: what they begin is the rest of one.
@@ -16,8 +16,8 @@ _INSIDE = frozenset(
     for line in (
         "a an the of to in on at by for from with without and or but nor so as if than that which",
         "who whose whom where when while because since is are was were be been being has have had",
-        "does did it its this these those they their there we our you your he his she her can could",
-        "may might will would shall should must not then thus hence denotes denote given gives",
+        "does did it its this these those they their there we our you your he his she her can",
+        "could may might will would shall should must not then thus hence denotes denote given",
         "und oder der die das von mit im ist sind le la les de des du et ou est dans que qui",
     )
     for word in line.split()

@@ -30,32 +30,32 @@ _OWN = (
     "|introduction|reference|survey|review|memo|file|edition|volume|project|tool|policy|act"
 )
 _LEANING = re.compile(
-    rf"(?:this|these|that|those|such|the (?:former|latter|above|following|same|other|first|second))"
+    rf"(?:this|these|that|those|such|the (?:former|latter|above|following|same|other|second|third))"
     rf"\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
-    r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|there|one|another"
-    r"|others?|some|each)\b"
+    r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|another|others?)\b"
     r"|(?:however|therefore|thus|hence|moreover|furthermore|nevertheless|nonetheless|otherwise"
     r"|instead|similarly|likewise|also|then|consequently|accordingly|conversely|meanwhile|besides"
     r"|additionally|finally|indeed|again|still|yet|so|but|and|or|nor|for (?:example|instance)|e\.g"
     r"|i\.e|in (?:addition|contrast|particular|fact|other words|turn|short|that|these|this|those"
-    r"|such|each|both|either|the (?:same|above|latter|former|first|second|following))"
+    r"|such|each|both|either|the (?:same|above|latter|former|second|following))|see|cf"
     r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
     r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
     r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
     r"|from (?:this|these)|by (?:this|these|doing)|if (?:this|these|so|not|it|they)|under (?:this"
-    r"|these)|next|first(?:ly)?|second(?:ly)?|third(?:ly)?|lastly|(?:see|cf\.?|note|recall)"
-    r"|yes|no|well|why)\b(?! [\w-]*(?:port|manual|paper|document|book|study)\b)",
+    rf"|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
+    r"|(?:yes|no|well|why|first|second|third|last|next)(?:ly)?,",
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(
     rf"\W*(?:(?:\d{{1,2}}|[IVX]+)(?:\.\d+)*[.:)]?\s+)?(?:{SUMMARIES}"
-    r"|key (?:findings|points|messages)|(?:(?:summary|discussion) and )?conclusions?(?: and [\w ]+)?|concluding remarks)\W*",
+    r"|key (?:findings|points|messages)|(?:(?:summary|discussion) and )?conclusions?"
+    r"(?: and [\w ]+)?|concluding remarks)\W*",
     re.IGNORECASE,
 )
 
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
-_MARK = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
+_MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))

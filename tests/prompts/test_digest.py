@@ -1,11 +1,12 @@
 """Markers in, citations out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
-from specx.errors import ModelError
+from specx.errors import DocumentError, ModelError
 from specx.prompts.digest import Digest
 from specx.prompts.passages import fragments, passages
 from specx.prompts.prompt import Output, Prompt, Quote
@@ -265,3 +266,60 @@ def test_a_sentence_that_breaks_off_for_its_length_is_quoted_to_its_end(
     assert output.completed == whole
     assert quote.sentence == (text[: text.index(" Then")] if whole else begun.strip())
     assert quote.verbatim
+
+
+@pytest.mark.parametrize(
+    ("text", "begun", "whole"),
+    [
+        ("'Oh, you wicked thing!' cried Alice, and took the kitten.", "'Oh, you wicked thing!'", 1),
+        (
+            "The levels under the formula in P.L. 98-67 are lower.",
+            "The levels under the formula in P.L.",
+            1,
+        ),
+        ("The bridge is closed. Nobody knows why that is so.", "The bridge is closed.", 0),
+    ],
+)
+def test_a_quote_ends_where_its_sentence_ends(text: str, begun: str, whole: int) -> None:
+    (prompt,) = DIGEST.prompts(Document("a.txt", "text", (), (Paragraph(text, None),)), 10_000)
+    output = read(f"<p0>{begun}", prompt)
+    assert output.quotes[0].sentence == (text if whole else begun)
+    assert (output.quotes[0].verbatim, output.completed) == (True, whole)
+
+
+def test_a_digest_has_no_more_sentences_than_were_asked_for() -> None:
+    (prompt,) = Digest(TOKENIZER, 2).prompts(paper(4), 10_000)
+    ids = encode("".join(f"<p{n}>Sentence {n} of" for n in range(4)))
+    stop, reader = DIGEST.stop(prompt), DIGEST.reader(prompt)
+    ends = [stop(token) for token in ids]
+    last = ids.index(encode("<p2>")[0])
+    assert ends[: last + 1] == [None] * last + ["end"]
+    reader.feed(ids)
+    assert [quote.paragraph for quote in reader.finish()[1].quotes] == [0, 1]
+
+
+@pytest.mark.parametrize(("sentences", "asked"), [(1, 4), (3, 4), (4, 4)])
+def test_the_model_is_asked_for_four_sentences_at_least(sentences: int, asked: int) -> None:
+    (prompt,) = Digest(TOKENIZER, sentences).prompts(paper(4), 10_000)
+    assert TOKENIZER.decode(prompt.token_ids[-1:]) == f"<n{asked}>"
+    assert prompt.sentences == sentences
+
+
+def paper(sentences: int) -> Document:
+    texts = (f"Sentence {n} of the paper — naïve. And more of the same." for n in range(sentences))
+    return Document("a.pdf", "pdf", (), tuple(Paragraph(text, 1) for text in texts))
+
+
+def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
+    slides = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
+    talk = Document("talk.pdf", "pdf", (), slides)
+    with pytest.raises(DocumentError, match="talk.pdf is not prose: 0% .* --everything reads it"):
+        DIGEST.prompts(talk, 10_000)
+    read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
+    assert sum(len(prompt.units) for prompt in read_all) == 40
+    sentences = tuple(
+        Paragraph(f"Bridge {n} was closed in {word}, and nobody was told the reason for it.", n)
+        for n, word in enumerate(["spring", "winter", "a great hurry"])
+    )
+    (prompt,) = DIGEST.prompts(replace(talk, paragraphs=(*slides, *sentences)), 10_000)
+    assert [unit.paragraph for unit in prompt.units] == [40, 41, 42]
