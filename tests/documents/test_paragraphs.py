@@ -80,9 +80,9 @@ def test_grouping_loses_nothing(text: str) -> None:
 def test_a_figure_on_top_of_a_page_does_not_separate() -> None:
     figure = [Block("0.2 0.4 0.6", kind="table"), Block("Figure 3: A bridge.", kind="caption")]
     found = paragraphs([Block("It goes on", full=True)], [*figure, Block("and ends."), Block("X.")])
-    assert [p.text for p in found][0] == "It goes on and ends."
+    assert next(p.text for p in found) == "It goes on and ends."
     after = paragraphs([Block("It goes on", full=True)], [*figure, Block("Another begins.")])
-    assert [p.text for p in after][0] == "It goes on"
+    assert next(p.text for p in after) == "It goes on"
 
 
 def test_a_caption_at_the_foot_of_a_page_does_not_separate() -> None:

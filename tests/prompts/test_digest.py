@@ -313,7 +313,7 @@ def paper(sentences: int) -> Document:
 def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
     slides = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
     talk = Document("talk.pdf", "pdf", (), slides)
-    with pytest.raises(DocumentError, match="talk.pdf is not prose: 0% .* --everything reads it"):
+    with pytest.raises(DocumentError, match=r"talk.pdf is not prose: 0% .* --everything reads it"):
         DIGEST.prompts(talk, 10_000)
     read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
     assert sum(len(prompt.units) for prompt in read_all) == 40
