@@ -80,8 +80,9 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         own = each.part == "body" and each.kind in ("text", "item")
         if own and len(_SECTION.findall(each.text)) >= _ENTRIES and not _PROSE.search(each.text):
             marked[place] = replace(each, part="contents")
-        listed = own and len(each.text) <= _LONGEST_TITLE and not _PROSE.search(each.text)
-        if not (listed and (_title(each.text) in later or _SECTION.match(each.text))):
+        numbered = _SECTION.match(each.text) and not _PROSE.search(each.text)
+        titled = _title(each.text) in later
+        if not (own and len(each.text) <= _LONGEST_TITLE and (titled or numbered)):
             run = []
             continue
         run.append(place)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from specx.documents.captions import is_caption
 from specx.documents.document import Paragraph
@@ -31,6 +32,7 @@ _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]
 _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
 _LONGEST_TITLE = 800  # characters in front of a document's text
 _MOST_IN_TITLE = 15  # paragraphs
+_LABEL = 80  # characters of a label in a drawing, at most
 _MOST_LABELS = 60  # paragraphs of one drawing
 
 
@@ -44,7 +46,7 @@ def without_false_headings(
     drawing are text. ``levels``: a number for each, greater for headings of a higher level.
     """
     front = _front(paragraphs, levels)
-    labels = _labels(paragraphs)
+    labels = _labels(paragraphs, levels)
     made = list(paragraphs)
     for place, each in enumerate(paragraphs):
         if each.kind == "text" and _NAMED.fullmatch(each.text):
@@ -61,14 +63,16 @@ def without_false_headings(
 def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:
     """Return the places of the title, authors and date above the text of a first page."""
     page = paragraphs[0].page if paragraphs else None
+    if page is None:  # markup tells headings; of those above all text the last is a section's
+        above = next((n for n, each in enumerate(paragraphs) if each.kind != "heading"), 0)
+        return range(above - 1 if above > 2 else 0)
     end = 0
     for end, each in enumerate(paragraphs):
         begun = len(each.text) > 200 or (each.kind == "text" and each.text.endswith((".", ":")))
         if each.page != page or begun or _is_section(paragraphs, levels, end):
             break
     length = sum(len(each.text) for each in paragraphs[:end])
-    fits = 1 < end <= _MOST_IN_TITLE and length <= _LONGEST_TITLE
-    return range(end if page is not None and fits else 0)
+    return range(end if 1 < end <= _MOST_IN_TITLE and length <= _LONGEST_TITLE else 0)
 
 
 def _is_section(paragraphs: Sequence[Paragraph], levels: Sequence[float], place: int) -> bool:
@@ -84,16 +88,25 @@ def _is_section(paragraphs: Sequence[Paragraph], levels: Sequence[float], place:
     return each.kind == "heading" and sum(alike) > len(alike) / 2
 
 
-def _labels(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the places of headings beside the numbers of a drawing, above its caption."""
+def _labels(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> set[int]:
+    """Return the places of headings beside the numbers of a drawing, above its caption.
+
+    Without such numbers, of headings set as none is that has text below.
+    """
     found: set[int] = set()
+    real = {
+        levels[n]
+        for n, (each, below) in enumerate(pairwise(paragraphs))
+        if each.kind == "heading" and below.kind == "text" and len(below.text) > _LABEL
+    }
     above: list[int] = []  # the last paragraphs that are short
     for place, each in enumerate(paragraphs):
         if is_caption(each.text) and _FIGURE_CAPTION.match(each.text):
             ticks = {n for n in above if _is_tick(paragraphs[n].text)}
-            found |= {n for n in above if {n - 1, n + 1} & ticks and not _is_named(paragraphs[n])}
+            beside = {n for n in above if {n - 1, n + 1} & ticks or levels[n] not in real}
+            found |= {n for n in beside if not _is_named(paragraphs[n])}
             above = []
-        elif len(each.text) > 80 or (above and paragraphs[above[-1]].page != each.page):
+        elif len(each.text) > _LABEL or (above and paragraphs[above[-1]].page != each.page):
             above = []
         else:
             above = [*above[1 - _MOST_LABELS :], place]

@@ -25,7 +25,8 @@ _INSIDE = frozenset(
 _FEWEST_WORDS = 4
 _FEWEST_LETTERS = 0.7  # of the characters that are no spaces
 _MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
-PROSE = 0.35  # of a document's text is in sentences, at least, or it is not prose
+PROSE = 0.25  # of a document's text is in running sentences, at least, or it is not prose
+_LONG = 80  # characters of a sentence that is a paragraph by itself
 _PROSE_KINDS = ("text", "item")
 _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
 
@@ -42,7 +43,9 @@ def is_sentence(text: str) -> bool:
     if unspaced:
         return True
     first, *others = text.split()
-    bare = first.strip("\"'“”‘’«»([¿¡")
+    bare = first.strip("\"'“”‘’«»„([¿¡")
+    if not bare[:1].isalnum():
+        return False  # the rest of something
     if bare.rstrip(",.;:").lower() in _INSIDE and bare[:1].islower():
         return False
     single = sum(len(word.strip(".,;:()'\"")) == 1 and word not in "aAIyàeou" for word in others)
@@ -54,14 +57,18 @@ def _is_letter(char: str) -> bool:
 
 
 def prose_share(paragraphs: Sequence[Paragraph]) -> float:
-    """Return the share of a document's body, by characters, that stands in whole sentences."""
+    """Return the share of a document's body, by characters, that stands in running sentences.
+
+    A short sentence that stands alone does not count: reference cards and slides have many.
+    """
     body = [p for p in paragraphs if p.part == "body" and p.kind in _COUNTED_KINDS]
     whole = sum(len(p.text) for p in body)
-    prose = (
-        len(sentence)
-        for p in body
-        if p.kind in _PROSE_KINDS
-        for sentence in split_sentences(p.text)
-        if is_sentence(sentence)
-    )
-    return sum(prose) / whole if whole else 0.0
+    prose = sum(running(p.text) for p in body if p.kind in _PROSE_KINDS)
+    return prose / whole if whole else 0.0
+
+
+def running(text: str) -> int:
+    """Return the number of characters of a paragraph's running sentences."""
+    sentences = split_sentences(text)
+    whole = sum(len(each) for each in sentences if is_sentence(each))
+    return whole if len(sentences) > 1 or whole >= _LONG else 0

@@ -16,7 +16,7 @@ from specx.documents.prose import PROSE, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
 from specx.prompts.detokenize import decode_whole
-from specx.prompts.passages import Passage, fragments, passages
+from specx.prompts.passages import Passage, fragments, passages, prose_passages
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -114,14 +114,16 @@ def quotable(document: Document, sentences: int) -> list[Passage]:
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
     is to be read. Other languages than English may have sentences without full stops.
     """
-    found = passages(document.paragraphs, sentences)
     share = prose_share(document.paragraphs)
-    if document.everything:
-        return found if share >= PROSE else fragments(document.paragraphs)
+    if document.everything and share < PROSE:
+        return fragments(document.paragraphs)
+    found = passages(document.paragraphs, sentences)
+    lenient = document.foreign_language is not None or document.characters <= _SHORT
+    if share >= PROSE or lenient:
+        return found or fragments(document.paragraphs)
+    found = prose_passages(document.paragraphs)
     if len(found) >= min(_FEWEST_PASSAGES, sentences):
         return found
-    if share >= PROSE or document.foreign_language or document.characters <= _SHORT:
-        return found or fragments(document.paragraphs)
     raise DocumentError(
         f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
         "table, a list of commands?), too little for a digest; --everything reads it as it is"

@@ -15,7 +15,7 @@ from specx.documents.document import Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import SUMMARIES
 from specx.documents.layout import ENDS_SENTENCE
-from specx.documents.prose import is_sentence
+from specx.documents.prose import is_sentence, running
 from specx.documents.sentences import sentence_spans, split_sentences
 
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
@@ -41,8 +41,8 @@ _LEANING = re.compile(
     r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
     r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
     r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
-    r"|from (?:this|these)|by (?:this|these|doing)|if (?:this|these|so|not|it|they)|under (?:this"
-    rf"|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
+    r"|from (?:this|these)|note that|by (?:this|these|doing)|if (?:this|these|so|not|it|they)"
+    rf"|under (?:this|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:yes|no|well|why|first|second|third|last|next)(?:ly)?,",
     re.IGNORECASE,
 )
@@ -57,6 +57,7 @@ _SUMMARY = re.compile(
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
+_FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 
@@ -88,11 +89,22 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
     for place in texts:
         sentences = _sentences(paragraphs, place)
         found = list(_leads(paragraphs[place].text, place, sentences, split=place in summaries))
+        if paragraphs[place].kind == "item" and len(sentences) == 1:
+            found = []  # items are mostly phrases that go on a sentence above
         pieces += found
         whole = [start for start, _ in sentences]
         others += found or [Passage(place, each, len(paragraphs[place].text)) for each in whole[:1]]
     found = _distinct(paragraphs, pieces)
     return found if len(found) >= _CHOICE * wanted else _distinct(paragraphs, others)
+
+
+def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+    """Return the passages of the little prose that slides and lists of commands have."""
+    return [
+        each
+        for each in passages(paragraphs, wanted=0)
+        if running(paragraphs[each.place].text[each.start : each.end])
+    ]
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Passage]:
@@ -108,6 +120,8 @@ def stands_alone(sentence: str) -> bool:
     return not (
         len(text) > _LONGEST_LEAD
         or text.startswith(_QUOTATION)
+        or text[:1].islower()
+        or _FORMULA.search(text)
         or text.rstrip("\"'”’»)").endswith(("?", "？"))
         or _LEANING.match(text)
         or _ANNOUNCES.search(text)
