@@ -9,6 +9,7 @@ from specx.documents.sentences import split_sentences
 _ENDS = re.compile(r"""[.!?…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
 _ENUMERATION = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
 _UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_NO_STOPS = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # Thai and its like
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that begin no sentence in small letters: what they begin is the rest of one.
 _INSIDE = frozenset(
@@ -25,7 +26,7 @@ _INSIDE = frozenset(
 _FEWEST_WORDS = 4
 _FEWEST_LETTERS = 0.7  # of the characters that are no spaces
 _MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
-PROSE = 0.25  # of a document's text is in running sentences, at least, or it is not prose
+PROSE = 0.3  # of a document's text is in running sentences, at least, or it is not prose
 _LONG = 80  # characters of a sentence that is a paragraph by itself
 _PROSE_KINDS = ("text", "item")
 _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
@@ -33,7 +34,7 @@ _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
 
 def is_sentence(text: str) -> bool:
     """Return True for a whole sentence in words, as opposed to labels, entries and formulas."""
-    if not _ENDS.search(text):
+    if not _ENDS.search(text) and len(_NO_STOPS.findall(text)) < len(text) / 3:
         return False
     text = _ENUMERATION.sub("", text, count=1)
     visible = [char for char in text if not char.isspace()]

@@ -35,7 +35,7 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
     if not isinstance(profile.prompt, DigestPrompt) or document.everything:
         return []
     share = prose_share(document.paragraphs)
-    if share >= PROSE or document.foreign_language is not None:
+    if share >= PROSE:
         return []
     return [
         f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "

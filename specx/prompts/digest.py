@@ -112,14 +112,13 @@ def quotable(document: Document, sentences: int) -> list[Passage]:
     """Return what a digest of so many ``sentences`` may quote.
 
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
-    is to be read. Other languages than English may have sentences without full stops.
+    is to be read.
     """
     share = prose_share(document.paragraphs)
     if document.everything and share < PROSE:
         return fragments(document.paragraphs)
     found = passages(document.paragraphs, sentences)
-    lenient = document.foreign_language is not None or document.characters <= _SHORT
-    if share >= PROSE or lenient:
+    if share >= PROSE or document.characters <= _SHORT:
         return found or fragments(document.paragraphs)
     found = prose_passages(document.paragraphs)
     if len(found) >= min(_FEWEST_PASSAGES, sentences):

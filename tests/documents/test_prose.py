@@ -18,6 +18,7 @@ TEXT = "The council met on a Monday and decided to close the old bridge for a ye
         "Is the bridge closed?",
         "Der Rat hat am Montag beschlossen, die Brücke zu schließen.",
         "議会は月曜日に開かれた。",
+        "สะพานเก่าปิดเป็นเวลาหนึ่งปี",
         "Мост закрыли на целый год.",
     ],
 )
@@ -44,13 +45,18 @@ def test_fragments(text: str) -> None:
 
 
 def test_the_share_of_a_body_in_sentences() -> None:
-    prose = [Paragraph(TEXT, 1), Paragraph(f"{TEXT} {TEXT}", 1), Paragraph("Bridges", 1, "heading")]
+    prose = [
+        Paragraph(f"{TEXT} {TEXT}", 1),
+        Paragraph(f"{TEXT} {TEXT}", 1),
+        Paragraph("Bridges", 1, "heading"),
+    ]
     assert prose_share(prose) > 0.9
     slides = [Paragraph("Closing the bridge: why now", 1, "item"), Paragraph("Costs, time", 1)]
     assert prose_share(slides) == 0
-    assert 0 < prose_share([*slides * 5, Paragraph(TEXT, 1)]) < PROSE
+    assert 0 < prose_share([*slides * 15, Paragraph(f"{TEXT} {TEXT}", 1)]) < PROSE
     listed = [Paragraph("cp FILE TO copies a file", 1, "code")] * 9
     assert prose_share([*listed, Paragraph(TEXT, 1)]) < PROSE
     references = [Paragraph("Miller, A. Bridges", 2, part="references")] * 50
     assert prose_share([*prose, *references]) > 0.9
+    assert prose_share([Paragraph("Shows the bridge and the ferry of the town.", 1)] * 9) == 0
     assert prose_share([]) == 0
