@@ -21,13 +21,14 @@ _LEGAL = re.compile(
     r"|(?:e-?book|e-?text) is for the use of anyone anywhere"
     r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
     r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
+    r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
     r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
     re.IGNORECASE,
 )
 _LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
     "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
-    "droits", "rechte",
+    "droits", "rechte", "gnu",
 )  # fmt: skip
 # The lines between which Project Gutenberg puts a book, in all languages; older files have others.
 _BEGIN = re.compile(

@@ -21,6 +21,7 @@ from specx.documents.sentences import sentence_spans, split_sentences
 SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 _LONGEST_LEAD = 600  # characters; a longer sentence is rather a list without full stops
 _QUOTED = ("text", "item")
+_MUCH = 120  # characters of running sentences, among slides and lists
 _CHOICE = 3  # passages for each sentence that is wanted: where fewer stand alone, others count
 _SPLIT = 2  # paragraphs of a summary, at most, whose sentences are passages of their own
 
@@ -41,8 +42,8 @@ _LEANING = re.compile(
     r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
     r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
     r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
-    r"|from (?:this|these)|note that|by (?:this|these|doing)|if (?:this|these|so|not|it|they)"
-    rf"|under (?:this|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
+    r"|from (?:this|these|here|there)|note that|by (?:this|these|doing)"
+    rf"|if (?:this|these|so|not|it|they)|under (?:this|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:yes|no|well|why|first|second|third|last|next)(?:ly)?,",
     re.IGNORECASE,
 )
@@ -57,6 +58,7 @@ _SUMMARY = re.compile(
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
+_KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
 _FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
@@ -103,7 +105,7 @@ def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     return [
         each
         for each in passages(paragraphs, wanted=0)
-        if running(paragraphs[each.place].text[each.start : each.end])
+        if running(paragraphs[each.place].text[each.start : each.end]) >= _MUCH
     ]
 
 
@@ -120,7 +122,6 @@ def stands_alone(sentence: str) -> bool:
     return not (
         len(text) > _LONGEST_LEAD
         or text.startswith(_QUOTATION)
-        or text[:1].islower()
         or _FORMULA.search(text)
         or text.rstrip("\"'”’»)").endswith(("?", "？"))
         or _LEANING.match(text)
@@ -144,13 +145,16 @@ def _sentences(paragraphs: Sequence[Paragraph], place: int) -> list[tuple[int, i
 
 
 def _is_open(paragraphs: Sequence[Paragraph], place: int) -> bool:
-    """Return True if the paragraph above ends within a sentence."""
+    """Return True if a sentence may go on from above, over a formula, code or a figure."""
     above = paragraphs[place - 1] if place else None
-    return above is not None and above.kind in _QUOTED and not ENDS_SENTENCE.search(above.text)
+    if above is None or above.kind == "heading":
+        return False
+    return above.kind not in _QUOTED or not ENDS_SENTENCE.search(above.text)
 
 
 def _may_be_quoted(sentence: str) -> bool:
-    return is_sentence(sentence) and not is_caption(sentence) and not is_reference(sentence)
+    aside = is_caption(sentence) or is_reference(sentence) or _KEYWORDS.match(sentence)
+    return is_sentence(sentence) and not aside
 
 
 def _leads(
