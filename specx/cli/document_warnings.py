@@ -6,7 +6,7 @@ from rich.console import Console
 
 from specx.errors import printable
 from specx.jobs.inputs import Input, InputDocument
-from specx.jobs.warnings import foreign
+from specx.jobs.warnings import known_before
 from specx.profile import Profile
 
 
@@ -22,7 +22,7 @@ class DocumentWarnings:
         for each in inputs:
             if isinstance(each, InputDocument):
                 found = each.document.warnings
-                self.tell(each.name, [*found, *foreign(each.document, profile)])
+                self.tell(each.name, [*found, *known_before(each.document, profile)])
             yield each
 
     def tell(self, name: str, warnings: Iterable[str]) -> None:

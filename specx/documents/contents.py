@@ -4,13 +4,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
 
 _NUMBERS = r"(?:\d+|[ivxlcdm]+)(?:,\s*(?:\d+|[ivxlcdm]+))*"
 _LEADERS = re.compile(rf"(?:\.\s?){{4,}}\s*(?:{_NUMBERS})?,?$|…{{2,}}\s*\w*$")
 _DOTS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")
 _ENTRY = re.compile(r".{1,120}\s(?:\d{1,4}|[ivxlcdm]{1,6})")
+_SECTION_NUMBER = re.compile(
+    r"^(?:(?:chapter|appendix|part|section)\s+)?(?:[A-Z]|\d{1,3})?(?:\.\d{1,3})*[.:)]?\s+", re.I
+)
+_SECTION = re.compile(r"(?<!\S)(?:\d{1,3}|[A-Z])(?:\.\d{1,3})+\.?\s+[^\W\d_]")
+_PROSE = re.compile(r"[a-z)]{2}[.!?]\s+[A-Z][a-z]* [a-z]+ |[a-z]{2}[.!?]$")  # a sentence ends
 _LONGEST = 300  # characters
+_LONGEST_TITLE = 150  # characters of an entry without dots
+_ENTRIES = 3  # in a row, at least
 
 
 def mark_entries(page: PageLines) -> PageLines:
@@ -58,3 +66,33 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
             entry = []
     if entry:
         yield entry
+
+
+def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark lists of a document's own sections as contents, with and without page numbers.
+
+    Their entries are the titles of later headings, or have numbers such as 8.5 in front.
+    """
+    later = {_title(each.text) for each in paragraphs if each.kind == "heading"}
+    marked = list(paragraphs)
+    run: list[int] = []
+    for place, each in enumerate(paragraphs):
+        own = each.part == "body" and each.kind in ("text", "item")
+        if own and len(_SECTION.findall(each.text)) >= _ENTRIES and not _PROSE.search(each.text):
+            marked[place] = replace(each, part="contents")
+        numbered = _SECTION.match(each.text) and not _PROSE.search(each.text)
+        titled = _title(each.text) in later
+        if not (own and len(each.text) <= _LONGEST_TITLE and (titled or numbered)):
+            run = []
+            continue
+        run.append(place)
+        if len(run) >= _ENTRIES:
+            for entry in run:
+                marked[entry] = replace(marked[entry], part="contents")
+    return marked
+
+
+def _title(text: str) -> str:
+    """Return an entry, or a heading, as it can be compared with the other."""
+    words = _SECTION_NUMBER.sub("", _DOTS.sub(" ", text))
+    return re.sub(r"\s+\d{1,4}$", "", " ".join(words.split())).strip(" .:").casefold()

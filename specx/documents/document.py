@@ -1,6 +1,6 @@
 """Documents as the rest of specx knows them: a name, pages, paragraphs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -20,8 +20,10 @@ class Page:
     text: str
 
 
-ParagraphKind = Literal["text", "heading", "item", "footnote", "table", "code", "furniture"]
-Part = Literal["body", "title", "copyright", "contents", "index", "references"]
+ParagraphKind = Literal[
+    "text", "heading", "item", "footnote", "caption", "table", "code", "furniture"
+]
+Part = Literal["body", "title", "copyright", "contents", "index", "references", "acknowledgements"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Paragraph:
     stdin). ``lines``: its first and last line in the file, from 1; None where lines of the file are
     not lines of the text (PDF, JSON lines). ``column``: about how many characters of that first
     line are in front of it. ``kind`` says what it looks like, ``part`` in which
-    part of the document it stands.
+    part of the document it stands. ``turns``: the later pages that it runs on to, each as the
+    number of characters in front of it and the page.
     """
 
     text: str
@@ -41,6 +44,21 @@ class Paragraph:
     part: Part = "body"
     lines: tuple[int, int] | None = None
     column: int = 0
+    turns: tuple[tuple[int, int], ...] = ()
+
+    def piece(self, start: int, end: int) -> "Paragraph":
+        """Return the characters from ``start`` to ``end`` as a paragraph with its own place."""
+        if (start, end) == (0, len(self.text)):
+            return self
+        page = [self.page, *(number for at, number in self.turns if at <= start)][-1]
+        one_line = self.lines is not None and self.lines[0] == self.lines[1]
+        return replace(
+            self,
+            text=self.text[start:end],
+            page=page,
+            column=self.column + start * one_line,
+            turns=tuple((at - start, number) for at, number in self.turns if start < at < end),
+        )
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,8 @@ class Document:
     ``name`` is the user's name for it (a path, or ``stdin``). ``warnings`` are sentences for the
     user about text that was lost or guessed. ``reference`` is a summary that came with the document
     (``summary`` in a JSONL line), to compare others with. ``furniture``: the running headers,
-    footers and page numbers that were taken out, in order.
+    footers and page numbers that were taken out, in order. ``everything``: all of its text is to be
+    read, whatever it is.
     """
 
     name: str
@@ -60,6 +79,7 @@ class Document:
     warnings: tuple[str, ...] = ()
     reference: str | None = None
     furniture: tuple[Paragraph, ...] = ()
+    everything: bool = False
 
     @property
     def text(self) -> str:

@@ -3,7 +3,8 @@
 Two sentences are near-duplicates if the words they share weigh at least ``_ALIKE`` of the words of
 both together (the weighted Jaccard similarity of their sets of words). Quantities and years weigh
 most, for they tell the rows of a table in words apart. Dates and reference numbers weigh least, and
-names a little less than other words: these are what differs in a form letter.
+names a little less than other words: these are what differs in a form letter. What stands in
+brackets counts only in sentences with few words outside them.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant
 2007): two sentences that are alike have a word in common among the rarest words of each, up to a
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 _ALIKE = 0.7
 _QUANTITY, _NAME, _DETAIL = 3.0, 0.8, 0.5  # weights; of any other word: 1
 _FEWEST_WORDS = 5  # shorter sentences are duplicates only word for word
+_MANY_WORDS = 8  # outside brackets
 _MOST_COMPARED = 10  # sentences with the same rare word
 
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
@@ -32,6 +34,8 @@ _TOKEN = re.compile(
     "|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\\W\\d_]+",
     re.IGNORECASE,
 )
+
+_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 
 _Words = frozenset[str]
 
@@ -51,7 +55,9 @@ def first_places(sentences: Sequence[str]) -> list[int]:
 def _words(sentence: str, weights: dict[str, float]) -> _Words:
     """Return the words of a sentence, and note in ``weights`` what each weighs."""
     words = set()
-    for match in _TOKEN.finditer(sentence):
+    bare = _BRACKETS.sub(" ", sentence)
+    enough = len(_TOKEN.findall(bare)) >= _MANY_WORDS
+    for match in _TOKEN.finditer(bare if enough else sentence):
         word = match[0].casefold()
         words.add(word)
         if match.lastgroup == "quantity":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import quantiles
 
+from specx.documents.captions import is_caption
 from specx.documents.contents import entries
 from specx.documents.document import ParagraphKind, Part
 from specx.documents.footnotes import begins_footnote, follows_footnote, footnotes, without_sign
@@ -242,6 +243,8 @@ def _is_item(text: str, group: list[Line]) -> bool:
 def _kind(
     group: Sequence[Line], text: str, typography: Typography, *, small: bool
 ) -> ParagraphKind:
+    if is_caption(text):
+        return "caption"
     size, body = group[0].size, typography.body_size
     short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
     large = bool(size and body and size > _LARGE * body)

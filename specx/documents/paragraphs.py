@@ -13,12 +13,16 @@ from specx.documents.sentences import sentence_spans
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
 _LONGEST_JOINED = 20_000  # characters; no paragraph over page borders is longer
 _GROUP = 250  # characters of such a group, about
+_FIGURE = 12  # blocks in front of a page's text that may be a figure with its caption
 
 
 @dataclass(frozen=True)
 class _Placed:
+    """A block, the page on which it begins, and where later ones begin in it."""
+
     block: Block
     page: int | None
+    turns: tuple[tuple[int, int], ...] = ()
 
 
 def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph, ...]:
@@ -29,14 +33,18 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
     """
     placed = list(_over_borders(pages, words))
     paragraphs = mark_parts(
-        [Paragraph(p.block.text, p.page, p.block.kind, p.block.part) for p in placed],
+        [
+            Paragraph(p.block.text, p.page, p.block.kind, p.block.part, turns=p.turns)
+            for p in placed
+        ],
         [p.block.level for p in placed],
     )
-    return tuple(
-        replace(paragraph, text=text)
-        for paragraph in paragraphs
-        for text in group_sentences(paragraph.text)
-    )
+    return tuple(piece for paragraph in paragraphs for piece in _grouped(paragraph))
+
+
+def _grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
+    for start, end in _groups(paragraph.text):
+        yield paragraph.piece(start, end)
 
 
 def group_sentences(text: str) -> list[str]:
@@ -45,16 +53,21 @@ def group_sentences(text: str) -> list[str]:
     No group is longer than that. A sentence that is (no punctuation) is cut at white space, and
     where there is none either, anywhere.
     """
+    text = text if len(text) <= _LONGEST else " ".join(text.split())
+    return [text[start:end] for start, end in _groups(text)]
+
+
+def _groups(text: str) -> list[tuple[int, int]]:
+    """Return the places of the groups of a text with single spaces."""
     if len(text) <= _LONGEST:
-        return [text]
-    text = " ".join(text.split())
+        return [(0, len(text))]
     groups: list[tuple[int, int]] = []
     for start, end in sentence_spans(text):
         if groups and end - groups[-1][0] <= 1.2 * _GROUP:
             groups[-1] = groups[-1][0], end
         else:
             groups += _cut(text, start, end)
-    return [text[start:end] for start, end in groups]
+    return groups
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -75,11 +88,9 @@ def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed
     waiting: list[_Placed] = []
     for page in chain.from_iterable(map(_columns, pages)):
         blocks = list(page.blocks)
-        if waiting and blocks and _follows(waiting[0], page, blocks[0]):
-            first = blocks.pop(0)
-            text = join_lines((waiting[0].block.text, first.text), words)
-            joined = replace(waiting[0].block, text=text, full=first.full)
-            waiting[0] = _Placed(joined, waiting[0].page)
+        top = _first_text(blocks) if waiting else 0
+        if waiting and blocks and _follows(waiting[0], page, blocks[top], behind=top > 0):
+            waiting[0] = _joined(waiting[0], blocks.pop(top), page.number, words)
         if blocks:
             yield from waiting
             cut = _last_text(blocks)
@@ -106,11 +117,29 @@ def _last_text(blocks: Sequence[Block]) -> int:
     return index if not _is_aside(blocks[index]) else len(blocks) - 1
 
 
+def _first_text(blocks: Sequence[Block]) -> int:
+    """Return the place of the first block behind the figure and its caption that begin a page."""
+    captions = [n for n, block in enumerate(blocks[:_FIGURE]) if block.kind == "caption"]
+    place = captions[-1] + 1 if captions else 0
+    return place if place < len(blocks) and blocks[place].kind == "text" else 0
+
+
 def _is_aside(block: Block) -> bool:
-    return block.kind == "footnote" or block.small
+    return block.kind in ("footnote", "caption") or block.small
 
 
-def _follows(last: _Placed, page: PageBlocks, first: Block) -> bool:
+def _joined(last: _Placed, first: Block, page: int | None, words: Words) -> _Placed:
+    """Return a block with the one that continues it on ``page``."""
+    text = join_lines((last.block.text, first.text), words)
+    turn = len(text) - len(first.text)
+    turns = last.turns if page is None else (*last.turns, (turn, page))
+    return _Placed(replace(last.block, text=text, full=first.full), last.page, turns)
+
+
+def _follows(last: _Placed, page: PageBlocks, first: Block, *, behind: bool) -> bool:
+    """Return True if ``first`` continues ``last``; ``behind`` a figure it has to look so."""
+    if behind and not first.text[0].islower():
+        return False
     # One page between may be a picture; over more, chance is the likelier reason.
     near = (page.number or 0) - (last.page or 0) <= 2 or last.page is None
     return near and len(last.block.text) < _LONGEST_JOINED and _continues(last.block, first)

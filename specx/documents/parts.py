@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specx.documents.contents import is_entry
+from specx.documents.bibliography import with_references
+from specx.documents.boilerplate import is_legal, with_frame
+from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
+from specx.documents.headings import without_false_headings
 from specx.documents.layout import ENDS_SENTENCE
 
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
@@ -26,6 +29,8 @@ _TITLE_WORDS: dict[Part, str] = {
     r"|reference list|list of references",
     "index": r"(?:[\w-]+ ){0,4}index|index of [\w ]+",
     "copyright": _COPYRIGHT,
+    "acknowledgements": r"acknowledge?ments?(?: and [\w ]+)?|thanks|funding|dedication|colophon"
+    r"|(?:conflicts? of|competing) interests?|author(?:s['’]?)? contributions?|about the authors?",
 }
 _TITLES = {
     part: re.compile(rf"#*\s*{_NUMBER}(?:{words}):?", re.IGNORECASE)
@@ -39,25 +44,13 @@ _FITS: dict[Part, re.Pattern[str]] = {
     "copyright": re.compile(
         r"(?i)licen[cs]|copy|document|modif|distribut|warrant|trademark|rights|permi|publi|liab"
     ),
+    "acknowledgements": re.compile(
+        r"(?i)thank|grateful|gratitude|acknowledg|indebted|fund|support|grant|dedicat|interest"
+        r"|author|contribut|helpful|professor|universit"
+    ),
 }
 _LETTER = re.compile(r"\W*\w?\W*|symbols|numbers|special characters", re.IGNORECASE)
-_LEGAL = re.compile(
-    r"^\W*copyright\W.{0,9}\d{4}|^\W{0,3}©|all rights reserved|not subject to copyright"
-    r"|permission (?:is|to) (?:hereby )?(?:granted|use|copy|make)|redistribute it and/or modify"
-    r"|may (?:be )?(?:used|copied|distributed|redistributed)[\w ,/]{0,40} under the (?:terms|cond)"
-    r"|without (?:even the implied |any |express )?warranty|warranties? of merchantability"
-    r"|express or implied warrant|warranties are disclaimed|verbatim copies"
-    r"|published by the free software foundation|received a copy of the gnu"
-    r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
-    r"|(?:document|manual|book|work|report|publication) is (?:licensed|released) under"
-    r"|creative commons (?:attribution|licen[cs]e)",
-    re.IGNORECASE,
-)
 _RUNNING = 60  # characters of a paragraph of running text, at least
-_LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
-    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
-    "published", "received", "trademark", "licen", "commons",
-)  # fmt: skip
 _NEAR = 6  # paragraphs below the title of a licence, one of which only a licence has
 _OTHERS = 2  # paragraphs of running text that end a part which they do not fit
 _LONGEST_TITLE = 80  # characters
@@ -76,7 +69,10 @@ def mark_parts(
     stays. Where next to nothing would be left as body, the largest of the other parts is the body:
     the document is a licence, or a bibliography.
     """
-    paragraphs = _with_sections(paragraphs, levels or [0.0] * len(paragraphs))
+    levels = levels or [0.0] * len(paragraphs)
+    paragraphs = _with_sections(paragraphs, levels)
+    paragraphs = with_lists(with_references(with_frame(paragraphs)))
+    paragraphs = without_false_headings(paragraphs, levels)
     paragraphs = _with_title(_with_legal(paragraphs))
     return tuple(_with_body(paragraphs))
 
@@ -112,7 +108,7 @@ def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
     for part, title in _TITLES.items():
         if title.fullmatch(paragraph.text.strip()):
             below = paragraphs[n + 1 : n + 1 + _NEAR]
-            if part == "copyright" and not any(_is_legal(p.text) for p in below):
+            if part == "copyright" and not any(is_legal(p.text) for p in below):
                 return None
             return part if part != "index" or paragraph.kind == "heading" else None
     return None
@@ -144,7 +140,7 @@ def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     """Mark the paragraphs of a licence, and the whole page if it is one of copyright."""
     marked = [
         replace(p, part="copyright")
-        if p.part == "body" and p.kind != "heading" and _is_legal(p.text)
+        if p.part == "body" and p.kind != "heading" and is_legal(p.text)
         else p
         for p in paragraphs
     ]
@@ -159,12 +155,6 @@ def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         replace(p, part="copyright") if p.page in notices and p.part == "body" else p
         for p in marked
     ]
-
-
-def _is_legal(text: str) -> bool:
-    """Return True for text that only a licence or a notice of copyright has."""
-    lower = text.lower()
-    return any(hint in lower for hint in _LEGAL_HINTS) and bool(_LEGAL.search(text))
 
 
 def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:

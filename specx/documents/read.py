@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specx.documents.captions import is_caption
 from specx.documents.child import ChildRequest
 from specx.documents.discover import (
     MARKDOWN_ENDINGS,
@@ -14,7 +15,7 @@ from specx.documents.discover import (
     require_file,
     shown_name,
 )
-from specx.documents.document import Document, Kind
+from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.formats import (
     FORMAT_ENDINGS,
     ZIP_HEADER,
@@ -112,12 +113,18 @@ def _finished(document: Document, options: ReadOptions) -> Document:
     What forms no words is left out of every format.
     """
     document = without_data(document)
-    paragraphs = document.paragraphs
+    paragraphs = tuple(map(_captioned, document.paragraphs))
     if options.everything:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
         paragraphs = mark_parts(paragraphs)
-    return replace(document, paragraphs=paragraphs)
+    return replace(document, paragraphs=paragraphs, everything=options.everything)
+
+
+def _captioned(paragraph: Paragraph) -> Paragraph:
+    """Return a paragraph as a caption if it begins as one; formats mark few of them."""
+    asked = paragraph.kind in ("text", "item") and is_caption(paragraph.text)
+    return replace(paragraph, kind="caption") if asked else paragraph
 
 
 @dataclass(frozen=True, kw_only=True)

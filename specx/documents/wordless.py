@@ -33,7 +33,7 @@ def without_data(document: Document) -> Document:
     paragraphs: list[Paragraph] = []
     for each in document.paragraphs:
         spans = worded_spans(each.text)
-        paragraphs += [replace(each, text=each.text[start:end]) for start, end in spans]
+        paragraphs += [each.piece(start, end) for start, end in spans]
     passed_over = sum(len(each.text) for each in document.paragraphs) - sum(
         len(each.text) for each in paragraphs
     )

@@ -10,7 +10,7 @@ from specx.documents.document import Document
 from specx.documents.sentences import split_sentences
 from specx.jobs.document_run import input_facts, removed
 from specx.profile import DigestPrompt, InstructPrompt, Profile
-from specx.prompts.digest import SHORTEST_PASSAGE
+from specx.prompts.passages import SHORTEST_PASSAGE
 from specx.records import Method, Tally, Timings
 from specx.reports.environment import environment
 from specx.reports.progress import counted

@@ -89,7 +89,7 @@ class Summarizer:
         unread, noted = warnings.unread(document, prompts)
         found = [
             *document.warnings,
-            *warnings.foreign(document, self.profile),
+            *warnings.known_before(document, self.profile),
             *unread,
             *warnings.cut(written.reasons, self.profile.output_limit),
             *warnings.dropped(written.outputs, written.reasons),

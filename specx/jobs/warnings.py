@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
-from specx.profile import EMBEDDED, Profile
+from specx.documents.prose import PROSE, prose_share
+from specx.profile import EMBEDDED, DigestPrompt, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 
@@ -20,8 +21,26 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
         return [], []
     told = [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, tables, code, notes, fragments, repetitions, letters that the model does not "
-        "know, or parts such as contents and licence, which a digest does not read"
+        "headings, captions, tables, code, notes, fragments, repetitions, letters that the model "
+        "does not know, or parts such as contents and licence, which a digest does not read"
+    ]
+
+
+def known_before(document: Document, profile: Profile) -> list[str]:
+    """Return the warnings that a document's text gives before a model reads it."""
+    return [*foreign(document, profile), *not_prose(document, profile)]
+
+
+def not_prose(document: Document, profile: Profile) -> list[str]:
+    """Warn about a digest of slides, tables, or lists: it can quote their few sentences alone."""
+    if not isinstance(profile.prompt, DigestPrompt) or document.everything:
+        return []
+    share = prose_share(document.paragraphs)
+    if share >= PROSE:
+        return []
+    return [
+        f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
+        "commands?), and a digest is of these alone; --everything reads the rest, too"
     ]
     return (told, []) if share > WARNED_SHARE else ([], told)
 

@@ -23,7 +23,7 @@ Device = Literal["cpu", "cuda"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
-FEWEST_SENTENCES, MOST_SENTENCES = 4, 64
+FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
 
@@ -54,8 +54,8 @@ class DigestPrompt(Section):
 
     @property
     def longest_output(self) -> int:
-        """Return the tokens in which every sentence can end."""
-        return self.sentences * TOKENS_PER_SENTENCE + 1
+        """Return the tokens in which every sentence can end, those of a part's digest, too."""
+        return max(self.sentences, 4) * TOKENS_PER_SENTENCE + 1
 
 
 class InstructPrompt(Section):

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from specx.documents.document import Document, Paragraph
-from specx.documents.duplicates import first_places
-from specx.documents.layout import ENDS_SENTENCE
-from specx.documents.sentences import sentence_spans, split_sentences
-from specx.errors import ModelError
-from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES
+from specx.documents.document import Document
+from specx.documents.prose import PROSE, prose_share
+from specx.documents.sentences import sentence_spans
+from specx.errors import DocumentError, ModelError
 from specx.prompts.detokenize import decode_whole
+from specx.prompts.passages import Passage, fragments, passages, prose_passages
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -29,11 +28,12 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
-from specx.prompts.quotation import LONGEST, QuoteJudge
+from specx.prompts.quotation import QuoteJudge
 
-SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
-_QUOTED = ("text", "item")
 _LONGEST_REST = 400  # characters of a sentence that the model broke off
+_FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer
+_FEWEST_PASSAGES = 3  # a digest chooses from so many, or it is of no use
+_SHORT = 1000  # characters of a text that is read whatever it is
 
 
 class Digest:
@@ -58,14 +58,11 @@ class Digest:
         room -= 2  # the request
         if room < 2:  # a marker and a token
             raise too_little_room(room)
-        read = set(passages(document.paragraphs))
-        units = make_units(document, token_counter(self.tokenizer), longest=room - 1)
-        units = [
-            replace(unit, tokens=unit.tokens + 1)  # and its marker
-            for unit in readable([unit for unit in units if unit.paragraph in read])
-        ]
+        read = quotable(document, self._sentences)
+        units = make_units(document, token_counter(self.tokenizer), longest=room - 1, pieces=read)
+        units = [replace(unit, tokens=unit.tokens + 1) for unit in readable(units)]  # its marker
         parts = pack(units, room, most=len(self._markers))
-        return [self._prompt(part) for part in parts]
+        return [self._prompt(part, self._sentences) for part in parts]
 
     def candidates(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Return the prompts of parts whose digests are chosen from once more.
@@ -83,7 +80,7 @@ class Digest:
         counted = [replace(unit, tokens=unit.tokens + 1) for unit in units]
         parts = pack(counted, room - 2, most=len(self._markers))
         if len(parts) == 1:
-            return [self._prompt(parts[0])]
+            return [self._prompt(parts[0], self._sentences)]
         share = self._share(parts)
         return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
@@ -94,16 +91,42 @@ class Digest:
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
         paragraphs = [ids[begin + 1 : end] for begin, end in pairwise([*begins, len(ids)])]
-        return QuoteJudge(self._markers, paragraphs)
+        return QuoteJudge(self._markers, paragraphs, prompt.sentences)
 
     def _share(self, parts: Sequence[object]) -> int:
-        return max(FEWEST_SENTENCES, -(-2 * self._sentences // len(parts)))
+        return max(_FEWEST_ASKED, -(-2 * self._sentences // len(parts)))
 
-    def _prompt(self, part: list[Unit], most: int = MOST_SENTENCES) -> Prompt:
+    def _prompt(self, part: list[Unit], sentences: int) -> Prompt:
+        """Return the prompt that asks for ``sentences``, or for as many as there are units.
+
+        The model is never asked for fewer than it was trained to write; its output ends earlier.
+        """
         rows = encode_text(self.tokenizer, [unit.text for unit in part])
         ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        sentences = min(self._sentences, most, len(part))  # no more than there are paragraphs
-        return Prompt((*ids, self._request, self._lengths[sentences - 1]), tuple(part))
+        asked = min(max(sentences, _FEWEST_ASKED), len(part), len(self._lengths))
+        request = (self._request, self._lengths[asked - 1])
+        return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
+
+
+def quotable(document: Document, sentences: int) -> list[Passage]:
+    """Return what a digest of so many ``sentences`` may quote.
+
+    Raises DocumentError for a document with next to nothing in sentences, unless everything of it
+    is to be read.
+    """
+    share = prose_share(document.paragraphs)
+    if document.everything and share < PROSE:
+        return fragments(document.paragraphs)
+    found = passages(document.paragraphs, sentences)
+    if share >= PROSE or document.characters <= _SHORT:
+        return found or fragments(document.paragraphs)
+    found = prose_passages(document.paragraphs)
+    if len(found) >= min(_FEWEST_PASSAGES, sentences):
+        return found
+    raise DocumentError(
+        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
+        "table, a list of commands?), too little for a digest; --everything reads it as it is"
+    )
 
 
 def readable(units: list[Unit]) -> list[Unit]:
@@ -114,44 +137,6 @@ def readable(units: list[Unit]) -> list[Unit]:
     known = [unit for unit in units if unit.tokens <= len(unit.text)]
     enough = 2 * sum(len(unit.text) for unit in known) >= sum(len(unit.text) for unit in units)
     return known if enough else units
-
-
-def passages(paragraphs: Sequence[Paragraph]) -> list[int]:
-    """Return the places of the paragraphs that a digest may quote, in document order.
-
-    Running text of the body is quoted; headings, footnotes, labels, tables, code, sentences that
-    only announce what follows, and what begins with a sentence that an earlier paragraph began with
-    are not. Short paragraphs are returned, too, where running text is less than half (lists,
-    notes).
-    """
-    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
-    texts = [place for place in body if _is_text(paragraphs, place)] or body
-    running = [
-        place
-        for place in texts
-        if len(paragraphs[place].text) >= SHORTEST_PASSAGE
-        and ENDS_SENTENCE.search(paragraphs[place].text)
-    ]
-    enough = 2 * _size(paragraphs, running) >= _size(paragraphs, texts)
-    found = running if enough else texts
-    leads = ["".join(split_sentences(paragraphs[place].text)[:1]) for place in found]
-    return [found[index] for index in first_places(leads)]
-
-
-def _is_text(paragraphs: Sequence[Paragraph], place: int) -> bool:
-    """Return True for text that is not just one sentence in front of a list, a table or code."""
-    paragraph = paragraphs[place]
-    if paragraph.kind not in _QUOTED:
-        return False
-    announces = paragraph.text.endswith((":", "：")) and len(split_sentences(paragraph.text)) == 1
-    return not announces or all(
-        below.kind == "text" and ENDS_SENTENCE.search(below.text)
-        for below in paragraphs[place + 1 : place + 2]
-    )
-
-
-def _size(paragraphs: Sequence[Paragraph], places: Sequence[int]) -> int:
-    return sum(len(paragraphs[place].text) for place in places)
 
 
 class DigestReader:
@@ -174,7 +159,7 @@ class DigestReader:
     def feed(self, ids: Sequence[int]) -> str:
         before = len(self._text)
         for token in ids:
-            if self._judge.strayed:  # nothing behind is read
+            if self._judge.ended:  # nothing behind is read
                 break
             if token in self._markers:
                 self._close()
@@ -200,27 +185,28 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        rest = _rest(sentence, unit.text) if len(ids) >= LONGEST else ""
-        sentence += rest
-        self._completed += bool(rest)
-        quote = _quote(sentence, unit)
+        whole = _whole(sentence, unit.text)
+        self._completed += whole != sentence
+        quote = _quote(whole, unit)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
-        self._text += f"{gap}{sentence} [{quote.citation}]"
+        self._text += f"{gap}{whole} [{quote.citation}]"
 
 
-def _rest(sentence: str, text: str) -> str:
-    """Return the rest of a sentence that the model broke off for its length, from its paragraph.
+def _whole(sentence: str, text: str) -> str:
+    """Return a quote with the rest of the sentence in which it breaks off, from its paragraph.
 
-    Return nothing of a very long rest: there it is rather a list without full stops.
+    The model breaks off for the length of a sentence, at an abbreviation, or behind direct speech.
+    Nothing is added to what does not stand there word for word, nor a very long rest: there it is
+    rather a list without full stops.
     """
-    sentence, text = " ".join(sentence.split()), " ".join(text.split())
-    start = text.find(sentence)
+    quoted, text = " ".join(sentence.split()), " ".join(text.split())
+    start = text.find(quoted)
     if start < 0:
-        return ""
-    broken = start + len(sentence)
+        return sentence
+    broken = start + len(quoted)
     end = next(end for _, end in sentence_spans(text) if end >= broken)
-    return text[broken:end] if end - broken <= _LONGEST_REST else ""
+    return sentence + text[broken:end] if end - broken <= _LONGEST_REST else sentence
 
 
 def _quote(sentence: str, unit: Unit) -> Quote:

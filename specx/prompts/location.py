@@ -53,18 +53,21 @@ class Location:
 
 
 def locations(paragraphs: Sequence[Paragraph]) -> Iterator[Location]:
-    """Yield the location of each paragraph. The document's own title is no heading of its parts."""
-    heading = None
+    """Yield the location of each paragraph. The document's own title is no heading of its parts.
+
+    Nor is the title of its references that of an appendix behind them.
+    """
+    heading, part = None, None
     for index, paragraph in enumerate(paragraphs):
         yield Location(
             paragraph=index,
             page=paragraph.page,
             lines=paragraph.lines,
             column=paragraph.column,
-            heading=heading,
+            heading=heading if part in ("body", paragraph.part) else None,
         )
         if paragraph.kind == "heading" and paragraph.part != "title":
-            heading = paragraph.text
+            heading, part = paragraph.text, paragraph.part
 
 
 def _shortened(heading: str) -> str:

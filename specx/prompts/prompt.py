@@ -15,12 +15,14 @@ from specx.records import Stop
 class Prompt:
     """Token ids for the target, made of ``units`` of the document, or of summaries of them.
 
-    ``limit``: the most tokens of the output, where it is not the profile's.
+    ``limit``: the most tokens of the output, where it is not the profile's. ``sentences``: the most
+    sentences of a digest.
     """
 
     token_ids: tuple[int, ...]
     units: tuple["Unit", ...] = ()
     limit: int | None = None
+    sentences: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,28 +89,45 @@ class PromptKind(Protocol):
 
 
 def make_units(
-    document: Document, count: Callable[[list[str]], list[int]], longest: int
+    document: Document,
+    count: Callable[[list[str]], list[int]],
+    longest: int,
+    pieces: Sequence[tuple[int, int, int]] | None = None,
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
     ``count`` returns the number of tokens of each of some texts. A paragraph that is longer by
-    itself than a prompt may be is divided at white space; no text is lost.
+    itself than a prompt may be is divided at white space; no text is lost. ``pieces``: only these
+    of the paragraphs, as the paragraph's place and the first and the end character of each.
 
     Raises UsageError when ``longest`` is less than a single character has.
     """
-    texts = [paragraph.text for paragraph in document.paragraphs]
+    places = list(locations(document.paragraphs))
+    if pieces is None:
+        pieces = [(n, 0, len(each.text)) for n, each in enumerate(document.paragraphs)]
+    cut = [document.paragraphs[place].piece(start, end) for place, start, end in pieces]
+    counts = count([each.text for each in cut])
     units: list[Unit] = []
-    for location, paragraph, tokens in zip(
-        locations(document.paragraphs), document.paragraphs, count(texts), strict=True
-    ):
-        pieces = [(paragraph.text, tokens)]
-        while any(tokens > longest for _, tokens in pieces):
-            halves = [half for text, _ in pieces for half in _halves(text)]
-            if halves == [text for text, _ in pieces]:
-                raise too_little_room(longest)
-            pieces = list(zip(halves, count(halves), strict=True))
-        units += [Unit(**vars(location), text=text, tokens=tokens) for text, tokens in pieces]
+    for (place, _, _), paragraph, tokens in zip(pieces, cut, counts, strict=True):
+        location = {**vars(places[place]), "page": paragraph.page, "column": paragraph.column}
+        units += [
+            Unit(**location, text=text, tokens=number)
+            for text, number in _divided(paragraph.text, tokens, count, longest)
+        ]
     return units
+
+
+def _divided(
+    text: str, tokens: int, count: Callable[[list[str]], list[int]], longest: int
+) -> list[tuple[str, int]]:
+    """Return a text in pieces of at most ``longest`` tokens, each with the number it has."""
+    pieces = [(text, tokens)]
+    while any(number > longest for _, number in pieces):
+        halves = [half for piece, _ in pieces for half in _halves(piece)]
+        if halves == [piece for piece, _ in pieces]:
+            raise too_little_room(longest)
+        pieces = list(zip(halves, count(halves), strict=True))
+    return pieces
 
 
 def pack(units: Sequence[Unit], room: int, most: int) -> list[list[Unit]]:

@@ -57,28 +57,38 @@ class QuoteJudge:
 
     ``markers``: the ids of all markers, in order. ``paragraphs``: the token ids of the paragraphs
     in the prompt. A sentence is lost if its marker has no paragraph or does not ascend from that of
-    the sentence kept last, if it is empty, or if it is unlike its paragraph. ``strayed``: the
-    digest should end, at the second lost sentence in a row or within one that does not end.
+    the sentence kept last, if it is empty, or if it is unlike its paragraph. ``ended``: the reason
+    to end the digest, if there is one: it has strayed, at the second lost sentence in a row or
+    within one that does not end, or another sentence begins behind the ``most`` that were wanted.
     """
 
-    def __init__(self, markers: Sequence[int], paragraphs: Sequence[TokenIds]) -> None:
+    def __init__(
+        self,
+        markers: Sequence[int],
+        paragraphs: Sequence[TokenIds],
+        most: int | None = None,
+    ) -> None:
         self._place_of = {token: place for place, token in enumerate(markers)}
         self._paragraphs = paragraphs
         self._open: _Sentence | None = None
         self._kept = -1  # the place of the sentence kept last
         self._in_a_row = 0
-        self.strayed = False
+        self._wanted = most  # so many more; None: any number
+        self.ended: FinishReason | None = None
 
     def __call__(self, token: int) -> FinishReason | None:
         """Take the next token. Return the reason to end the digest behind it, if there is one."""
         place = self._place_of.get(token)
         if place is not None:
             self.close()
-            self._open = self._begin(place)
+            if self._wanted == 0:
+                self.ended = "end"
+            else:
+                self._open = self._begin(place)
         else:
             self._open = self._open or self._begin(-1)  # text before any marker
             self._add(token, self._open)
-        return "strayed" if self.strayed else None
+        return self.ended
 
     def close(self) -> int | None:
         """End the open sentence; return the place of its paragraph, None if it is lost."""
@@ -89,6 +99,7 @@ class QuoteJudge:
             self._count_lost()
             return None
         self._kept, self._in_a_row = sentence.place, 0
+        self._wanted = None if self._wanted is None else self._wanted - 1
         return sentence.place
 
     def _begin(self, place: int) -> _Sentence:
@@ -105,8 +116,9 @@ class QuoteJudge:
                 sentence.distance = None
                 self._count_lost()
         if sentence.distance is None and sentence.tokens > LONGEST:
-            self.strayed = True
+            self.ended = "strayed"
 
     def _count_lost(self) -> None:
         self._in_a_row += 1
-        self.strayed = self.strayed or self._in_a_row == IN_A_ROW
+        if self._in_a_row == IN_A_ROW:
+            self.ended = "strayed"

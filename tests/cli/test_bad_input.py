@@ -312,8 +312,8 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
             "--sentences is for digests, and the prompt of the profile tiny is of the kind "
             "instruct; --words says how long the summary is to be",
         ),
-        (["--sentences", "3"], "--sentences is 3; it must be from 4 to 64"),
-        (["--sentences", "65"], "--sentences is 65; it must be from 4 to 64"),
+        (["--sentences", "0"], "--sentences is 0; it must be from 1 to 64"),
+        (["--sentences", "65"], "--sentences is 65; it must be from 1 to 64"),
         (["--max-new-tokens", "300"], "max_new_tokens is 300, which leaves no room for a document"),
         (["--max-new-tokens", "290"], "the model's window leaves 0 tokens for the document, which"),
         (["b.txt", "--json"], "--json prints one object and there are several inputs; use --jsonl"),

@@ -1,5 +1,7 @@
 from specx.documents.contents import entries, mark_entries
+from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
+from specx.documents.parts import mark_parts
 
 
 def page_of(*texts: str) -> PageLines:
@@ -29,3 +31,32 @@ def test_lines_with_leaders_are_entries_and_what_stands_between_them() -> None:
 def test_an_ellipsis_is_no_table_of_contents() -> None:
     page = page_of("And so on ...", "He waited . . . and left", "Well…")
     assert mark_entries(page) == page
+
+
+def test_a_list_of_the_titles_below_is_contents_without_page_numbers() -> None:
+    titles = ["Why the bridge was closed", "What the ferry costs", "Who pays", "What comes next"]
+    text = "The council met on a Monday and decided to close the old bridge for a year."
+    listed = [Paragraph(title, None, "item") for title in titles]
+    body = [p for t in titles for p in (Paragraph(t, None, "heading"), Paragraph(text, None))]
+    assert [p.part for p in mark_parts([*listed, *body])] == ["contents"] * 4 + ["body"] * 8
+    other = [Paragraph(f"{title} for all", None, "item") for title in titles]
+    assert {p.part for p in mark_parts([*other, *body])} == {"body"}
+
+
+def test_entries_with_the_numbers_of_sections_are_contents() -> None:
+    entries = [
+        "8.4. Loss of a lock",
+        "8.5. Corruption following a crash",
+        "8.5.1 Repair",
+        "9.1 End",
+    ]
+    text = "The council met on a Monday and decided to close the old bridge for a year."
+    body = [Paragraph(f"{text} {n}.", None) for n in range(9)]
+    for kind in ("text", "item"):
+        listed = [Paragraph(entry, None, kind) for entry in entries]
+        found = [p.part for p in mark_parts([*listed, *body])]
+        assert found == ["contents"] * 4 + ["body"] * 9
+    joined = mark_parts([Paragraph(" ".join(entries), None), *body])
+    assert [p.part for p in joined] == ["contents"] + ["body"] * 9
+    headings = mark_parts([*(Paragraph(entry, None, "heading") for entry in entries), *body])
+    assert {p.part for p in headings} == {"body"}

@@ -16,7 +16,10 @@ def paragraphs(*pages: list[Block]) -> list[Paragraph]:
 
 def test_a_paragraph_over_a_page_border_is_joined() -> None:
     found = paragraphs([Block("Done."), Block("It goes on with moni-")], [Block("toring it.")])
-    assert found == [Paragraph("Done.", 1), Paragraph("It goes on with monitoring it.", 1)]
+    assert found == [
+        Paragraph("Done.", 1),
+        Paragraph("It goes on with monitoring it.", 1, turns=((20, 2),)),
+    ]
 
 
 def test_footnotes_do_not_separate() -> None:
@@ -43,7 +46,7 @@ def test_footnotes_of_a_column_do_not_separate() -> None:
 
 def test_a_paragraph_over_three_pages() -> None:
     found = paragraphs([Block("One,")], [Block("two,")], [Block("three.")])
-    assert found == [Paragraph("One, two, three.", 1)]
+    assert found == [Paragraph("One, two, three.", 1, turns=((5, 2), (10, 3)))]
 
 
 def test_ended_sentences_headings_and_items_are_not_joined() -> None:
@@ -72,3 +75,35 @@ def test_up_to_1500_characters_stay_together() -> None:
 @given(st.text(alphabet="abc .A", max_size=3000).map(lambda text: " ".join(text.split())))
 def test_grouping_loses_nothing(text: str) -> None:
     assert " ".join(group_sentences(text)) == text
+
+
+def test_a_figure_on_top_of_a_page_does_not_separate() -> None:
+    figure = [Block("0.2 0.4 0.6", kind="table"), Block("Figure 3: A bridge.", kind="caption")]
+    found = paragraphs([Block("It goes on", full=True)], [*figure, Block("and ends."), Block("X.")])
+    assert next(p.text for p in found) == "It goes on and ends."
+    after = paragraphs([Block("It goes on", full=True)], [*figure, Block("Another begins.")])
+    assert next(p.text for p in after) == "It goes on"
+
+
+def test_a_caption_at_the_foot_of_a_page_does_not_separate() -> None:
+    caption = Block("Figure 3: A bridge.", kind="caption")
+    found = paragraphs([Block("It goes on", full=True), caption], [Block("and ends.")])
+    assert [p.text for p in found] == ["It goes on and ends.", caption.text]
+
+
+def test_a_piece_of_a_paragraph_knows_the_page_on_which_it_begins() -> None:
+    (whole,) = paragraphs([Block("One is here. Two,")], [Block("three. Four is here.")])
+    second = whole.piece(13, len(whole.text))
+    assert (second.text, second.page) == ("Two, three. Four is here.", 1)
+    last = whole.piece(whole.text.index("Four"), len(whole.text))
+    assert (last.text, last.page, last.turns) == ("Four is here.", 2, ())
+    assert second.piece(second.text.index("Four"), len(second.text)) == last
+
+
+def test_the_groups_of_a_long_paragraph_have_pages_of_their_own() -> None:
+    long = "This sentence is one of very many that are alike. " * 40
+    found = paragraphs([Block(f"{long}It goes on,")], [Block(f"and on. {long}")])
+    pages = [p.page for p in found]
+    assert pages == sorted(pages)
+    assert set(pages) == {1, 2}
+    assert all(p.page == 1 for p in found[: len(found) // 2 - 1])

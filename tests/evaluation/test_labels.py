@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import specx.models.embedded
 from specx.documents.paragraphs import group_sentences
 from specx.documents.sentences import split_sentences
-from specx.prompts.digest import SHORTEST_PASSAGE
+from specx.prompts.passages import SHORTEST_PASSAGE
 from specx.training.labels import MAX_LEAD, _borders, choose_paragraphs
 from tests.evaluation.reports import generate_report_with_summary
 

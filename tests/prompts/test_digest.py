@@ -1,10 +1,14 @@
 """Markers in, citations out."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
-from specx.errors import ModelError
-from specx.prompts.digest import Digest, passages
+from specx.errors import DocumentError, ModelError
+from specx.prompts.digest import Digest
+from specx.prompts.passages import fragments, passages
 from specx.prompts.prompt import Output, Prompt, Quote
 from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
@@ -17,6 +21,11 @@ TOKENIZER.add_tokens(
 TEXTS = [f"Sentence {i} of the paper — naïve. And more." for i in range(6)]
 PAPER = Document("a.pdf", "pdf", (), tuple(Paragraph(t, 1 + i // 2) for i, t in enumerate(TEXTS)))
 DIGEST = Digest(TOKENIZER, sentences=4)
+
+
+def places(paragraphs: Sequence[Paragraph]) -> list[int]:
+    """The places of the paragraphs that a digest may quote."""
+    return [piece.place for piece in passages(paragraphs)]
 
 
 def encode(text: str) -> list[int]:
@@ -55,16 +64,22 @@ def test_no_more_sentences_are_asked_for_than_there_are_paragraphs() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
     output = read("<p0> Sentence 0 of the paper — naïve.<p2>Sentence 2 of the", parts[0], size)
-    assert output.text == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the [p. 2]"
+    assert (
+        output.text
+        == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
+    )
     assert output.quotes == (
         Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(paragraph=2, page=2, sentence="Sentence 2 of the", verbatim=True),
+        Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
     )
 
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 3 of the paper — naïve.<p2>Sentence 5", parts[1])
-    assert output.text == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 [p. 3]"
+    assert (
+        output.text
+        == "Sentence 3 of the paper — naïve. [p. 2]\n\nSentence 5 of the paper — naïve. [p. 3]"
+    )
     assert [quote.paragraph for quote in output.quotes] == [3, 5]
 
 
@@ -85,7 +100,7 @@ def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:
     assert reader.feed(encode("<p0>Sentence 0 of the paper — naïve.")) == ""
     assert reader.feed(encode("<p2>")) == "Sentence 0 of the paper — naïve. [p. 1]"
     assert reader.feed(encode("Sentence 2 of the")) == ""
-    assert reader.finish()[0] == "\n\nSentence 2 of the [p. 2]"
+    assert reader.finish()[0] == "\n\nSentence 2 of the paper — naïve. [p. 2]"
 
 
 def test_a_sentence_that_differs_a_little_stays_and_is_noticed(parts: list[Prompt]) -> None:
@@ -106,7 +121,7 @@ def test_a_sentence_that_is_not_its_paragraphs_is_dropped(
     parts: list[Prompt], made_up: str
 ) -> None:
     output = read(f"{made_up}<p1>Sentence 1 of", parts[0])
-    assert (output.text, output.dropped) == ("Sentence 1 of [p. 1]", 1)
+    assert (output.text, output.dropped) == ("Sentence 1 of the paper — naïve. [p. 1]", 1)
     assert len(output.quotes) == 1
 
 
@@ -119,7 +134,7 @@ def test_markers_have_to_ascend(parts: list[Prompt], marker: str) -> None:
 
 def test_nothing_is_read_behind_the_end_of_a_digest_that_strayed(parts: list[Prompt]) -> None:
     output = read("<p0>Sentence 0 of<p3>Hello<p3>Hello<p1>Sentence 1 of the paper", parts[0])
-    assert (output.text, output.dropped) == ("Sentence 0 of [p. 1]", 1)
+    assert (output.text, output.dropped) == ("Sentence 0 of the paper — naïve. [p. 1]", 1)
 
 
 def test_empty_sentences_leave_nothing(parts: list[Prompt]) -> None:
@@ -131,7 +146,7 @@ def test_empty_sentences_leave_nothing(parts: list[Prompt]) -> None:
 def test_half_a_character_is_never_shown(parts: list[Prompt]) -> None:
     reader = DIGEST.reader(parts[0])
     reader.feed(encode("<p0>Sentence 0 of the paper — naï")[:-1])  # one of two bytes of ï
-    assert reader.finish()[0] == "Sentence 0 of the paper — na [p. 1]"
+    assert reader.finish()[0] == "Sentence 0 of the paper — naïve. [p. 1]"
 
 
 def test_the_stop_ends_where_the_reader_stops(parts: list[Prompt]) -> None:
@@ -162,13 +177,13 @@ def test_headings_are_no_passages_and_footnote_numbers_end_sentences() -> None:
         "Nobody had asked for the opinion of the ferryman, who was the first to know in 2019.12",
         "There are two ways to cross a river without any bridge, and the town took both of them:",
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [1, 3, 4]
+    assert places([Paragraph(text, None) for text in texts]) == [1, 3]
 
 
 @pytest.mark.parametrize("sign", ["。", "؟", "।", "！”"])
 def test_full_stops_of_other_scripts_end_running_text(sign: str) -> None:
     texts = ["字" * 80 + sign, "字" * 80]
-    assert passages([Paragraph(text, None) for text in texts]) == [0]
+    assert places([Paragraph(text, None) for text in texts]) == [0]
 
 
 def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
@@ -178,7 +193,9 @@ def test_a_list_is_read_whole_when_there_is_little_running_text() -> None:
         "A short sentence.",
         "rope, tape " * 9,
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 2, 3]
+    list_of = Document("a.txt", "text", (), tuple(Paragraph(text, None) for text in texts))
+    (prompt,) = Digest(TOKENIZER, sentences=4).prompts(list_of, 10_000)
+    assert [unit.text for unit in prompt.units] == texts
 
 
 def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
@@ -190,25 +207,28 @@ def test_a_sentence_that_returns_is_one_passage_at_its_first_place() -> None:
         "In 2019 the revenue of the harbour was 5 million, which was little.",
         "In 2020 the revenue of the harbour was 7 million, which was little.",
     ]
-    assert passages([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
+    assert places([Paragraph(text, None) for text in texts]) == [0, 1, 3, 4]
 
 
 def test_other_parts_than_the_body_are_no_passages() -> None:
     text = "The council met on a Monday and decided to close the bridge for a year."
-    places: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
-    assert passages([Paragraph(text, None, part=part) for part in places]) == [2]
+    parts: list[Part] = ["title", "copyright", "body", "references", "index", "contents"]
+    parts += ["acknowledgements"]
+    assert places([Paragraph(text, None, part=part) for part in parts]) == [2]
 
 
 def test_footnotes_tables_and_code_are_no_passages() -> None:
     running = "The council met on a Monday and decided to close the bridge for a year."
-    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item"]
+    kinds: list[ParagraphKind] = ["heading", "text", "footnote", "table", "code", "item", "caption"]
     texts = [f"{running} {kind}." for kind in kinds]
     made = [Paragraph(text, None, kind=kind) for text, kind in zip(texts, kinds, strict=True)]
     made[5] = Paragraph(
         "Nobody asked for more than an answer, and nobody got one there.", None, kind="item"
     )
-    assert passages(made) == [1, 5]
-    assert passages(made[2:5]) == [0]  # nothing else is there, and all are alike
+    assert places(made) == [1, 5]
+    assert places(made[2:5]) == []
+    (piece,) = fragments(made[2:5])  # nothing else is there, and all are alike
+    assert piece == (0, 0, len(made[2].text))
 
 
 @pytest.mark.parametrize("below", ["item", "code", "table", "heading"])
@@ -217,9 +237,9 @@ def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) ->
     text = "Nobody was glad of it, for the next bridge is eight kilometres away."
     other = "The mayor said on Friday that the ferry would sail twice as often from May."
     behind = [Paragraph(text, 1, kind=below), Paragraph(text, 1)]
-    assert 0 not in passages([Paragraph(announces, 1), *behind])
-    assert 0 in passages([Paragraph(f"{other} {announces}", 1), *behind])
-    assert 0 in passages([Paragraph(announces, 1), Paragraph(text, 1)])
+    assert 0 not in places([Paragraph(announces, 1), *behind])
+    assert 0 in places([Paragraph(f"{other} {announces}", 1), *behind])
+    assert 0 not in places([Paragraph(announces, 1), Paragraph(text, 1)])
 
 
 @pytest.mark.parametrize(("english", "read"), [(4, [0, 1, 2, 3]), (1, [0, 1, 2])])
@@ -246,3 +266,63 @@ def test_a_sentence_that_breaks_off_for_its_length_is_quoted_to_its_end(
     assert output.completed == whole
     assert quote.sentence == (text[: text.index(" Then")] if whole else begun.strip())
     assert quote.verbatim
+
+
+@pytest.mark.parametrize(
+    ("text", "begun", "whole"),
+    [
+        ("'Oh, you wicked thing!' cried Alice, and took the kitten.", "'Oh, you wicked thing!'", 1),
+        (
+            "The levels under the formula in P.L. 98-67 are lower.",
+            "The levels under the formula in P.L.",
+            1,
+        ),
+        ("The bridge is closed. Nobody knows why that is so.", "The bridge is closed.", 0),
+    ],
+)
+def test_a_quote_ends_where_its_sentence_ends(text: str, begun: str, whole: int) -> None:
+    (prompt,) = DIGEST.prompts(Document("a.txt", "text", (), (Paragraph(text, None),)), 10_000)
+    output = read(f"<p0>{begun}", prompt)
+    assert output.quotes[0].sentence == (text if whole else begun)
+    assert (output.quotes[0].verbatim, output.completed) == (True, whole)
+
+
+def test_a_digest_has_no_more_sentences_than_were_asked_for() -> None:
+    (prompt,) = Digest(TOKENIZER, 2).prompts(paper(4), 10_000)
+    ids = encode("".join(f"<p{n}>Sentence {n} of" for n in range(4)))
+    stop, reader = DIGEST.stop(prompt), DIGEST.reader(prompt)
+    ends = [stop(token) for token in ids]
+    last = ids.index(encode("<p2>")[0])
+    assert ends[: last + 1] == [None] * last + ["end"]
+    reader.feed(ids)
+    assert [quote.paragraph for quote in reader.finish()[1].quotes] == [0, 1]
+
+
+@pytest.mark.parametrize(("sentences", "asked"), [(1, 4), (3, 4), (4, 4)])
+def test_the_model_is_asked_for_four_sentences_at_least(sentences: int, asked: int) -> None:
+    (prompt,) = Digest(TOKENIZER, sentences).prompts(paper(4), 10_000)
+    assert TOKENIZER.decode(prompt.token_ids[-1:]) == f"<n{asked}>"
+    assert prompt.sentences == sentences
+
+
+def paper(sentences: int) -> Document:
+    texts = (f"Sentence {n} of the paper — naïve. And more of the same." for n in range(sentences))
+    return Document("a.pdf", "pdf", (), tuple(Paragraph(text, 1) for text in texts))
+
+
+def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
+    slides = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
+    talk = Document("talk.pdf", "pdf", (), slides)
+    with pytest.raises(DocumentError, match=r"talk.pdf is not prose: 0% .* --everything reads it"):
+        DIGEST.prompts(talk, 10_000)
+    read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
+    assert sum(len(prompt.units) for prompt in read_all) == 40
+    sentences = tuple(
+        Paragraph(
+            f"Bridge {n} was closed in {word}. Nobody in the whole town was told why, though all of them had asked for it.",
+            n,
+        )
+        for n, word in enumerate(["spring", "winter", "a great hurry"])
+    )
+    (prompt,) = DIGEST.prompts(replace(talk, paragraphs=(*slides, *sentences)), 10_000)
+    assert [unit.paragraph for unit in prompt.units] == [40, 41, 42]

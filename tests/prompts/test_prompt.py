@@ -1,6 +1,7 @@
 """Fitting a document to the window: nothing of it is ever lost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.prompts.digest import Digest, passages, readable
+from specx.prompts.digest import Digest, quotable, readable
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import (
     Prompt,
@@ -122,14 +123,15 @@ def text_of(prompts: Sequence[Prompt]) -> list[str]:
 @settings(deadline=None, max_examples=40)
 @given(made=documents, room=st.integers(60, 200))
 def test_prompts_hold_the_whole_document(kind: PromptKind, made: Document, room: int) -> None:
+    made = replace(made, everything=True)  # a digest of no sentences is refused
     prompts = kind.prompts(made, room)
     assert all(len(prompt.token_ids) <= room for prompt in prompts)
     whole = letters("".join(paragraph.text for paragraph in made.paragraphs))
     if isinstance(kind, Digest):  # what it may quote
-        places = set(passages(made.paragraphs))
-        units = make_units(made, token_counter(DIGEST_TOKENIZER), longest=room - 3)
-        quoted = readable([unit for unit in units if unit.paragraph in places])
-        whole = letters("".join(unit.text for unit in quoted))
+        pieces = quotable(made, 4)
+        count = token_counter(DIGEST_TOKENIZER)
+        units = readable(make_units(made, count, longest=room - 3, pieces=pieces))
+        whole = letters("".join(unit.text for unit in units))
     assert letters("".join(text_of(prompts))) == whole
     if isinstance(kind, Digest):
         assert all(len(prompt.units) <= MARKERS for prompt in prompts)

@@ -67,7 +67,7 @@ def textbook(sentence: list[int], paragraph: list[int]) -> int:
 
 def test_faithful_sentences_are_kept() -> None:
     made, ended = judge(100, *range(15), 102, *range(43, 60))
-    assert (made.close(), ended, made.strayed) == (2, None, False)
+    assert (made.close(), ended, made.ended) == (2, None, None)
     assert made.close() is None  # nothing is open any more
 
 
@@ -105,7 +105,7 @@ def test_the_second_lost_sentence_in_a_row_ends_a_digest(first: str, second: str
     following = [102, *PARAGRAPHS[2]]
     assert judge(*faithful, *LOST[first], *following, *LOST["unknown"])[1] is None
     made, ended = judge(*faithful, *LOST[first], *LOST[second], 104)
-    assert made.strayed
+    assert made.ended == "strayed"
     known = {"unlike": MOST_EDITS + 1, "empty": 1}.get(second, 0)  # once it cannot be kept any more
     assert ended == len(faithful) + len(LOST[first]) + known
 

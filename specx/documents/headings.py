@@ -1,0 +1,122 @@
+"""Take back the headings that are none: authors and dates of a title, labels of plots, numbers."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from specx.documents.captions import is_caption
+from specx.documents.document import Paragraph
+
+SUMMARIES = r"abstract|(?:executive |management )?summary|zusammenfassung|résumé|synopsis"
+_SECTION = re.compile(
+    rf"\W*(?:(?:chapter|section|part)\s+)?(?:(?:\d{{1,3}}(?:\.\d+)*|[IVX]+)[.:)]?\s+\S.*"
+    rf"|{SUMMARIES}|overview|introduction|preface|foreword|background|contents)\W*",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    rf"(?i)(?:{SUMMARIES}|introduction|conclusions?|discussion|references|keywords)"
+)
+_MONTH = (
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_DATE = re.compile(
+    rf"\W*(?:(?:mon|tues?|wednes|thurs?|fri|satur|sun)day,?\s+)?(?:\d{{1,2}}(?:st|nd|rd|th)?\.?\s+)?"
+    rf"(?:{_MONTH})\.?\s+(?:\d{{1,2}}(?:st|nd|rd|th)?,?\s+)?\d{{4}}\b(?:\W.*|\W*)"
+    r"|\W*\d{4}[-./]\d\d[-./]\d\d\W*|\W*\d{1,2}[./]\d{1,2}[./]\d{2,4}\W*"
+    r"|\W*(?:version|draft|revised|revision|release|last (?:updated|modified|revised))\b\D*\d.*",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
+_LONGEST_TITLE = 800  # characters in front of a document's text
+_MOST_IN_TITLE = 15  # paragraphs
+_LABEL = 80  # characters of a label in a drawing, at most
+_MOST_LABELS = 60  # paragraphs of one drawing
+
+
+def without_false_headings(
+    paragraphs: Sequence[Paragraph], levels: Sequence[float]
+) -> list[Paragraph]:
+    """Return ``paragraphs`` with the headings alone that are headings of sections.
+
+    So is a paragraph of nothing but a word such as *Abstract*, however it is set. What stands
+    between a document's title and its text is part of the title. A date, a number and a label in a
+    drawing are text. ``levels``: a number for each, greater for headings of a higher level.
+    """
+    front = _front(paragraphs, levels)
+    labels = _labels(paragraphs, levels)
+    made = list(paragraphs)
+    for place, each in enumerate(paragraphs):
+        if each.kind == "text" and _NAMED.fullmatch(each.text):
+            made[place] = each = replace(each, kind="heading")
+        if place in front and each.part == "body":
+            made[place] = replace(each, part="title")
+        elif each.kind == "heading" and each.part == "body":
+            dated = _DATE.fullmatch(each.text) or not _WORD.search(each.text)
+            if dated or place in labels:
+                made[place] = replace(each, kind="text")
+    return made
+
+
+def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:
+    """Return the places of the title, authors and date above the text of a first page."""
+    page = paragraphs[0].page if paragraphs else None
+    if page is None:  # markup tells headings; of those above all text the last is a section's
+        above = next((n for n, each in enumerate(paragraphs) if each.kind != "heading"), 0)
+        return range(above - 1 if above > 2 else 0)
+    end = 0
+    for end, each in enumerate(paragraphs):
+        begun = len(each.text) > 200 or (each.kind == "text" and each.text.endswith((".", ":")))
+        if each.page != page or begun or _is_section(paragraphs, levels, end):
+            break
+    length = sum(len(each.text) for each in paragraphs[:end])
+    return range(end if 1 < end <= _MOST_IN_TITLE and length <= _LONGEST_TITLE else 0)
+
+
+def _is_section(paragraphs: Sequence[Paragraph], levels: Sequence[float], place: int) -> bool:
+    """Return True for a heading known by its number or words, or set as a later one is."""
+    each = paragraphs[place]
+    if place == 0 or _SECTION.fullmatch(each.text):
+        return bool(_SECTION.fullmatch(each.text))
+    alike = [
+        _SECTION.fullmatch(other.text) is None
+        for other, level in zip(paragraphs, levels, strict=True)
+        if other.kind == "heading" and level == levels[place] and other.page != each.page
+    ]
+    return each.kind == "heading" and sum(alike) > len(alike) / 2
+
+
+def _labels(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> set[int]:
+    """Return the places of headings beside the numbers of a drawing, above its caption.
+
+    Without such numbers, of headings set as none is that has text below.
+    """
+    found: set[int] = set()
+    real = {
+        levels[n]
+        for n, (each, below) in enumerate(pairwise(paragraphs))
+        if each.kind == "heading" and below.kind == "text" and len(below.text) > _LABEL
+    }
+    above: list[int] = []  # the last paragraphs that are short
+    for place, each in enumerate(paragraphs):
+        if is_caption(each.text) and _FIGURE_CAPTION.match(each.text):
+            ticks = {n for n in above if _is_tick(paragraphs[n].text)}
+            beside = {n for n in above if {n - 1, n + 1} & ticks or levels[n] not in real}
+            found |= {n for n in beside if not _is_named(paragraphs[n])}
+            above = []
+        elif len(each.text) > _LABEL or (above and paragraphs[above[-1]].page != each.page):
+            above = []
+        else:
+            above = [*above[1 - _MOST_LABELS :], place]
+    return {place for place in found if paragraphs[place].kind == "heading"}
+
+
+def _is_named(paragraph: Paragraph) -> bool:
+    return _SECTION.fullmatch(paragraph.text) is not None
+
+
+def _is_tick(text: str) -> bool:
+    """Return True for the numbers along an axis."""
+    return sum(map(str.isdigit, text)) > sum(map(str.isalpha, text))

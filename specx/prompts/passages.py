@@ -1,0 +1,196 @@
+"""Choose the pieces of a document that a digest may quote.
+
+The embedded pair quotes the first sentence of what it is given. So a paragraph is given to it from
+its first sentence that a reader understands without the ones before.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from specx.documents.bibliography import is_reference
+from specx.documents.captions import is_caption
+from specx.documents.document import Paragraph
+from specx.documents.duplicates import first_places
+from specx.documents.headings import SUMMARIES
+from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.prose import is_sentence, running
+from specx.documents.sentences import sentence_spans, split_sentences
+
+SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+_LONGEST_LEAD = 600  # characters; a longer sentence is rather a list without full stops
+_QUOTED = ("text", "item")
+_MUCH = 120  # characters of running sentences, among slides and lists
+_CHOICE = 3  # passages for each sentence that is wanted: where fewer stand alone, others count
+_SPLIT = 2  # paragraphs of a summary, at most, whose sentences are passages of their own
+
+_OWN = (
+    "paper|report|article|manual|document|book|guide|study|chapter|section|thesis|tutorial|note"
+    "|handbook|specification|standard|vignette|package|program|software|library|appendix|work"
+    "|introduction|reference|survey|review|memo|file|edition|volume|project|tool|policy|act"
+)
+_LEANING = re.compile(
+    rf"(?:this|these|that|those|such|the (?:former|latter|above|following|same|other|second|third))"
+    rf"\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
+    r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|another|others?)\b"
+    r"|(?:however|therefore|thus|hence|moreover|furthermore|nevertheless|nonetheless|otherwise"
+    r"|instead|similarly|likewise|also|then|consequently|accordingly|conversely|meanwhile|besides"
+    r"|additionally|finally|indeed|again|still|yet|so|but|and|or|nor|for (?:example|instance)|e\.g"
+    r"|i\.e|in (?:addition|contrast|particular|fact|other words|turn|short|that|these|this|those"
+    r"|such|each|both|either|the (?:same|above|latter|former|second|following))|see|cf"
+    r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
+    r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
+    r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
+    r"|from (?:this|these|here|there)|note that|by (?:this|these|doing)"
+    rf"|if (?:this|these|so|not|it|they)|under (?:this|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
+    r"|(?:yes|no|well|why|first|second|third|last|next)(?:ly)?,",
+    re.IGNORECASE,
+)
+_SUMMARY = re.compile(
+    rf"\W*(?:(?:\d{{1,2}}|[IVX]+)(?:\.\d+)*[.:)]?\s+)?(?:{SUMMARIES}"
+    r"|key (?:findings|points|messages)|(?:(?:summary|discussion) and )?conclusions?"
+    r"(?: and [\w ]+)?|concluding remarks)\W*",
+    re.IGNORECASE,
+)
+
+
+_RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
+_MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
+_QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
+_KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
+_FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
+_ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
+_BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
+
+
+class Passage(NamedTuple):
+    """A piece of the paragraph at ``place``: its characters from ``start`` to ``end``."""
+
+    place: int
+    start: int
+    end: int
+
+
+def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
+    """Return the pieces of paragraphs that a digest of ``wanted`` sentences may quote, in order.
+
+    Running text of the body is quoted, from the first sentence on that is whole and leans on none
+    before it; a piece that begins as an earlier one, or nearly, is not. The sentences of a short
+    abstract, summary or conclusion are pieces of their own. Where few sentences stand alone, others
+    begin a piece, too.
+    """
+    texts = [
+        place
+        for place, each in enumerate(paragraphs)
+        if each.part == "body" and each.kind in _QUOTED
+    ]
+    summaries = _summaries(paragraphs)
+    pieces: list[Passage] = []
+    others: list[Passage] = []
+    for place in texts:
+        sentences = _sentences(paragraphs, place)
+        found = list(_leads(paragraphs[place].text, place, sentences, split=place in summaries))
+        if paragraphs[place].kind == "item" and len(sentences) == 1:
+            found = []  # items are mostly phrases that go on a sentence above
+        pieces += found
+        whole = [start for start, _ in sentences]
+        others += found or [Passage(place, each, len(paragraphs[place].text)) for each in whole[:1]]
+    found = _distinct(paragraphs, pieces)
+    return found if len(found) >= _CHOICE * wanted else _distinct(paragraphs, others)
+
+
+def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+    """Return the passages of the little prose that slides and lists of commands have."""
+    return [
+        each
+        for each in passages(paragraphs, wanted=0)
+        if running(paragraphs[each.place].text[each.start : each.end]) >= _MUCH
+    ]
+
+
+def fragments(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+    """Return all text of the body as passages, for documents that are not prose."""
+    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
+    texts = [place for place in body if paragraphs[place].kind in _QUOTED] or body
+    return _distinct(paragraphs, [Passage(n, 0, len(paragraphs[n].text)) for n in texts])
+
+
+def stands_alone(sentence: str) -> bool:
+    """Return True for a sentence that a reader understands without the ones before it."""
+    text = _MARK.sub("", sentence, count=1)
+    return not (
+        len(text) > _LONGEST_LEAD
+        or text.startswith(_QUOTATION)
+        or _FORMULA.search(text)
+        or text.rstrip("\"'”’»)").endswith(("?", "？"))
+        or _LEANING.match(text)
+        or _ANNOUNCES.search(text)
+        or any(text.count(opening) != text.count(closing) for opening, closing in _BRACKETS)
+    )
+
+
+def _sentences(paragraphs: Sequence[Paragraph], place: int) -> list[tuple[int, int]]:
+    """Return the places of the whole sentences of a paragraph, none if it is too short."""
+    text = paragraphs[place].text
+    if len(text) < SHORTEST_PASSAGE:
+        return []
+    run_in = _RUN_IN.match(text)
+    begin = run_in.end() if run_in else 0
+    spans = [(begin + start, begin + end) for start, end in sentence_spans(text[begin:])]
+    if spans and text[:1].islower() and _is_open(paragraphs, place):
+        del spans[0]  # the rest of a sentence that stands elsewhere
+    whole = [(start, end) for start, end in spans if _may_be_quoted(text[start:end])]
+    return [each for each in whole if len(text) - each[0] >= SHORTEST_PASSAGE]
+
+
+def _is_open(paragraphs: Sequence[Paragraph], place: int) -> bool:
+    """Return True if a sentence may go on from above, over a formula, code or a figure."""
+    above = paragraphs[place - 1] if place else None
+    if above is None or above.kind == "heading":
+        return False
+    return above.kind not in _QUOTED or not ENDS_SENTENCE.search(above.text)
+
+
+def _may_be_quoted(sentence: str) -> bool:
+    aside = is_caption(sentence) or is_reference(sentence) or _KEYWORDS.match(sentence)
+    return is_sentence(sentence) and not aside
+
+
+def _leads(
+    text: str, place: int, sentences: Sequence[tuple[int, int]], *, split: bool
+) -> Iterator[Passage]:
+    """Yield the piece of a paragraph from its first sentence on that stands alone.
+
+    ``split``: yield one for each such sentence.
+    """
+    starts = [start for start, end in sentences if stands_alone(text[start:end])]
+    if not split:
+        starts = starts[:1]
+    for start, stop in pairwise([*starts, len(text)]):
+        if len(text[start:stop].strip()) >= SHORTEST_PASSAGE:
+            yield Passage(place, start, stop)
+
+
+def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the places of an abstract, a summary or a conclusion of one or two paragraphs."""
+    found = {
+        place
+        for place, each in enumerate(paragraphs)
+        if each.kind == "text" and _RUN_IN.match(each.text)
+    }
+    headings = [place for place, each in enumerate(paragraphs) if each.kind == "heading"]
+    for place, after in pairwise([*headings, len(paragraphs)]):
+        section = range(place + 1, after)
+        if len(section) <= _SPLIT and _SUMMARY.fullmatch(paragraphs[place].text):
+            found.update(section)
+    return found
+
+
+def _distinct(paragraphs: Sequence[Paragraph], pieces: Sequence[Passage]) -> list[Passage]:
+    """Return the pieces that begin with no sentence that an earlier one begins with."""
+    leads = [
+        "".join(split_sentences(paragraphs[place].text[start:end])[:1])
+        for place, start, end in pieces
+    ]
+    return [pieces[index] for index in first_places(leads)]
