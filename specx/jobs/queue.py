@@ -160,7 +160,7 @@ class Queue:
 
     def _write(self, report: Report, item: InputDocument, index: int) -> None:
         """Write the results of a document, and note that it is done."""
-        report.source = item.path
+        report.source, report.paragraphs = item.path, item.document.paragraphs
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)
