@@ -87,6 +87,7 @@ class Queue:
 
     def _skip(self, item: SkippedInput) -> None:
         self._on_skipped(item)
+        self._results.skipped(item.relative)
         self._skipped += 1
 
     def _succeed(self, report: Report) -> None:

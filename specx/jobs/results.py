@@ -162,6 +162,7 @@ class Results:
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
         self._indexed = True  # everything that was done so far
+        self._unchanged: set[PurePath] = set()  # documents that were skipped
         self._next_index = 0.0  # seconds of the monotonic clock
         self.written: list[list[Path]] = []  # the files of each document
 
@@ -268,6 +269,11 @@ class Results:
                 self._outputs.write_text(path, to_json({"schema": FAILURE_SCHEMA, **record}) + "\n")
                 self._refresh_index()
 
+    def skipped(self, relative: PurePath) -> None:
+        """Note that the results of a document are those of an earlier run."""
+        self._unchanged.add(relative)
+        self._indexed = False
+
     def finish(self) -> None:
         """Complete the folder's index, after the last document, or where a killed run has not."""
         folder = self._to.folder
@@ -296,7 +302,7 @@ class Results:
         self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
 
     def _write_index(self, folder: Path) -> None:
-        self._outputs.write_text(folder / INDEX, index_page(folder))
+        self._outputs.write_text(folder / INDEX, index_page(folder, self._unchanged))
         self._indexed = True
 
     def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
