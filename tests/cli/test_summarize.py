@@ -157,6 +157,9 @@ def test_one_file_and_one_report(summarize: Run) -> None:
         "prompt_tokens": 0,
         "parts": 1,
         "span": [1, 2],
+        "kind": "pdf",
+        "title": None,
+        "words": 32,
     }
     assert report["timings_s"]["load"] > 0
     assert summarize("a.txt", "--report", "r.md").code == 0
@@ -167,7 +170,7 @@ def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
     (folder / "pages").mkdir()
     assert summarize("docs/d.pdf", "--report", "pages/r.html").code == 0
     text = Path("pages/r.html").read_text()
-    assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
+    assert '<h1 dir="auto">d.pdf</h1>' in text
     assert 'href="../docs/d.pdf"' in text
 
 
