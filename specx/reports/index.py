@@ -51,7 +51,10 @@ class IndexEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexFailure:
-    """A document that failed, why and when. ``known``: nobody expected otherwise."""
+    """A document that failed, why and when.
+
+    ``name``: empty where ``reason`` begins with it. ``known``: nobody expected otherwise.
+    """
 
     place: PurePath
     name: str
@@ -138,11 +141,12 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _failure(plain: dict[str, Any], path: Path, folder: Path) -> IndexFailure:
-    place = path.relative_to(folder)
+    place, name = path.relative_to(folder), printable(str(plain["input"]["name"]))
+    reason = harmless(str(plain["error"]))
     return IndexFailure(
         place=place.with_name(place.name.removesuffix(".json").removesuffix(".error")),
-        name=printable(str(plain["input"]["name"])),
-        reason=str(plain["error"]),
+        name="" if reason.startswith(name) else name,
+        reason=reason,
         day=day(_made(plain, path)),
         known=plain.get("allowed") is True,
     )
@@ -154,8 +158,8 @@ def _entry(
     place, page = path.relative_to(folder).with_suffix(""), path.with_suffix(".html")
     files = {
         "page": page,
-        "summary as text": path.with_suffix(".md"),
-        "text of the document": view_path(page),
+        "plain summary": path.with_suffix(".md"),
+        "document text": view_path(page),
         "data": path,
     }
     title = plain["input"].get("title")

@@ -90,7 +90,7 @@ def to_page(report: Report, path: Path) -> str:
         .render(
             report=report,
             name=printable(report.input.name),
-            title=report.input.title or short_name,
+            title=report.input.title,
             short_name=short_name,
             kind=KINDS.get(report.input.kind, "document"),
             size=size(report.input.pages, report.input.words, report.input.characters),

@@ -170,7 +170,7 @@ def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
     (folder / "pages").mkdir()
     assert summarize("docs/d.pdf", "--report", "pages/r.html").code == 0
     text = Path("pages/r.html").read_text()
-    assert '<h1 dir="auto">d.pdf</h1>' in text
+    assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
     assert 'href="../docs/d.pdf"' in text
 
 

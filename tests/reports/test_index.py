@@ -66,7 +66,7 @@ def test_documents_with_titles_sizes_dates_and_files(tmp_path: Path) -> None:
     ]
     files = {link.partition("#")[0].replace("%20", " ") for link in page.values("href")}
     assert all((tmp_path / file).is_file() for file in files)
-    assert "2 documents" in page.texts("p", "about")
+    assert "2 documents summarized" in page.texts("p", "about")
 
 
 def test_figures_are_for_engineers_alone(tmp_path: Path) -> None:
@@ -98,10 +98,11 @@ def test_numbers_in_names_count_and_folders_follow_files(tmp_path: Path) -> None
 def test_failures_and_reasons_come_first(tmp_path: Path) -> None:
     put(make_report(), tmp_path / "a.txt")
     fail(tmp_path, "<b>.pdf", "<b>.pdf has no text; recognize it first")
-    fail(tmp_path, "c.pdf", "c.pdf is locked", allowed=True)
+    fail(tmp_path, "c.pdf", "it is locked", allowed=True)
     page = index(tmp_path)
     assert page.texts("h2") == ["Failed: 2 documents", "Documents", "For engineers"]
-    assert "<b>.pdf has no text; recognize it first" in page.texts("p")
+    assert "c.pdf" in page.texts("bdi")  # the other reason begins with its name
+    assert {"<b>.pdf has no text; recognize it first", ": it is locked"} <= set(page.texts("p"))
     assert "2 failed" in page.texts("a", "failed")
     one, known = (text for text in page.texts("p", "about") if "20" in text)
     assert not one.endswith("known failure")
@@ -197,4 +198,4 @@ def test_a_thousand_documents_take_a_moment(tmp_path: Path) -> None:
     started = time.process_time()
     page = index(tmp_path)
     assert time.process_time() - started < 5
-    assert "1,000 documents" in page.texts("p", "about")
+    assert "1,000 documents summarized" in page.texts("p", "about")
