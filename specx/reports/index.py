@@ -78,6 +78,7 @@ def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
     """
     found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
     failures = [each for each in found if isinstance(each, IndexFailure)]
+    failures.sort(key=lambda failure: failure.known)
     entries = [each for each in found if isinstance(each, IndexEntry)]
     return (
         templates()
@@ -87,6 +88,7 @@ def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
             entries=entries,
             folders=list(_by_folder(entries)),
             failures=failures,
+            known=sum(failure.known for failure in failures),
             failed={each.place for each in failures},
             unchanged=sum(each.place in unchanged for each in entries),
             counted=counted,

@@ -98,7 +98,7 @@ def assert_that_citations_lead_to_their_sentences(
                 assert (file.name, anchor) == (PurePath(name).name, f"page={citation['page']}")
                 assert file.read_bytes().startswith(b"%PDF-")
                 continue
-            found = file.read_text().partition(f'id="{anchor}"></a>')[2]
+            found = file.read_text().partition(f'id="{anchor}"></span>')[2]
             passage, _, back = found.partition('<a class="back" href="')
             assert letters(unescape(passage)) == letters(citation["sentence"])
             assert unquote(back.partition('"')[0]) == f"{page.name}#sentence-{number}"
