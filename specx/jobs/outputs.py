@@ -81,7 +81,7 @@ class Outputs:
     def remove(self, path: Path) -> None:
         """Remove a file if it is specx's, and forget it; one that cannot be removed stays."""
         if os.path.isfile(path) and _hash(path) in _known(path):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UsageError):  # a full disk, say
                 path.unlink()
                 home = self._home_of(path)
                 name = path.relative_to(home).as_posix()

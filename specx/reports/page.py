@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from specx.errors import printable
 from specx.reports.figures import (
@@ -27,6 +28,7 @@ from specx.reports.text_view import view_of
 
 _BLOCKS = re.compile(r"\n\s*\n|^(#{1,6} .*)$", re.MULTILINE)
 _HEADING = re.compile("#{1,6} +")
+_BULLET = re.compile(r"[-*•] +(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ class Passage:
 
     text: str
     sentences: list[tuple[int, Citation]]
+
+
+@dataclass(frozen=True)
+class SummaryBlock:
+    """A paragraph of a summary, or a heading, or the items of a list."""
+
+    kind: Literal["text", "heading", "list"]
+    texts: list[str]
 
 
 @dataclass(frozen=True)
@@ -142,16 +152,20 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
     return [passage for passage in found if passage.text or passage.sentences]
 
 
-def blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield headings and paragraphs of a text with empty lines between; True for a heading.
+def blocks(text: str) -> Iterator[SummaryBlock]:
+    """Yield headings, lists and paragraphs of a text with empty lines between.
 
-    Of Markdown only headings are known; the rest stays as the model wrote it.
+    Of Markdown only headings and lists with bullets are known; the rest stays as it was written.
     """
-    for block in _BLOCKS.split(text):
-        if block and _HEADING.match(block):
-            yield _HEADING.sub("", block), True
-        elif block and block.strip():
-            yield block.strip("\n"), False
+    for found in _BLOCKS.split(text):
+        block = (found or "").strip("\n")
+        lines = block.split("\n")
+        if _HEADING.match(block):
+            yield SummaryBlock("heading", [_HEADING.sub("", block)])
+        elif all(map(_BULLET.match, lines)):
+            yield SummaryBlock("list", [_BULLET.sub("", line) for line in lines])
+        elif block.strip():
+            yield SummaryBlock("text", [block])
 
 
 def timeline(report: Report) -> tuple[list[Segment], Segment]:

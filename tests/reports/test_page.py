@@ -279,15 +279,24 @@ def test_a_sentence_that_the_summary_does_not_show_is_listed() -> None:
     assert found[-1].text == "Other words."
 
 
-def test_headings_and_paragraphs() -> None:
-    text = "# One\nTwo\nlines\n\n- a\n- b\n\n\n### Three ###x\n#no heading"
-    assert list(blocks(text)) == [
-        ("One", True),
-        ("Two\nlines", False),
-        ("- a\n- b", False),
-        ("Three ###x", True),
-        ("#no heading", False),
+def test_headings_paragraphs_and_lists() -> None:
+    text = "# One\nTwo\nlines\n\n- a\n- b\n\n* c\n\n- d\nno list\n\n\n### Three ###x\n#no heading"
+    assert [(block.kind, block.texts) for block in blocks(text)] == [
+        ("heading", ["One"]),
+        ("text", ["Two\nlines"]),
+        ("list", ["a", "b"]),
+        ("list", ["c"]),
+        ("text", ["- d\nno list"]),
+        ("heading", ["Three ###x"]),
+        ("text", ["#no heading"]),
     ]
+
+
+def test_bullets_of_a_summary_are_a_list() -> None:
+    report = digest()
+    report.citations, report.summary = [], "Two risks:\n\n- silt\n- <b>steel</b>"
+    page = without_source(report)
+    assert [text for text in page.texts("li") if "page 4" not in text] == ["silt", "<b>steel</b>"]
 
 
 def test_dark_and_light_and_phones(source: Path) -> None:
