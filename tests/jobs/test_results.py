@@ -143,6 +143,17 @@ def test_a_failure_is_forgotten_when_its_document_is_done(tmp_path: Path) -> Non
     assert not (tmp_path / "a.txt.error.json").exists()
 
 
+def test_the_index_says_what_a_run_has_left_as_it_was(tmp_path: Path) -> None:
+    first, second = (Results(to(tmp_path), headings=True) for _ in range(2))
+    for results in (first, second):
+        results.done(make_report(), XA if results is first else A, 0)
+        results.finish()
+    second.skipped(XA)
+    second.finish()
+    index = (tmp_path / "index.html").read_text()
+    assert (index.count("Unchanged since"), index.count("Summarized ")) == (1, 1)
+
+
 def test_a_failure_that_cannot_be_noted_is_one_failure(tmp_path: Path) -> None:
     name = "n" * 250
     Results(to(tmp_path), headings=True).failed(name, DocumentError("bad"), 0, PurePath(name))
