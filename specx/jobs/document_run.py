@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from specx.documents.document import Document
+from specx.documents.title import title_of
 from specx.records import Event, FellBack, Finished, FinishReason, Speedup, Step, Tally, Timings
 from specx.reports.report import InputFacts, LosslessCheck, Removed
 
@@ -50,8 +51,11 @@ def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFact
     """Return the size of a document, and of what was made of it."""
     return InputFacts(
         name=document.name,
+        kind=document.kind,
+        title=title_of(document.paragraphs),
         pages=len(document.pages) if document.kind == "pdf" else 0,
         characters=document.characters,
+        words=sum(len(paragraph.text.split()) for paragraph in document.paragraphs),
         prompt_tokens=prompt_tokens,
         parts=parts,
         span=_span(document),

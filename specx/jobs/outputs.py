@@ -74,11 +74,18 @@ class Outputs:
         for folder in {self._home_of(path) for path in written} | {p.parent for p in written}:
             _flush(folder)
 
+    def has_written(self, path: Path) -> bool:
+        """Return True for a file that specx wrote, and has not removed since."""
+        return bool(_records(path))
+
     def remove(self, path: Path) -> None:
-        """Remove a file if it is specx's; one that cannot be removed stays."""
+        """Remove a file if it is specx's, and forget it; one that cannot be removed stays."""
         if os.path.isfile(path) and _hash(path) in _known(path):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UsageError):  # a full disk, say
                 path.unlink()
+                home = self._home_of(path)
+                name = path.relative_to(home).as_posix()
+                record_of(_absolute(home)).add(lambda _: {name: []})
 
     def _note(self, hashes: Mapping[Path, str]) -> None:
         """Add the hashes of new contents to the records; of the old ones only the present."""

@@ -92,6 +92,7 @@ class Queue:
 
     def _skip(self, item: SkippedInput) -> None:
         self._on_skipped(item)
+        self._results.skipped(item.relative)
         self._skipped += 1
 
     def _succeed(self, report: Report) -> None:
@@ -179,7 +180,7 @@ class Queue:
 
     def _write(self, report: Report, item: InputDocument, index: int) -> None:
         """Write the results of a document, and note that it is done."""
-        report.source = item.path
+        report.source, report.paragraphs = item.path, item.document.paragraphs
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)

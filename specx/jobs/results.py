@@ -18,7 +18,8 @@ from specx.reports.chosen_keys import ChosenKeys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
-from specx.reports.writers import check_folder, check_report_path, report_text
+from specx.reports.text_view import view_path
+from specx.reports.writers import check_folder, check_report_path, report_files
 
 Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")
@@ -69,13 +70,14 @@ class Destination:
         if self.out is not None:
             self._check_out(self.out)
         read = {os.path.realpath(name) for name in inputs}
-        for option, path in (("--out", self.out), ("--report", self.report)):
+        views = ((f"the text view of --report {self.report},", v) for v in self._views_of_report)
+        for option, path in (("--out", self.out), ("--report", self.report), *views):
             if path is not None and os.path.realpath(path) in read and not isdir(path):
                 raise UsageError(f"{option} {path} is an input itself; choose another name")
         if self.out is not None and self.out == self.report:
             raise UsageError(f"--out and --report both name {self.out}; choose two names")
         index = None if self.folder is None else self.folder / INDEX
-        for path in (self.out if index is None else index, self.report):
+        for path in (self.out if index is None else index, self.report, *self._views_of_report):
             if path is not None:
                 self.outputs.check(path)
 
@@ -140,6 +142,14 @@ class Destination:
             paths += [path for path in written if path != self.folder / INDEX]
         return paths
 
+    def view_paths(self, relative: PurePath) -> list[Path]:
+        """Return the text views that the pages of a document may have beside them."""
+        return _views(self.report_paths(relative))
+
+    @property
+    def _views_of_report(self) -> list[Path]:
+        return _views([self.report] if self.report is not None else [])
+
     def failure_path(self, relative: PurePath) -> Path | None:
         """Return the file that says why a document failed, ``OUT/x/a.pdf.error.json``, or None."""
         if self.folder is None:
@@ -162,12 +172,13 @@ class Results:
         self._heading = ""  # of the current document
         self._written = ""  # of its summary, to a pipe
         self._indexed = True  # everything that was done so far
+        self._unchanged: set[PurePath] = set()  # documents that were skipped
         self._next_index = 0.0  # seconds of the monotonic clock
         self.written: list[list[Path]] = []  # the files of each document
 
     def check(self, relative: PurePath) -> None:
         """Raise UsageError for a document whose files must not or cannot be written."""
-        for path in self._to.paths(relative):
+        for path in (*self._to.paths(relative), *self._to.view_paths(relative)):
             check_folder(path, path.parent)
             self._outputs.check(path)
 
@@ -203,10 +214,13 @@ class Results:
         path = self._to.summary_path(relative)
         texts = {path: report.summary + "\n"} if path is not None else {}
         for report_path in self._to.report_paths(relative):
-            texts[report_path] = report_text(report, report_path)
+            texts |= report_files(report, report_path)
         self._outputs.write(texts)
         self._forget_partial(relative)
-        self.written.append(self._to.paths(relative))
+        for view in self._to.view_paths(relative):
+            if view not in texts:  # of an earlier summary
+                self._outputs.remove(view)
+        self.written.append(list(texts))
         self._forget_failure(relative)
         self._refresh_index()
         if self._to.format == "json":
@@ -240,13 +254,18 @@ class Results:
 
     def are_complete(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, as specx wrote them last."""
-        paths = self._to.paths(relative)
+        paths = self._written_for(relative)
         return bool(paths) and all(self._outputs.is_complete(path) for path in paths)
 
     def are_there(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, whatever is in them."""
-        paths = self._to.paths(relative)
+        paths = self._written_for(relative)
         return bool(paths) and all(isfile(path) for path in paths)
+
+    def _written_for(self, relative: PurePath) -> list[Path]:
+        """Return the files that a document has if it is done. Not each has a text view."""
+        views = self._to.view_paths(relative)
+        return self._to.paths(relative) + [v for v in views if self._outputs.has_written(v)]
 
     def _forget_partial(self, relative: PurePath) -> None:
         """Remove what an earlier run has left of a summary that is whole now."""
@@ -269,6 +288,11 @@ class Results:
             with contextlib.suppress(UsageError):  # one failure is enough
                 self._outputs.write_text(path, to_json(record) + "\n")
                 self._refresh_index()
+
+    def skipped(self, relative: PurePath) -> None:
+        """Note that the results of a document are those of an earlier run."""
+        self._unchanged.add(relative)
+        self._indexed = False
 
     def finish(self) -> None:
         """Complete the folder's index, after the last document, or where a killed run has not."""
@@ -298,7 +322,7 @@ class Results:
         self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
 
     def _write_index(self, folder: Path) -> None:
-        self._outputs.write_text(folder / INDEX, index_page(folder))
+        self._outputs.write_text(folder / INDEX, index_page(folder, self._unchanged))
         self._indexed = True
 
     def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
@@ -337,6 +361,11 @@ class Results:
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)
         self._to.stdout.flush()
+
+
+def _views(paths: Iterable[Path]) -> list[Path]:
+    views = (view_path(path) for path in paths if path.suffix.lower() == ".html")
+    return [view for view in views if view is not None]
 
 
 def _is_behind(index: Path) -> bool:

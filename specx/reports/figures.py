@@ -1,6 +1,7 @@
 """The figures of a report in words, for people."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from specx.reports.progress import counted
@@ -11,6 +12,32 @@ ACCEPTANCE_RATES = (
     "Unconditional: share of the drafting steps that accepted at least i drafts.",
     "Conditional: share among the steps that accepted at least i − 1.",
 )
+
+KINDS = {  # of documents, for readers
+    "pdf": "PDF",
+    "docx": "Word document",
+    "odt": "OpenDocument text",
+    "epub": "EPUB",
+    "html": "web page",
+    "text": "text",
+    "markdown": "Markdown text",
+    "jsonl": "line of JSON lines",
+}
+_LONGEST_WORD = 20  # characters; longer ones on average are no words: the text has no spaces
+
+
+def size(pages: int, words: int, characters: int) -> str:
+    """Return the size of a document for readers: 12 pages, 3,400 words."""
+    counts = [counted(pages, "page")] if pages else []
+    spaced = words and characters <= _LONGEST_WORD * words
+    counts.append(counted(words, "word") if spaced else counted(characters, "character"))
+    return ", ".join(counts)
+
+
+def day(moment: str) -> str:
+    """Return the day of a date in ISO 8601: 24 November 2026."""
+    found = datetime.fromisoformat(moment)
+    return f"{found.day} {found:%B %Y}"
 
 
 def figures(report: Report) -> Iterator[tuple[str, str]]:

@@ -3,65 +3,126 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path, PurePath
 from typing import Any
 
-from specx.errors import printable
+from specx.errors import harmless, printable
+from specx.reports.figures import day, size
 from specx.reports.links import link
 from specx.reports.progress import counted, duration
 from specx.reports.report import SCHEMA
 from specx.reports.templates import templates
+from specx.reports.text_view import view_path
 
 INDEX = "index.html"
 FAILURE_SCHEMA = "specx.failure/1"
 LONGEST_SENTENCE = 300  # characters that are shown of one
 
 _ENDS = re.compile(r"(?<=[.!?。！？])\s")
+_NUMBER = re.compile(r"([0-9]{1,18})")
 _HEAD = 100  # bytes of a file, in which its schema is named
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexEntry:
-    """A document that is done. ``links``: addresses by what they lead to, the best first."""
+    """A document that is done.
 
-    name: str
+    ``place``: of its results in the folder. ``facts``: its size, day and state. ``links``:
+    addresses by what they lead to, the best first. ``speed``: figures for engineers.
+    """
+
+    place: PurePath
+    title: str
     sentence: str
     facts: tuple[str, ...]
+    warnings: int
     links: dict[str, str]
+    speed: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the document's name, with its folders."""
+        return printable(str(self.place))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexFailure:
-    """A document that failed, and why."""
+    """A document that failed, why and when.
 
+    ``name``: empty where ``reason`` begins with it. ``known``: nobody expected otherwise.
+    """
+
+    place: PurePath
     name: str
     reason: str
+    day: str
+    known: bool
 
 
-def index_page(folder: Path) -> str:
-    """Return the page over all reports and failures below ``folder``, in which it will lie."""
-    found = list(_entries(folder))
+@dataclass(frozen=True, kw_only=True)
+class IndexFolder:
+    """The documents of one folder. ``name``: empty for the outermost."""
+
+    name: str
+    entries: list[IndexEntry]
+
+
+def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
+    """Return the page over all reports and failures below ``folder``, in which it will lie.
+
+    ``unchanged``: the places of documents that the present run did not do again.
+    """
+    found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
+    failures = [each for each in found if isinstance(each, IndexFailure)]
+    failures.sort(key=lambda failure: failure.known)
+    entries = [each for each in found if isinstance(each, IndexEntry)]
     return (
         templates()
         .get_template("index.html.j2")
         .render(
             name=printable(Path(os.path.abspath(folder)).name),  # noqa: PTH100 - keeps links
-            entries=[entry for entry in found if isinstance(entry, IndexEntry)],
-            failures=[entry for entry in found if isinstance(entry, IndexFailure)],
+            entries=entries,
+            folders=list(_by_folder(entries)),
+            failures=failures,
+            known=sum(failure.known for failure in failures),
+            failed={each.place for each in failures},
+            unchanged=sum(each.place in unchanged for each in entries),
             counted=counted,
         )
     )
 
 
-def _entries(folder: Path) -> Iterator[IndexEntry | IndexFailure]:
-    """Yield what the files say, in the order of their paths. Other people's files are skipped."""
-    for path in sorted(_json_files(folder)):
+def _in_order(place: PurePath) -> tuple[Any, ...]:
+    """Return a key by which files precede folders, and numbers in names count: 2 before 10."""
+    parts = [[_key(part) for part in _NUMBER.split(name.casefold())] for name in place.parts]
+    return parts[:-1], parts[-1], str(place)
+
+
+def _key(part: str) -> tuple[int, int, str]:
+    return (0, int(part), "") if part.isdecimal() else (1, 0, part)
+
+
+def _by_folder(entries: Iterable[IndexEntry]) -> Iterator[IndexFolder]:
+    for parent, group in groupby(entries, key=lambda entry: entry.place.parent):
+        name = "" if parent == PurePath() else printable(str(parent))
+        yield IndexFolder(name=name, entries=list(group))
+
+
+def _found(folder: Path, unchanged: Collection[PurePath]) -> Iterator[IndexEntry | IndexFailure]:
+    """Yield what the files say. Other people's files are skipped."""
+    for path in _json_files(folder):
         try:
             plain = _read(path)
-            if plain is not None:
-                yield _entry(plain, path, folder)
+            if plain is None:
+                continue
+            if plain["schema"] == FAILURE_SCHEMA:
+                yield _failure(plain, path, folder)
+            elif plain["schema"].partition("/")[0] == SCHEMA.partition("/")[0]:
+                yield _entry(plain, path, folder, unchanged)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
@@ -81,27 +142,50 @@ def _read(path: Path) -> dict[str, Any] | None:
     return plain
 
 
-def _entry(plain: dict[str, Any], path: Path, folder: Path) -> IndexEntry | IndexFailure:
-    place = path.relative_to(folder)
-    if plain["schema"] == FAILURE_SCHEMA:
-        return IndexFailure(printable(str(plain["input"]["name"])), str(plain["error"]))
-    if plain["schema"].partition("/")[0] != SCHEMA.partition("/")[0]:
-        raise ValueError("this is no report")
+def _failure(plain: dict[str, Any], path: Path, folder: Path) -> IndexFailure:
+    place, name = path.relative_to(folder), printable(str(plain["input"]["name"]))
+    reason = harmless(str(plain["error"]))
+    return IndexFailure(
+        place=place.with_name(place.name.removesuffix(".json").removesuffix(".error")),
+        name="" if reason.startswith(name) else name,
+        reason=reason,
+        day=day(_made(plain, path)),
+        known=plain.get("allowed") is True,
+    )
+
+
+def _entry(
+    plain: dict[str, Any], path: Path, folder: Path, unchanged: Collection[PurePath]
+) -> IndexEntry:
+    place, page = path.relative_to(folder).with_suffix(""), path.with_suffix(".html")
     files = {
-        "report": path.with_suffix(".html"),
-        "summary": path.with_suffix(".md"),
+        "page": page,
+        "plain summary": path.with_suffix(".md"),
+        "document text": view_path(page),
         "data": path,
     }
+    title = plain["input"].get("title")
     return IndexEntry(
-        name=printable(str(place.with_suffix(""))),
+        place=place,
+        title=harmless(title) if isinstance(title, str) and title else printable(place.name),
         sentence=_first_sentence(plain),
-        facts=tuple(_facts(plain)),
+        facts=tuple(_facts(plain, path, again=place not in unchanged)),
+        warnings=len(plain["warnings"]),
         links={
             what: link(file, folder / INDEX)
             for what, file in files.items()
-            if file == path or file.is_file()
+            if file is not None and (file == path or file.is_file())
         },
+        speed=tuple(_speed(plain)),
     )
+
+
+def _made(plain: dict[str, Any], path: Path) -> str:
+    """Return date and time of a file of specx; of an older version, those of the file."""
+    made = plain.get("made")
+    if isinstance(made, str):
+        return made
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
 
 
 def _first_sentence(plain: dict[str, Any]) -> str:
@@ -116,12 +200,14 @@ def _first_sentence(plain: dict[str, Any]) -> str:
     return sentence[:LONGEST_SENTENCE].rsplit(" ", 1)[0] + " …"
 
 
-def _facts(plain: dict[str, Any]) -> Iterator[str]:
-    pages, warnings = int(plain["input"]["pages"]), len(plain["warnings"])
-    if pages:
-        yield counted(pages, "page")
+def _facts(plain: dict[str, Any], path: Path, *, again: bool) -> Iterator[str]:
+    source = plain["input"]
+    yield size(int(source["pages"]), int(source.get("words", 0)), int(source["characters"]))
+    yield ("summarized " if again else "unchanged since ") + day(_made(plain, path))
+
+
+def _speed(plain: dict[str, Any]) -> Iterator[str]:
     yield duration(float(plain["timings_s"]["total"]))
-    if plain["steps"]:
-        yield f"acceptance length {float(plain['acceptance_length']):.2f}"
-    if warnings:
-        yield counted(warnings, "warning")
+    yield f"{int(plain['generated_tokens']):,}"
+    yield f"{float(plain['tokens_per_second']['decode']):.1f}" if plain["steps"] else ""
+    yield f"{float(plain['acceptance_length']):.2f}" if plain["steps"] else ""

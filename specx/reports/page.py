@@ -4,9 +4,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from specx.errors import printable
-from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
+from specx.reports.figures import (
+    ACCEPTANCE_RATES,
+    KINDS,
+    acceptance,
+    day,
+    facts,
+    figures,
+    latency,
+    size,
+)
 from specx.reports.json_lines import to_json_folded
 from specx.reports.links import link
 from specx.reports.palette import LIGHT
@@ -14,9 +24,11 @@ from specx.reports.progress import counted, duration
 from specx.reports.report import Citation, Report
 from specx.reports.strip import strip
 from specx.reports.templates import templates
+from specx.reports.text_view import view_of
 
 _BLOCKS = re.compile(r"\n\s*\n|^(#{1,6} .*)$", re.MULTILINE)
 _HEADING = re.compile("#{1,6} +")
+_BULLET = re.compile(r"[-*•] +(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,14 @@ class Passage:
 
     text: str
     sentences: list[tuple[int, Citation]]
+
+
+@dataclass(frozen=True)
+class SummaryBlock:
+    """A paragraph of a summary, or a heading, or the items of a list."""
+
+    kind: Literal["text", "heading", "list"]
+    texts: list[str]
 
 
 @dataclass(frozen=True)
@@ -41,20 +61,53 @@ class Segment:
     hatched: bool
 
 
+@dataclass(frozen=True)
+class Addresses:
+    """Addresses of places in a document, relative to a page.
+
+    ``document``: of the file itself, ``text``: of its text view; empty where there is none.
+    ``paged``: the file can be opened at a page.
+    """
+
+    document: str
+    text: str
+    paged: bool
+
+    def of(self, page: int | None, anchor: str) -> str:
+        """Return the address of a place; ``anchor``: its name in the text view."""
+        if self.document and self.paged and page is not None:
+            return f"{self.document}#page={page}"
+        return f"{self.text}#{anchor}" if self.text else self.document
+
+
+def addresses(report: Report, path: Path) -> Addresses:
+    """Return the addresses for a page that will lie at ``path``."""
+    source, view = report.source, view_of(report, path)
+    return Addresses(
+        document=link(source, path) if source is not None and source.is_file() else "",
+        text=link(view, path) if view is not None else "",
+        paged=report.input.pages > 0,
+    )
+
+
 def to_page(report: Report, path: Path) -> str:
     """Write the page. ``path``: where it will lie, for its links to the document."""
-    source = report.source if report.source is not None and report.source.is_file() else None
-    address = link(source, path) if source is not None else ""
     segments, total = timeline(report)
+    short_name = printable(Path(report.input.name).name)
     return (
         templates()
         .get_template("report.html.j2")
         .render(
             report=report,
             name=printable(report.input.name),
-            short_name=printable(Path(report.input.name).name),
-            address=address,
+            title=report.input.title,
+            short_name=short_name,
+            kind=KINDS.get(report.input.kind, "document"),
+            size=size(report.input.pages, report.input.words, report.input.characters),
+            day=day(report.made),
+            addresses=addresses(report, path),
             passages=passages(report.summary, report.citations),
+            citations=len(report.citations),
             strip=strip(report),
             levels=[level for level in report.levels if len(level) > 1],
             segments=segments,
@@ -67,8 +120,14 @@ def to_page(report: Report, path: Path) -> str:
             blocks=blocks,
             counted=counted,
             duration=duration,
+            together=together,
         )
     )
+
+
+def together(place: str) -> str:
+    """Return a place without a line break between its unit and number: "p. 3"."""
+    return re.sub(r"^(p\.|l\.) ", "\\1\u00a0", place)
 
 
 def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
@@ -93,16 +152,20 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
     return [passage for passage in found if passage.text or passage.sentences]
 
 
-def blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield headings and paragraphs of a text with empty lines between; True for a heading.
+def blocks(text: str) -> Iterator[SummaryBlock]:
+    """Yield headings, lists and paragraphs of a text with empty lines between.
 
-    Of Markdown only headings are known; the rest stays as the model wrote it.
+    Of Markdown only headings and lists with bullets are known; the rest stays as it was written.
     """
-    for block in _BLOCKS.split(text):
-        if block and _HEADING.match(block):
-            yield _HEADING.sub("", block), True
-        elif block and block.strip():
-            yield block.strip("\n"), False
+    for found in _BLOCKS.split(text):
+        block = (found or "").strip("\n")
+        lines = block.split("\n")
+        if _HEADING.match(block):
+            yield SummaryBlock("heading", [_HEADING.sub("", block)])
+        elif all(map(_BULLET.match, lines)):
+            yield SummaryBlock("list", [_BULLET.sub("", line) for line in lines])
+        elif block.strip():
+            yield SummaryBlock("text", [block])
 
 
 def timeline(report: Report) -> tuple[list[Segment], Segment]:

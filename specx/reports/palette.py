@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 @dataclass(frozen=True)
 class Palette:
     """``paper``: behind everything. ``muted``: text that is beside the point. ``surface``: behind
-    boxes. ``series``: of lines and bars."""
+    boxes. ``mark``: behind what is quoted. ``series``: of lines and bars."""
 
     paper: str
     ink: str
@@ -18,6 +18,7 @@ class Palette:
     grid: str
     surface: str
     link: str
+    mark: str
     series: tuple[str, ...]
 
     def variables(self) -> dict[str, str]:
@@ -33,6 +34,7 @@ LIGHT = Palette(
     grid="#dfe3e8",
     surface="#f5f7f9",
     link="#0a58b5",
+    mark="#fbe8b0",
     series=(
         *("#0f61bf", "#ae4300", "#038f5d", "#ad54a3"),
         *("#129bdf", "#bb8900", "#63214c", "#697076"),
@@ -45,6 +47,7 @@ DARK = Palette(
     grid="#31373d",
     surface="#1d2125",
     link="#7db4f5",
+    mark="#4f4216",
     series=(
         *("#6ea3ec", "#ec782b", "#31c48a", "#fb8ec5"),
         *("#92e1ff", "#ffd258", "#6f6cdb", "#7c8383"),

@@ -1,8 +1,10 @@
 """The report of one document: input, summary, speed and environment."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from specx.records import FinishReason, Speedup, Tally, Timings
 
@@ -59,10 +61,10 @@ class PartSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class InputFacts:
-    """The size of a document. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts.
+    """A document and its size. ``pages``: 0 in formats without. ``prompt_tokens``: of all parts.
 
-    ``span``: the first and the last page that was read, or line or paragraph where citations count
-    these; None if unknown.
+    ``kind``: its format. ``title``: None if its text has none. ``span``: the first and the last
+    page that was read, or line or paragraph where citations count these; None if unknown.
     """
 
     name: str
@@ -71,6 +73,27 @@ class InputFacts:
     prompt_tokens: int
     parts: int
     span: list[int] | None = None
+    kind: str = ""
+    title: str | None = None
+    words: int = 0
+
+
+class ReadParagraph(Protocol):
+    """A paragraph as specx read it. ``kind``: what it looks like; ``part``: of the document.
+
+    ``page`` and ``lines`` (the first and the last one in its file) are None in formats without.
+    """
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def part(self) -> str: ...
+    @property
+    def page(self) -> int | None: ...
+    @property
+    def lines(self) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +109,18 @@ class LosslessCheck:
     logit_gap: float | None = None
 
 
+def _now() -> str:
+    """Return date and time in UTC, for people alone: clocks jump."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 @dataclass(kw_only=True)
 class Report:
     """Everything that users and programs can learn about one summary.
 
-    ``source``: the file that was read, for links to it, None for stdin; not in the JSON, which may
-    be sent elsewhere. ``settings``: the profile as it was run. ``cited_by``: the unit by which
+    ``source``: the file that was read, for links to it, None for stdin; ``paragraphs``: what was
+    read, for its text view. Neither is in the JSON, which may be sent elsewhere. ``made``: date and
+    time in UTC. ``settings``: the profile as it was run. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``completed``: those whose end the model did not write. ``reasons``:
     why each prompt's output ended. ``levels``: the summaries of parts, level by level; none if the
@@ -108,6 +137,8 @@ class Report:
     peak_memory_bytes: int
     environment: dict[str, Any]
     source: Path | None = None
+    paragraphs: Sequence[ReadParagraph] = ()
+    made: str = field(default_factory=_now)
     settings: dict[str, Any] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None
@@ -126,6 +157,7 @@ class Report:
         tally, timings = self.tally, self.timings
         result = {
             "schema": SCHEMA,
+            "made": self.made,
             "input": asdict(self.input),
             "profile": self.profile,
             "method": self.method,

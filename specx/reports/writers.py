@@ -16,6 +16,7 @@ from specx.reports.json_lines import to_json
 from specx.reports.markdown import to_markdown
 from specx.reports.page import to_page
 from specx.reports.report import Report
+from specx.reports.text_view import to_view, view_of
 
 _unfinished: set[Path] = set()  # temporary files of this process
 _ABANDONED_S = 10.0  # a younger temporary file may not be locked yet
@@ -47,6 +48,13 @@ def check_folder(path: Path, folder: Path) -> None:
 def report_text(report: Report, path: Path) -> str:
     """Return a report in the format of the name's ending. Raises UsageError for an unknown one."""
     return _writer(path)(report, path)
+
+
+def report_files(report: Report, path: Path) -> dict[Path, str]:
+    """Return a report as ``report_text`` does, by its path, behind what a page leads to."""
+    view = view_of(report, path) if path.suffix.lower() == ".html" else None
+    beside = {} if view is None else {view: to_view(report, view, path)}
+    return {**beside, path: report_text(report, path)}
 
 
 def write_text_atomic(path: Path, text: str) -> None:

@@ -184,6 +184,9 @@ def test_a_run_goes_on_where_another_ended(specx: Run) -> None:
     assert ended.err.endswith("1 of 4 documents failed; the others are done\n")
     assert "(1 failed, 2 done before)" in ended.err
     assert {n for n, when in times("OUT").items() if before.get(n) != when} == {"docs/a.txt.md"}
+    index = Path("OUT/index.html").read_text()
+    assert (index.count("Unchanged since"), index.count("Summarized ")) == (2, 1)
+    assert "d.txt is empty" in index
     Path("docs/d.txt").write_text("Not empty.\n")  # what failed is tried again
     before = times("OUT")
     assert specx("docs", "--out", "OUT", "--resume").code == 0

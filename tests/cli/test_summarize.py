@@ -163,6 +163,9 @@ def test_one_file_and_one_report(summarize: Run) -> None:
         "prompt_tokens": 0,
         "parts": 1,
         "span": [1, 2],
+        "kind": "pdf",
+        "title": None,
+        "words": 32,
     }
     assert report["timings_s"]["load"] > 0
     assert summarize("a.txt", "--report", "r.md").code == 0

@@ -4,9 +4,12 @@ Ten documents, one of each kind, are summarized in the usual tests, all forty in
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from html import unescape
+from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -58,22 +61,47 @@ def summarize(tmp_path: Path) -> Summarize:
     return reports
 
 
-def test_a_document_of_each_kind(summarize: Summarize) -> None:
+def test_a_document_of_each_kind(summarize: Summarize, tmp_path: Path) -> None:
     cases = [case for case in CASES if case.id in SAMPLE]
     assert len({case.kind for case in cases}) == len(SAMPLE) == 10
     reports = summarize(cases)
     assert {case.id: list(faults(case, reports[case.id])) for case in cases} == {
         case.id: [] for case in cases
     }
+    assert_that_citations_lead_to_their_sentences(reports, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # a minute where nothing else runs
-def test_all_documents(summarize: Summarize) -> None:
+def test_all_documents(summarize: Summarize, tmp_path: Path) -> None:
     reports = summarize(CASES)
+    assert_that_citations_lead_to_their_sentences(reports, tmp_path)
     found = {case.id: list(faults(case, reports[case.id])) for case in CASES}
     print(f"\n{sum(not each for each in found.values())} of {len(CASES)} digests are right")
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def assert_that_citations_lead_to_their_sentences(
+    reports: dict[str, Report | None], folder: Path
+) -> None:
+    """Follow the links of each page: into the PDF at a page, or to a marked passage of the text."""
+    for name, report in reports.items():
+        page = folder / "out" / "in" / f"{name}.html"
+        for number, citation in enumerate(report["citations"] if report else (), 1):
+            item = (
+                page.read_text().partition(f'<li id="sentence-{number}"')[2].partition("</li>")[0]
+            )
+            (address,) = re.findall(r'href="([^"]*)"', item)
+            target, anchor = address.split("#")
+            file = (page.parent / unquote(target)).resolve()
+            if citation["page"] is not None:
+                assert (file.name, anchor) == (PurePath(name).name, f"page={citation['page']}")
+                assert file.read_bytes().startswith(b"%PDF-")
+                continue
+            found = file.read_text().partition(f'id="{anchor}"></span>')[2]
+            passage, _, back = found.partition('<a class="back" href="')
+            assert letters(unescape(passage)) == letters(citation["sentence"])
+            assert unquote(back.partition('"')[0]) == f"{page.name}#sentence-{number}"
 
 
 def faults(case: Case, report: Report | None) -> list[str]:

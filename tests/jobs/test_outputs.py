@@ -142,6 +142,32 @@ def test_only_its_own_files_are_removed(tmp_path: Path) -> None:
     assert [path.exists() for path in (mine, yours)] == [False, True]
 
 
+def test_a_file_that_it_removed_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "x" / "a.md"
+    outputs_ = Outputs(tmp_path)
+    assert not outputs_.has_written(path)
+    outputs_.write_text(path, "One.\n")
+    assert Outputs().has_written(path)
+    outputs_.remove(path)
+    assert not Outputs().has_written(path)
+    outputs_.write_text(path, "Two.\n")
+    assert Outputs().is_complete(path)
+
+
+def test_a_record_that_cannot_be_written_stops_no_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.partial.md"
+    Outputs(tmp_path).write_text(path, "One.\n")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record, "append", full)
+    Outputs(tmp_path).remove(path)
+    assert not path.exists()
+
+
 def test_a_record_is_read_on_from_where_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,17 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
 
+from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
+from specx.jobs.outputs import Outputs
 from specx.jobs.results import Destination, Format, Results
 from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.report import Report
 from tests.reports.examples import make_report
 
 A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
@@ -33,6 +37,74 @@ def test_a_folder_gets_summary_and_report_beside_each_other(tmp_path: Path) -> N
     assert (tmp_path / "out/x/a.pdf.md").read_text() == "First sentence.\nSecond sentence.\n"
     assert json.loads((tmp_path / "out/x/a.pdf.json").read_text())["profile"] == "mini"
     assert printed(destination) == ""
+
+
+def text_report(*, cites: bool = True) -> Report:
+    """The report of a document without pages. With citations, its page has a text view."""
+    report = make_report()
+    report.input = replace(report.input, pages=0, kind="text")
+    report.paragraphs = [Paragraph("First *sentence*.", None)] * 9
+    report.citations = report.citations if cites else []
+    return report
+
+
+def test_a_page_that_cites_a_text_has_that_text_beside_it(tmp_path: Path) -> None:
+    results = Results(to(tmp_path / "out", report=tmp_path / "r.html"), headings=False)
+    results.done(text_report(), XA, 0)
+    for page in (tmp_path / "out/x/a.pdf.html", tmp_path / "r.html"):
+        view = page.with_name(page.stem + ".fulltext.html")
+        assert f"{view.name}#sentence-1" in page.read_text()
+        assert f"{page.name}#sentence-1" in view.read_text()
+        assert str(view) in results.files()
+    assert Outputs(tmp_path / "out").has_written(tmp_path / "out/x/a.pdf.fulltext.html")
+
+
+def test_a_text_view_is_one_of_the_files_of_a_document(tmp_path: Path) -> None:
+    destination = to(tmp_path)
+    results, view = Results(destination, headings=False), tmp_path / "a.txt.fulltext.html"
+    results.done(text_report(), A, 0)
+    assert results.are_complete(A)
+    assert results.are_there(A)
+    view.write_text("edited")
+    assert (results.are_complete(A), results.are_there(A)) == (False, True)
+    with pytest.raises(UsageError, match=r"fulltext\.html was changed since specx wrote it"):
+        results.check(A)
+    view.unlink()
+    assert (results.are_complete(A), results.are_there(A)) == (False, False)
+    results.done(text_report(), A, 0)
+    assert results.are_complete(A)
+
+
+def test_a_text_view_that_is_no_longer_needed_goes_and_is_not_missed(tmp_path: Path) -> None:
+    results = Results(to(tmp_path), headings=False)
+    results.done(text_report(), A, 0)
+    results.done(text_report(cites=False), A, 0)
+    assert not (tmp_path / "a.txt.fulltext.html").exists()
+    assert results.are_complete(A)
+    assert results.are_there(A)
+
+
+def test_somebody_elses_file_in_the_place_of_a_text_view_stays(tmp_path: Path) -> None:
+    for name in ("a.txt.fulltext.html", "r.fulltext.html"):
+        (tmp_path / name).write_text("precious")
+    with pytest.raises(UsageError, match=r"a\.txt\.fulltext\.html exists and specx did not write"):
+        Results(to(tmp_path), headings=True).check(A)
+    page = to(report=tmp_path / "r.html")
+    assert "r.fulltext.html exists and specx did not write it" in refusal(page)
+    to(report=tmp_path / "r.html", force=True).check(1)
+    inputs = (str(tmp_path / "r.fulltext.html"),)
+    told = refusal(to(report=tmp_path / "r.html", force=True), inputs=inputs)
+    assert "r.fulltext.html is an input itself" in told
+
+
+def test_a_long_name_costs_the_text_view_alone(tmp_path: Path) -> None:
+    name = PurePath("n" * 245 + ".txt")
+    results = Results(to(tmp_path), headings=True)
+    results.check(name)
+    results.done(text_report(), name, 0)
+    page = (tmp_path / f"{name}.html").read_text()
+    assert "fulltext" not in page
+    assert results.are_complete(name)
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.html"])
@@ -70,6 +142,17 @@ def test_a_failure_is_forgotten_when_its_document_is_done(tmp_path: Path) -> Non
     assert "a.txt is empty" not in index
     assert "b.txt is empty" in index
     assert not (tmp_path / "a.txt.error.json").exists()
+
+
+def test_the_index_says_what_a_run_has_left_as_it_was(tmp_path: Path) -> None:
+    first, second = (Results(to(tmp_path), headings=True) for _ in range(2))
+    for results in (first, second):
+        results.done(make_report(), XA if results is first else A, 0)
+        results.finish()
+    second.skipped(XA)
+    second.finish()
+    index = (tmp_path / "index.html").read_text()
+    assert (index.count("Unchanged since"), index.count("Summarized ")) == (1, 1)
 
 
 def test_a_failure_that_cannot_be_noted_is_one_failure(tmp_path: Path) -> None:

@@ -27,7 +27,11 @@ from .pairs import TEXT, saying, write_profile
 
 KEYS = {
     "schema": None,
-    "input": {"name", "pages", "characters", "prompt_tokens", "parts", "span"},
+    "made": None,
+    "input": {
+        *("name", "kind", "title", "words", "pages", "characters"),
+        *("prompt_tokens", "parts", "span"),
+    },
     "profile": None,
     "method": None,
     "summary": None,

@@ -24,7 +24,14 @@ def make_tally() -> Tally:
 def make_report(name: str = "report.pdf") -> Report:
     return Report(
         input=InputFacts(
-            name=name, pages=12, characters=34567, prompt_tokens=8901, parts=1, span=[1, 12]
+            name=name,
+            pages=12,
+            characters=34567,
+            prompt_tokens=8901,
+            parts=1,
+            span=[1, 12],
+            kind="pdf",
+            words=5678,
         ),
         profile="mini",
         method="specextend",

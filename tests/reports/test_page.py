@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specx.documents.document import Paragraph
 from specx.records import Tally, Timings
 from specx.reports.page import blocks, passages, to_page
 from specx.reports.palette import LIGHT
@@ -24,6 +25,19 @@ def digest(name: str = "report.pdf") -> Report:
     second = replace(second, page=11, place="p. 11", lines=None)
     report.citations, report.cited_by = [first, second], "page"
     report.summary = "\n\n".join(f"{c.sentence} [{c.place}]" for c in report.citations)
+    return report
+
+
+def lines_report(name: str) -> Report:
+    """A digest of a text, of two sentences, with the text itself."""
+    report = make_report(name)
+    first, second = report.citations
+    first = replace(first, page=None, place="l. 3", lines=[3, 3])
+    report.citations, report.cited_by = [first, second], "line"
+    report.input = replace(report.input, pages=0, kind="text", span=[1, 9])
+    report.summary = "\n\n".join(f"{c.sentence} [{c.place}]" for c in report.citations)
+    text = "First *sentence*. Second | sentence."
+    report.paragraphs = [Paragraph(text, None, lines=(n, n)) for n in range(1, 10)]
     return report
 
 
@@ -61,20 +75,37 @@ def test_it_needs_nothing_from_anywhere(source: Path, tmp_path: Path) -> None:
 def test_citations_open_the_page_of_the_document(page: Page) -> None:
     links = [link for link in page.values("href") if not link.startswith("#")]
     assert links == [
-        "../in/report.pdf",
         "../in/report.pdf#page=2",
         "../in/report.pdf#page=11",
+        "../in/report.pdf",
     ]
 
 
-def test_a_text_is_linked_without_a_page_and_stdin_not_at_all(tmp_path: Path) -> None:
-    report = make_report("a b.txt")
+def outside(page: Page) -> list[str]:
+    return [link for link in page.values("href") if not link.startswith("#")]
+
+
+def test_places_without_pages_are_linked_in_the_text_view(tmp_path: Path) -> None:
+    report = lines_report("a b.txt")
     report.source = tmp_path / "a b.txt"
     report.source.write_text("text")
-    links = Page(to_page(report, tmp_path / "r.html")).values("href")
-    assert links == ["a%20b.txt", "a%20b.txt#page=2", "a%20b.txt"]  # the last has lines, no page
-    report.source = None
-    assert Page(to_page(report, tmp_path / "r.html")).values("href") == []
+    view = "r.fulltext.html"
+    cited = [f"{view}#sentence-1", f"{view}#sentence-2"]
+    assert outside(Page(to_page(report, tmp_path / "r.html"))) == [*cited, "a%20b.txt", view]
+    report.source = None  # stdin
+    assert outside(Page(to_page(report, tmp_path / "r.html"))) == [*cited, view]
+
+
+def test_a_pdf_that_is_no_file_has_a_text_view(tmp_path: Path) -> None:
+    report = digest()
+    report.paragraphs = [Paragraph("Text.", 2)] * 9
+    assert outside(Page(to_page(report, tmp_path / "r.html")))[0] == "r.fulltext.html#sentence-1"
+
+
+def test_without_its_text_nothing_is_linked_but_the_document(tmp_path: Path) -> None:
+    report = lines_report("a.txt")
+    report.paragraphs = []
+    assert outside(Page(to_page(report, tmp_path / "r.html"))) == []
 
 
 def test_a_document_that_is_gone_is_not_linked(tmp_path: Path) -> None:
@@ -99,11 +130,39 @@ def test_links_lead_somewhere_and_headings_are_in_order(page: Page) -> None:
     assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
     levels = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
+    assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert page.texts("h2") == [
-        *("Summary", "Where the sentences stand", "Time", "Acceptance by position"),
-        *("Figures", "How it was run"),
+        *("Summary", "Warning", "Where the sentences stand", "Where it comes from"),
+        "For engineers",
     ]
+
+
+def test_title_and_summary_come_first_and_figures_last_in_a_closed_part(source: Path) -> None:
+    report = digest()
+    report.input = replace(report.input, title="Warm & Dry <Schools>", words=5678, kind="pdf")
+    report.made = "2026-11-24T19:06:30Z"
+    html = to_page(report, source.parent / "r.html")
+    page = Page(html)
+    assert page.texts("h1") == ["Warm & Dry <Schools>"]
+    assert "Summary of Warm & Dry <Schools>" in page.texts("title")
+    about = page.texts("p", "about")[0]
+    assert about.startswith("PDF, 12 pages, 5,678 words, summarized 24 November 2026")
+    parts = ["<h1", 'id="summary"', 'id="warnings"', "page 4 has no text", 'id="places"']
+    parts += ['id="source"', '<details id="engineers">', "Acceptance by position"]
+    assert [html.index(part) for part in parts] == sorted(map(html.index, parts))
+    reading = html[html.index("<body") : html.index('<details id="engineers">')]
+    assert not re.search("acceptance|tokens|drafting|verification|seconds", reading)
+
+
+def test_it_says_what_kind_of_text_it_is() -> None:
+    report = digest()
+    copied = "2 sentences copied from the document, in its order, each with its page."
+    assert copied in without_source(report).texts("p", "about")
+    report.citations, report.cited_by = [], None
+    assert any("language model" in text for text in without_source(report).texts("p", "about"))
+    report.input = replace(report.input, parts=0)
+    assert any("all of its text" in text for text in without_source(report).texts("p", "about"))
 
 
 def test_text_is_text() -> None:
@@ -113,6 +172,7 @@ def test_text_is_text() -> None:
         replace(c, sentence=c.sentence.replace("First", HOSTILE)) for c in report.citations
     ]
     report.warnings, report.settings = [HOSTILE], {"name": HOSTILE}
+    report.input = replace(report.input, title=None)
     html = to_page(report, Path("r.html"))
     page = Page(html)
     assert "<script" not in html
@@ -148,7 +208,7 @@ def test_figures_are_those_of_the_markdown_report(page: Page) -> None:
     facts = dict(zip(page.texts("dt"), page.texts("dd"), strict=True))
     assert facts["acceptance length τ (tokens per drafting step)"] == "2.25"
     assert facts["packages: torch"] == "2.13.0"
-    assert page.texts("summary") == ["Environment", "Settings"]
+    assert page.texts("h3")[-2:] == ["Environment", "Settings"]
     assert "page 4 has no text" in page.texts("li")
 
 
@@ -158,7 +218,7 @@ def test_a_document_printed_as_it_is() -> None:
     report.summary = "Meeting notes"
     page = without_source(report)
     assert page.texts("p", "text") == ["Meeting notes"]
-    assert page.texts("h2") == ["Summary", "Time", "Figures", "How it was run"]
+    assert page.texts("h2") == ["Summary", "Warning", "Where it comes from", "For engineers"]
     assert not marks(page)
 
 
@@ -191,6 +251,15 @@ def test_levels_of_parts(source: Path) -> None:
     assert page.values("href").count("report.pdf#page=1") == 1
 
 
+def test_parts_without_pages_are_linked_in_the_text_view(tmp_path: Path) -> None:
+    report = lines_report("a.txt")
+    report.citations, report.cited_by = [], None
+    one, two = (replace(part("Part.", None, (n, n + 3)), paragraphs=(n, n + 3)) for n in (1, 5))
+    report.levels = [[one, two]]
+    links = outside(Page(to_page(report, tmp_path / "r.html")))
+    assert links == ["r.fulltext.html#p1", "r.fulltext.html#p5", "r.fulltext.html"]
+
+
 def test_text_between_sentences_stays_in_its_place() -> None:
     report = digest()
     first, second = report.citations
@@ -210,15 +279,24 @@ def test_a_sentence_that_the_summary_does_not_show_is_listed() -> None:
     assert found[-1].text == "Other words."
 
 
-def test_headings_and_paragraphs() -> None:
-    text = "# One\nTwo\nlines\n\n- a\n- b\n\n\n### Three ###x\n#no heading"
-    assert list(blocks(text)) == [
-        ("One", True),
-        ("Two\nlines", False),
-        ("- a\n- b", False),
-        ("Three ###x", True),
-        ("#no heading", False),
+def test_headings_paragraphs_and_lists() -> None:
+    text = "# One\nTwo\nlines\n\n- a\n- b\n\n* c\n\n- d\nno list\n\n\n### Three ###x\n#no heading"
+    assert [(block.kind, block.texts) for block in blocks(text)] == [
+        ("heading", ["One"]),
+        ("text", ["Two\nlines"]),
+        ("list", ["a", "b"]),
+        ("list", ["c"]),
+        ("text", ["- d\nno list"]),
+        ("heading", ["Three ###x"]),
+        ("text", ["#no heading"]),
     ]
+
+
+def test_bullets_of_a_summary_are_a_list() -> None:
+    report = digest()
+    report.citations, report.summary = [], "Two risks:\n\n- silt\n- <b>steel</b>"
+    page = without_source(report)
+    assert [text for text in page.texts("li") if "page 4" not in text] == ["silt", "<b>steel</b>"]
 
 
 def test_dark_and_light_and_phones(source: Path) -> None:

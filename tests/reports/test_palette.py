@@ -72,6 +72,8 @@ def test_contrast(palette: Palette) -> None:
     for text in (palette.ink, palette.muted, palette.link):
         assert contrast(text, palette.paper) > 4.5
         assert contrast(text, palette.surface) > 4.5
+    for text in (palette.ink, palette.link):  # of quoted passages, and the way back from them
+        assert contrast(text, palette.mark) > 4.5
 
 
 def test_both_schemes_name_the_same_colours() -> None:

@@ -15,6 +15,9 @@ def test_figures() -> None:
         "prompt_tokens": 8901,
         "parts": 1,
         "span": [1, 12],
+        "kind": "pdf",
+        "title": None,
+        "words": 5678,
     }
     assert (result["generated_tokens"], result["steps"]) == (11, 5)
     assert (result["acceptance_length"], result["accepted_per_step"]) == (2.25, 1.25)
@@ -38,6 +41,7 @@ def test_figures() -> None:
 def test_keys_are_stable() -> None:
     assert list(make_report().to_dict()) == [
         "schema",
+        "made",
         "input",
         "profile",
         "method",

@@ -1,0 +1,185 @@
+"""The text of a document as specx read it, as a page: what citations lead to that have no PDF."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from pathlib import Path
+
+from specx.errors import harmless, printable
+from specx.reports.links import link
+from specx.reports.progress import counted
+from specx.reports.report import PartSummary, ReadParagraph, Report
+from specx.reports.templates import templates
+
+ENDING = ".fulltext.html"
+AT_ONCE = 100  # paragraphs that a browser lays out together, when they come near
+# A longer text is shown around the places that are named: no browser likes 50 MB.
+MOST_PARAGRAPHS, MOST_CHARACTERS = 50_000, 5_000_000
+AROUND, LONGEST_STRETCH = 100, 20_000  # paragraphs on each side; characters between two quotes
+_LONGEST_NAME = 255  # bytes, of most file systems
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a paragraph. ``quoted``: a sentence of the summary is in it.
+
+    ``begins``, ``ends``: the numbers of sentences that do so here, from 1.
+    """
+
+    text: str
+    quoted: bool = False
+    begins: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewParagraph:
+    """A paragraph of the view. ``number``: from 1. ``place``: in words, as citations have it.
+
+    ``aside``: it is no body, such as a licence or a list of references.
+    """
+
+    number: int
+    place: str
+    kind: str
+    aside: bool
+    stretches: tuple[Stretch, ...]
+
+
+def view_path(page: Path) -> Path | None:
+    """Return the file of the view beside a page: ``a.txt.fulltext.html`` for ``a.txt.html``.
+
+    None if that name would be too long for a file.
+    """
+    path = page.with_name(page.stem + ENDING)
+    return path if len(os.fsencode(path.name)) <= _LONGEST_NAME else None
+
+
+def view_of(report: Report, page: Path) -> Path | None:
+    """Return the file of the view that belongs to a page; None where it needs none.
+
+    It needs one for places that the document itself cannot be opened at: it has no pages, or is no
+    file.
+    """
+    opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
+    leads_there = report.citations or any(_parts(report))
+    return view_path(page) if report.paragraphs and leads_there and not opens else None
+
+
+def to_view(report: Report, path: Path, page: Path) -> str:
+    """Write the view. ``path``: where it will lie; ``page``: the report's page, to lead back to."""
+    name = printable(Path(report.input.name).name)
+    return (
+        templates()
+        .get_template("text_view.html.j2")
+        .render(
+            title=report.input.title or name,
+            name=name,
+            page=link(page, path),
+            citations=list(enumerate(report.citations, 1)),
+            groups=_groups(view_paragraphs(report)),
+            shortened=_shortened,
+            whole=_is_whole(report),
+        )
+    )
+
+
+def view_paragraphs(report: Report) -> Iterator[ViewParagraph]:
+    """Yield the paragraphs, with the sentences that quote them in their places.
+
+    Of a very long text, those around places that the page names, and a gap between.
+    """
+    quotes: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for number, citation in enumerate(report.citations, 1):
+        quotes[citation.paragraph].append((number, citation.sentence))
+    left_out = 0
+    whole = _is_whole(report)
+    kept = None if whole else _near([*quotes, *(p.paragraphs[0] for p in _parts(report))])
+    for number, paragraph in enumerate(report.paragraphs, 1):
+        if kept is not None and number not in kept:
+            left_out += 1
+            continue
+        if left_out:
+            yield _gap(number, left_out)
+            left_out = 0
+        found = stretches(harmless(paragraph.text), quotes.get(number, ()))
+        yield ViewParagraph(
+            number=number,
+            place=_place(paragraph, number),
+            kind=paragraph.kind,
+            aside=paragraph.part not in ("body", "title"),
+            stretches=tuple(found if whole else map(_cut, found)),
+        )
+    if left_out:
+        yield _gap(len(report.paragraphs) + 1, left_out)
+
+
+def _is_whole(report: Report) -> bool:
+    return len(report.paragraphs) <= MOST_PARAGRAPHS and report.input.characters <= MOST_CHARACTERS
+
+
+def _parts(report: Report) -> Iterator[PartSummary]:
+    return (part for level in report.levels if len(level) > 1 for part in level)
+
+
+def _near(numbers: Sequence[int]) -> set[int]:
+    return {near for n in numbers for near in range(n - AROUND, n + AROUND + 1)}
+
+
+def _gap(number: int, left_out: int) -> ViewParagraph:
+    text = f"… {counted(left_out, 'paragraph')} not shown …"
+    return ViewParagraph(
+        number=number, place="", kind="gap", aside=True, stretches=(Stretch(text),)
+    )
+
+
+def _cut(stretch: Stretch) -> Stretch:
+    """Return a stretch without the middle of a very long text."""
+    if stretch.quoted or len(stretch.text) <= LONGEST_STRETCH:
+        return stretch
+    half, left_out = LONGEST_STRETCH // 2, len(stretch.text) - LONGEST_STRETCH
+    middle = f" … {counted(left_out, 'character')} not shown … "
+    return replace(stretch, text=stretch.text[:half] + middle + stretch.text[-half:])
+
+
+def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[Stretch]:
+    """Cut a paragraph where its quotes begin and end: numbers of sentences, and their texts.
+
+    A quote that is not word for word stands for the whole paragraph.
+    """
+    spans = [(*_span(text, sentence), number) for number, sentence in quotes]
+    cuts = sorted({0, len(text), *(cut for start, end, _ in spans for cut in (start, end))})
+    for start, end in pairwise(cuts):
+        yield Stretch(
+            text[start:end],
+            quoted=any(first <= start and end <= last for first, last, _ in spans),
+            begins=tuple(number for first, _, number in spans if first == start),
+            ends=tuple(number for _, last, number in spans if last == end),
+        )
+
+
+def _groups(found: Iterator[ViewParagraph]) -> Iterator[list[ViewParagraph]]:
+    while group := list(islice(found, AT_ONCE)):
+        yield group
+
+
+def _shortened(sentence: str) -> str:
+    return sentence if len(sentence) <= 100 else sentence[:100].rsplit(" ", 1)[0] + " …"
+
+
+def _span(text: str, sentence: str) -> tuple[int, int]:
+    words = map(re.escape, harmless(sentence).split())
+    found = re.search(r"\s+".join(words), text)
+    return found.span() if found and found[0] else (0, len(text))
+
+
+def _place(paragraph: ReadParagraph, number: int) -> str:
+    if paragraph.page is not None:
+        return f"p. {paragraph.page}"
+    if paragraph.lines is None:
+        return f"¶{number}"
+    first, last = paragraph.lines
+    return f"l. {first}" if first == last else f"l. {first}–{last}"
