@@ -104,6 +104,29 @@ class Others:
         so what they took counts, or, if that is more, how long this process's threads waited for a
         core. A call that comes too soon waits: the kernel counts in hundredths of a second.
         """
+        rates = self._rates()
+        return None if rates is None else max(0.0, rates.others, rates.waited)
+
+    def taken(self, threads: int) -> float | None:
+        """Return the share of the time since the last call, 0 to 1, that others took from
+        ``threads`` busy threads of this process; None where nothing tells.
+
+        Others take nothing while they leave as many cores as the threads can use. What they took is
+        counted twice over, and the larger number is returned: cores that both wanted, by the cores
+        that the threads can use; and how long threads waited for a core, since the others of them
+        wait for the one that waits. More threads than cores wait for each other, and threads above
+        a quota for its next period, so their waiting tells nothing.
+        """
+        rates = self._rates()
+        if rates is None:
+            return None
+        granted = cgroup_quota(self._root) or rates.cores
+        needed = min(threads, rates.cores, granted)
+        wanted = max(0.0, needed + rates.others - rates.cores) / needed
+        return min(1.0, max(wanted, rates.waited if threads <= needed else 0.0))
+
+    def _rates(self) -> "_Rates | None":
+        """Return what was taken a second since the last call; one that comes too soon waits."""
         if self._last is not None:
             time.sleep(max(0.0, self._last.clock + _SHORTEST_S - time.perf_counter()))
         before, self._last = self._last, self._now()
@@ -113,7 +136,7 @@ class Others:
         idle = (self._last.idle - before.idle) / passed
         own = (self._last.own - before.own) / passed
         waited = (self._last.waited - before.waited) / passed
-        return max(0.0, self._last.cores - idle - own, waited)
+        return _Rates(self._last.cores - idle - own, waited, self._last.cores)
 
     def _now(self) -> "_Sample | None":
         try:
@@ -137,6 +160,12 @@ class Others:
         except (OSError, ValueError, IndexError):  # a kernel without it, or a thread that ended
             pass
         return waited / 1e9
+
+
+class _Rates(NamedTuple):
+    others: float  # cores that were neither idle nor ours
+    waited: float  # seconds a second that our threads waited for a core
+    cores: int
 
 
 class _Sample(NamedTuple):
