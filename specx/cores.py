@@ -132,6 +132,8 @@ class Others:
         before, self._last = self._last, self._now()
         if before is None or self._last is None or self._last.clock == before.clock:
             return None
+        if self._last.counted == before.counted:  # a sandbox whose /proc/stat stands still
+            return None
         passed = self._last.clock - before.clock
         idle = (self._last.idle - before.idle) / passed
         own = (self._last.own - before.own) / passed
@@ -149,7 +151,8 @@ class Others:
             sum(int(row[4]) + int(row[5]) for row in rows) / _TICK
         )  # user nice system idle iowait
         clock, own = time.perf_counter(), time.process_time()
-        return _Sample(clock, own, self._waited(), idle, len(rows)) if rows else None
+        counted = sum(int(ticks) for row in rows for ticks in row[1:])
+        return _Sample(clock, own, self._waited(), idle, len(rows), counted) if rows else None
 
     def _waited(self) -> float:
         """Return the seconds that threads of this process could have run and had no core."""
@@ -174,6 +177,7 @@ class _Sample(NamedTuple):
     waited: float  # seconds that its threads waited for one
     idle: float  # seconds of the usable cores
     cores: int
+    counted: int  # ticks of all kinds
 
 
 # ---------------------------------------------------------------- reading /proc and /sys

@@ -141,6 +141,17 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     assert Others(tmp_path).taken(2) is None
 
 
+def test_a_sandbox_whose_counters_stand_still_tells_nothing(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    stat(tmp_path, 0)
+    watched = Others(tmp_path)
+    clock[:] = [10.0, 4.0]
+    assert watched.taken(2) is None
+    clock[:] = [20.0, 8.0]
+    assert watched.busy() is None
+
+
 @pytest.fixture
 def eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of eight cores."""
