@@ -18,6 +18,8 @@ def page(path: Path) -> Iterator[str]:
     yield f"# {path.stem}\n\n`{report['command']}`, {report['date'][:10]}"
     for section in report["sections"]:
         yield f"## {section['title']}"
+        if withheld := section["findings"].get("withheld"):
+            yield f"**{withheld}**"
         yield from section["findings"]["sentences"]
         for table in section["findings"]["tables"]:
             yield f"**{table['title']}**"

@@ -104,16 +104,41 @@ class Others:
         so what they took counts, or, if that is more, how long this process's threads waited for a
         core. A call that comes too soon waits: the kernel counts in hundredths of a second.
         """
+        rates = self._rates()
+        return None if rates is None else max(0.0, rates.others, rates.waited)
+
+    def taken(self, threads: int) -> float | None:
+        """Return the share of the time since the last call, 0 to 1, that others took from
+        ``threads`` busy threads of this process; None where nothing tells.
+
+        Others take nothing while they leave as many cores as the threads can use. What they took is
+        counted twice over, and the larger number is returned: cores that both wanted, by the cores
+        that the threads can use; and how long threads waited for a core, since the others of them
+        wait for the one that waits. More threads than cores wait for each other, and threads above
+        a quota for its next period, so their waiting tells nothing.
+        """
+        rates = self._rates()
+        if rates is None:
+            return None
+        granted = cgroup_quota(self._root) or rates.cores
+        needed = min(threads, rates.cores, granted)
+        wanted = max(0.0, needed + rates.others - rates.cores) / needed
+        return min(1.0, max(wanted, rates.waited if threads <= needed else 0.0))
+
+    def _rates(self) -> "_Rates | None":
+        """Return what was taken a second since the last call; one that comes too soon waits."""
         if self._last is not None:
             time.sleep(max(0.0, self._last.clock + _SHORTEST_S - time.perf_counter()))
         before, self._last = self._last, self._now()
         if before is None or self._last is None or self._last.clock == before.clock:
             return None
+        if self._last.counted == before.counted:  # a sandbox whose /proc/stat stands still
+            return None
         passed = self._last.clock - before.clock
         idle = (self._last.idle - before.idle) / passed
         own = (self._last.own - before.own) / passed
         waited = (self._last.waited - before.waited) / passed
-        return max(0.0, self._last.cores - idle - own, waited)
+        return _Rates(self._last.cores - idle - own, waited, self._last.cores)
 
     def _now(self) -> "_Sample | None":
         try:
@@ -126,7 +151,8 @@ class Others:
             sum(int(row[4]) + int(row[5]) for row in rows) / _TICK
         )  # user nice system idle iowait
         clock, own = time.perf_counter(), time.process_time()
-        return _Sample(clock, own, self._waited(), idle, len(rows)) if rows else None
+        counted = sum(int(ticks) for row in rows for ticks in row[1:])
+        return _Sample(clock, own, self._waited(), idle, len(rows), counted) if rows else None
 
     def _waited(self) -> float:
         """Return the seconds that threads of this process could have run and had no core."""
@@ -139,12 +165,19 @@ class Others:
         return waited / 1e9
 
 
+class _Rates(NamedTuple):
+    others: float  # cores that were neither idle nor ours
+    waited: float  # seconds a second that our threads waited for a core
+    cores: int
+
+
 class _Sample(NamedTuple):
     clock: float  # seconds
     own: float  # seconds of a core that this process has had
     waited: float  # seconds that its threads waited for one
     idle: float  # seconds of the usable cores
     cores: int
+    counted: int  # ticks of all kinds
 
 
 # ---------------------------------------------------------------- reading /proc and /sys

@@ -138,6 +138,84 @@ def test_waiting_for_a_core_counts(tmp_path: Path, clock: list[float]) -> None:
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     assert Others(tmp_path).busy() is None
+    assert Others(tmp_path).taken(2) is None
+
+
+def test_a_sandbox_whose_counters_stand_still_tells_nothing(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    stat(tmp_path, 0)
+    watched = Others(tmp_path)
+    clock[:] = [10.0, 4.0]
+    assert watched.taken(2) is None
+    clock[:] = [20.0, 8.0]
+    assert watched.busy() is None
+
+
+@pytest.fixture
+def eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of eight cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+
+
+@pytest.mark.usefixtures("eight")
+@pytest.mark.parametrize(
+    ("threads", "others", "share"),
+    [
+        (8, 0.0, 0.0),
+        (8, 2.0, 0.25),
+        (8, 8.0, 1.0),
+        (2, 6.0, 0.0),  # there are cores enough for both
+        (2, 7.0, 0.5),
+        (1, 7.5, 0.5),  # beside a GPU one thread works
+        (16, 2.0, 0.25),
+    ],
+)
+def test_others_take_the_cores_that_both_want(
+    tmp_path: Path, clock: list[float], threads: int, others: float, share: float
+) -> None:
+    own = min(threads, 8 - others)
+    stat(tmp_path, 0)
+    watched = Others(tmp_path)
+    clock[:] = [10.0, 10 * own]
+    stat(tmp_path, 10 * (own + others), idle=10 * (8 - own - others))
+    assert watched.taken(threads) == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("eight")
+@pytest.mark.parametrize(("threads", "share"), [(8, 0.3), (4, 0.3), (9, 0.0)])
+def test_others_take_the_time_in_which_a_thread_waits(
+    tmp_path: Path, clock: list[float], threads: int, share: float
+) -> None:
+    """Others hardly run where threads spin; more threads than cores wait for each other."""
+    stat(tmp_path, 0)
+    task = tmp_path / "proc/self/task/1"
+    task.mkdir(parents=True)
+    (task / "schedstat").write_text("5000 0 7\n")
+    watched = Others(tmp_path)
+    clock[:] = [10.0, 40.0]
+    stat(tmp_path, 40, idle=40)
+    (task / "schedstat").write_text("9000 3000000000 9\n")
+    assert watched.taken(threads) == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("eight")
+@pytest.mark.parametrize(("others", "share"), [(5.0, 0.0), (7.25, 0.5)])
+def test_under_a_quota_others_take_what_it_grants(
+    tmp_path: Path, clock: list[float], others: float, share: float
+) -> None:
+    """Two threads with a core and a half; above it they wait for themselves."""
+    tree(tmp_path, "0::/\n", cpu_max="150000 100000")
+    stat(tmp_path, 0)
+    task = tmp_path / "proc/self/task/1"
+    task.mkdir(parents=True)
+    (task / "schedstat").write_text("5000 0 7\n")
+    watched = Others(tmp_path)
+    own = min(1.5, 8 - others)
+    clock[:] = [10.0, 10 * own]
+    (task / "schedstat").write_text("9000 5000000000 9\n")
+    stat(tmp_path, 10 * (own + others), idle=10 * (8 - own - others))
+    assert watched.taken(2) == pytest.approx(share)
 
 
 # ---------------------------------------------------------------- the choice

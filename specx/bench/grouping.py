@@ -9,6 +9,7 @@ from specx.bench.lengths import label
 from specx.bench.runs import Run
 
 BASELINE = "plain"
+MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of them says little
 
 Measure = Callable[[Run], float]
 
@@ -25,13 +26,41 @@ def by_case(runs: Iterable[Run]) -> dict[tuple[str, int, str], list[Run]]:
     """Runs that had the same prompt."""
     groups: dict[tuple[str, int, str], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.case, run.length, run.task), []).append(run)
+        groups.setdefault(_prompt(run), []).append(run)
     return groups
+
+
+def _prompt(run: Run) -> tuple[str, int, str]:
+    return run.case, run.length, run.task
 
 
 def tokens_per_second(run: Run) -> float:
     """Return the speed of decoding."""
     return run.tokens_per_second
+
+
+def end_to_end(run: Run) -> float:
+    """Return the speed from the prompt's token ids to the last token."""
+    return run.end_to_end
+
+
+def is_disturbed(run: Run) -> bool:
+    """Return True if other processes took more than a tenth of the time of its repetition."""
+    return run.taken is not None and run.taken > MOST_TAKEN
+
+
+def undisturbed(runs: Iterable[Run]) -> list[Run]:
+    """Leave out disturbed repetitions, unless a prompt has no others."""
+    runs = list(runs)
+    calm = {_prompt(run) for run in runs if not is_disturbed(run)}
+    return [run for run in runs if not is_disturbed(run) or _prompt(run) not in calm]
+
+
+def share_taken(runs: Sequence[Run]) -> float:
+    """Return the share of the time of runs that other processes took, as far as it is known."""
+    known = [(run.taken, run.decode_s + sum(run.prefill_s.values())) for run in runs]
+    seconds = sum(each for taken, each in known if taken is not None)
+    return sum(taken * each for taken, each in known if taken is not None) / (seconds or 1.0)
 
 
 @dataclass(frozen=True)
@@ -71,13 +100,15 @@ class Group:
         return [value for run in self.runs for value in run.facts[fact]]
 
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
-        """Return, for each prompt that both methods ran on, the ratio of their medians of
-        ``measure``; none where the baseline's is 0."""
+        """Return, for each prompt that both methods ran on, the median ratio of ``measure`` of a
+        run to that of the baseline in the same repetition. So load from outside, which comes and
+        goes, moves both. Pairs in which either is 0 do not count."""
         found = []
         for methods in self._beside(baseline):
-            below = median(map(measure, methods[baseline]))
-            if below > 0:
-                found.append(median(map(measure, methods[self.method])) / below)
+            below = {run.repeat: measure(run) for run in methods[baseline]}
+            own = [(measure(run), below.get(run.repeat, 0.0)) for run in methods[self.method]]
+            pairs = [value / beside for value, beside in own if value > 0 and beside > 0]
+            found += [median(pairs)] if pairs else []
         return found
 
     def ratio(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> float | None:

@@ -20,7 +20,7 @@ class Request:
     is written into (``bench/shapes.py``), if any; a draft of 68m, for the profile of the
     embedded head a head, unless said otherwise. ``larger_draft``: a second draft, to compare with
     (``embedded:draft-large`` for the embedded pair unless said otherwise). ``read_s``: seconds that
-    reading the documents took.
+    reading the documents took; ``enough_s``: seconds of repetitions that are enough for a case.
     """
 
     command: str
@@ -39,6 +39,7 @@ class Request:
     scale_draft: str | None = None
     larger_draft: str | None = None
     read_s: float = 0.0
+    enough_s: float = float("inf")
 
 
 class BenchListener:

@@ -33,6 +33,9 @@ class Run:
     ``prefill_s``: by model, as far as it was read in this run. ``acceptance_length``: as defined in
     ``records.py``. ``parts_ms``: medians of each part of a step; ``total_s``: seconds of each part
     in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
+    ``read_s``: seconds in which the target read what methods share of the prompt, 0 where this run
+    read all of it. ``taken``: share of the time of its repetition, all methods of it, that other
+    processes took (``Others.taken``). Both None where unknown, as in older files.
     """
 
     method: str
@@ -52,6 +55,8 @@ class Run:
     total_s: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     prefilled: int = 1
+    read_s: float | None = None
+    taken: float | None = None
 
     @classmethod
     def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
@@ -72,32 +77,52 @@ class Run:
         """Of decoding, without the tokens that prefill decides; 0 when there is no other."""
         return (len(self.output) - self.prefilled) / self.decode_s if self.decode_s > 0 else 0.0
 
+    @property
+    def end_to_end(self) -> float:
+        """Tokens per second from the token ids of the prompt to the last token: prefill of target
+        and draft, and decoding; 0 where it is unknown how long the prompt took."""
+        if self.read_s is None:
+            return 0.0
+        seconds = self.read_s + sum(self.prefill_s.values()) + self.decode_s
+        return len(self.output) / seconds if seconds > 0 else 0.0
+
 
 def run_from_raw(raw: Mapping[str, Any]) -> Run:
     """Read a run as it is in JSON. Raises UsageError for one whose output was left out."""
     if "output" not in raw:
         raise UsageError("a run is without its output, so nothing can be concluded from it again")
-    names = [field.name for field in fields(Run)]
+    names = [field.name for field in fields(Run) if field.name in raw]
     return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)
 class Setting:
     """Models and profile of one measurement. ``read``: the target's keys and values of the prompt,
-    where methods share them (``read_beginning``)."""
+    where methods share them (``read_beginning``); ``read_s``: seconds that this took."""
 
     pair: Pair
     profile: Profile
     repeat: int = 0
     read: Tensor | None = None
+    read_s: float = 0.0
+
+    @property
+    def shared_s(self) -> float:
+        """Seconds of reading that a run does not repeat."""
+        return self.read_s if self._shares else 0.0
+
+    @property
+    def _shares(self) -> bool:
+        # A head reads the prompt behind the target.
+        return self.read is not None and not isinstance(self.pair.draft, LoadedHead)
 
     def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
         """Make the target of a document; it has read what methods share."""
         target = Target(model, capacity, retrieval_layer)
         if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
             target.cache.storage.zero_()
-        if self.read is not None and not isinstance(self.pair.draft, LoadedHead):
-            restore(target, self.read)  # a head reads the prompt behind the target
+        if self.read is not None and self._shares:
+            restore(target, self.read)
         return target
 
 
@@ -178,6 +203,7 @@ def run_drafter(
         steps=tally.steps,
         parts_ms=_medians(watch),
         total_s=total,
+        read_s=setting.shared_s,
     )
 
 

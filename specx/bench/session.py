@@ -4,6 +4,7 @@ import datetime
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 
 import torch
 
@@ -11,7 +12,7 @@ from specx.bench.cases import generated_documents
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.experiments.registry import find_experiments
 from specx.bench.lengths import label
-from specx.bench.methods import find_methods
+from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
@@ -19,7 +20,7 @@ from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.scaled_head import EMBEDDED
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.cores import BUSY, Others, usable_cores
+from specx.cores import Others
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
@@ -41,7 +42,6 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
     sections: list[ReportSection] = []
     left_out: list[str] = []
     interrupted = False
-    others = Others()
     try:
         left_out = carry_out(bench, experiments, sections)
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
         settings=bench.profile.model_dump(mode="json"),
         documents=tuple(DocumentFacts(d.name, d.characters) for d in bench.used()),
         methods={method.name: method.about for method in bench.methods},
-        warnings=(*warnings(bench), *beside(bench.pair.target.device, others), *left_out),
+        warnings=(*warnings(bench), *left_out),
         interrupted=interrupted,
         sections=tuple(sections),
     )
@@ -62,7 +62,8 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
 
 def prepare(request: Request, listener: BenchListener) -> Workbench:
     """Load the models, and see that everything asked for can be measured."""
-    find_methods(request.methods, request.profile)  # wrong ones are told before models load
+    names = compared(request.methods)
+    find_methods(names, request.profile)  # wrong ones are told before models load
     device = choose_device(request.device)
     profile = without_fallback(request.profile.on("cuda" if device.type == "cuda" else "cpu"))
     if request.tokens is not None:
@@ -78,17 +79,31 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         profile=profile,
         documents=documents,
         lengths=request.lengths,
-        methods=tuple(find_methods(request.methods, profile)),
+        methods=tuple(find_methods(names, profile)),
         tasks=request.tasks,
         repeats=request.repeats,
         most=request.most,
         larger=_larger(request, pair),
         before=Timings(read=request.read_s, load=loaded),
+        enough_s=request.enough_s,
+        taken=partial(Others().taken, threads_of(device)),
         listener=listener,
     )
     _check_window(bench)
     bench.all_cases()
     return bench
+
+
+def compared(names: str) -> str:
+    """Return the names of methods; beside one of ours always those that it has to beat."""
+    asked = split_names(names)
+    beaten = ["plain", "lookup"] if any(name.startswith("specextend") for name in asked) else []
+    return ",".join(dict.fromkeys([*beaten, *asked]))
+
+
+def threads_of(device: torch.device) -> int:
+    """Return the threads that others can take time from: beside a GPU the one that launches."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def _models(request: Request, profile: Profile, device: torch.device) -> tuple[Profile, Pair]:
@@ -189,17 +204,6 @@ def concluded_again(report: BenchReport) -> BenchReport:
         (experiment,) = find_experiments(section.name)
         sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
     return replace(report, sections=tuple(sections))
-
-
-def beside(device: torch.device, others: Others) -> list[str]:
-    """Return a sentence if ``others`` have kept the CPU busy since they were looked at."""
-    busy = others.busy() if device.type == "cpu" else None
-    if busy is None or busy <= BUSY:
-        return []
-    return [
-        f"Other processes wanted {busy:.1f} of {usable_cores()} cores while this was measured: "
-        "times and speedups say little."
-    ]
 
 
 def warnings(bench: Workbench) -> list[str]:

@@ -1,6 +1,7 @@
 """Everything an experiment works with, and the order in which methods are run."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, make_cases, prompt_kind
@@ -18,6 +19,7 @@ from specx.records import Timings
 # Tokens of output that do not count. On a GPU kernels are loaded when they are first due: some for
 # each length, some when a method first does something else than in its first steps.
 WARM_UP_TOKENS = {"cpu": 16, "cuda": 64}
+FEWEST = 3  # repetitions, also where time is short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Workbench:
     so that runs have no prefill of their own, but not on a GPU, where the host prepares steps while
     it reads. ``larger``: the same target with a larger draft, if there is one. ``before``: seconds
     that went to reading all documents and loading the pair, 0 where nobody took the time.
+    ``enough_s``: seconds after which a case is repeated no more, FEWEST repetitions given.
+    ``taken``: returns the share of the time since its last call that other processes took.
     """
 
     pair: Pair
@@ -43,6 +47,9 @@ class Workbench:
     shared: bool = True
     larger: Pair | None = None
     before: Timings = field(default_factory=Timings)
+    enough_s: float = float("inf")
+    clock: Callable[[], float] = time.perf_counter
+    taken: Callable[[], float | None] = lambda: None
     listener: BenchListener = field(default_factory=BenchListener)
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
@@ -91,7 +98,9 @@ class Workbench:
 
     def setting_behind(self, prompt: Sequence[int]) -> Setting:
         """Return a setting whose target has read the prompt."""
-        return Setting(self.pair, self.profile, read=read_beginning(self.pair, prompt))
+        began = self.clock()
+        read = read_beginning(self.pair, prompt)
+        return Setting(self.pair, self.profile, read=read, read_s=self.clock() - began)
 
     def announce(self, what: str, case: Case) -> None:
         """Tell the listener what is done with a case."""
@@ -104,22 +113,37 @@ class Workbench:
         *,
         warm_up: bool = True,
     ) -> Iterator[Run]:
-        """Every method on every case, in turn within each repetition, so that a machine that
-        slows down slows all of them. Before the first case, on a GPU before the first of each
-        length, each method runs once, uncounted, unless a ``warm_up`` has been."""
+        """Every method on every case, in turn within each repetition: one is compared with runs
+        beside it. Before the first case, on a GPU before the first of each length, each method runs
+        once, uncounted, unless a ``warm_up`` has been."""
         methods = self.methods if methods is None else methods
         warm: set[int] = set()
         for case in cases:
             setting = self.setting(case)
             if warm_up and (not warm or (self.on_gpu and case.length not in warm)):
                 self.warm_up(methods, setting, case)
+                setting = self.setting(case)  # the first reading was cold, too
                 warm.add(case.length)
+            self.taken()  # what was before does not count
+            began = self.clock()
             for repeat in range(self.repeats):
-                for method in methods:
-                    self.announce(method.name, case)
-                    run = method.run(replace(setting, repeat=repeat), case)
-                    self.listener.ran(run)
-                    yield run
+                if repeat >= FEWEST and self.clock() - began >= self.enough_s:
+                    break
+                yield from self._repetition(replace(setting, repeat=repeat), case, methods)
+
+    def _repetition(
+        self, setting: Setting, case: Case, methods: Sequence[BenchMethod]
+    ) -> Iterator[Run]:
+        """Every method once; what is done of an interrupted repetition is there, too."""
+        runs: list[Run] = []
+        try:
+            for method in methods:
+                self.announce(method.name, case)
+                runs.append(method.run(setting, case))
+                self.listener.ran(runs[-1])
+        finally:
+            taken = self.taken()
+            yield from (replace(run, taken=taken) for run in runs)
 
     def warm_up(
         self, methods: Sequence[BenchMethod], setting: Setting, case: Case, *, whole: bool = False

@@ -1,4 +1,6 @@
-from specx.bench.grouping import Group, by
+import pytest
+
+from specx.bench.grouping import Group, by, share_taken, undisturbed
 from tests.bench.benches import made_up
 
 
@@ -12,16 +14,54 @@ def test_groups_keep_their_order():
     assert list(by(runs, "method")) == ["b", "a"]
 
 
-def test_a_speedup_compares_medians_on_the_same_prompt():
+def test_a_speedup_is_the_median_of_pairs():
+    """The machine was three times as slow in the second repetition, and in one run of the third."""
+    speeds = {"plain": (30, 10, 30), "fast": (60, 20, 20)}
     runs = [
-        *(made_up("plain", speed) for speed in (10, 20, 1000)),
-        *(made_up("fast", speed) for speed in (1, 60, 60)),
+        *(
+            made_up(method, speed, repeat=repeat)
+            for method, of_method in speeds.items()
+            for repeat, speed in enumerate(of_method)
+        ),
         made_up("plain", 10, case="b"),
         made_up("fast", 15, case="b"),
-        made_up("fast", 99, case="c"),  # nothing to compare with
+        made_up("fast", 99, case="b", repeat=1),  # nothing beside it
+        made_up("fast", 99, case="c"),
     ]
-    assert [round(ratio, 6) for ratio in group(runs, "fast").ratios()] == [3.0, 1.5]
+    assert [round(ratio, 6) for ratio in group(runs, "fast").ratios()] == [2.0, 1.5]
     assert group(runs, "nobody").ratios() == []
+
+
+def test_load_that_comes_and_goes_moves_no_ratio():
+    """Medians of each method alone would say 6: most runs of plain decoding were slow, but of the
+    other method, which was not measured beside the first two, one."""
+    speeds = ((10, None), (10, None), (30, 60), (30, 60), (10, 20))
+    runs = [
+        made_up(method, speed, repeat=repeat)
+        for repeat, pair in enumerate(speeds)
+        for method, speed in zip(("plain", "fast"), pair, strict=True)
+        if speed
+    ]
+    assert group(runs, "fast").ratio() == pytest.approx(2.0)
+
+
+def test_end_to_end_is_from_the_prompt_to_the_last_token():
+    run = made_up("a", 100, read_s=2.0, prefill_s={"target_prefill": 0.5, "draft_prefill": 0.5})
+    assert run.end_to_end == 101 / 4
+    assert made_up("a", 100).end_to_end == 0  # an older file does not know how long reading took
+
+
+def test_disturbed_repetitions_are_left_out_unless_there_are_no_others():
+    calm, disturbed = made_up("a", 1, taken=0.1), made_up("a", 9, repeat=1, taken=0.2)
+    alone = made_up("a", 9, case="b", taken=0.2)
+    unknown = made_up("a", 1, case="c")
+    assert undisturbed([calm, disturbed, alone, unknown]) == [calm, alone, unknown]
+
+
+def test_the_share_of_the_time_is_weighted_by_time():
+    runs = [made_up("a", 100, taken=0.2), made_up("a", 50, taken=0.5), made_up("a", 1)]
+    assert share_taken(runs) == pytest.approx((0.2 + 2 * 0.5) / 3)
+    assert share_taken([made_up("a", 1)]) == 0
 
 
 def test_the_same_output_is_the_same_tokens():

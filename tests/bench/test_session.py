@@ -1,6 +1,5 @@
-"""A scaled pair is measured beyond the length that the embedded one was trained for."""
+"""What is prepared for a benchmark: pairs, methods, and the watch over other processes."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,18 +66,23 @@ def test_the_end_of_a_text_that_means_nothing_is_not_looked_for(
 
 
 @pytest.mark.parametrize(
-    ("device", "busy", "said"),
+    ("asked", "compared"),
     [
-        ("cpu", 0.1, []),
-        ("cpu", None, []),
-        ("cuda", 1.0, []),
-        ("cpu", 0.75, ["Other processes wanted 0.8 of 2 cores while this was measured"]),
+        ("specextend", "plain,lookup,specextend"),
+        ("tree,specextend+lookup,plain", "plain,lookup,tree,specextend+lookup"),
+        ("specextend:nodes=4,depth=4", "plain,lookup,specextend:nodes=4,depth=4"),
+        ("plain,tree", "plain,tree"),
     ],
 )
-def test_others_that_were_busy_are_told_of(
-    device: str, busy: float | None, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "usable_cores", lambda: 2)
-    others: Any = SimpleNamespace(busy=lambda: busy)
-    found = session.beside(torch.device(device), others)
-    assert [sentence.partition(":")[0] for sentence in found] == said
+def test_plain_and_lookup_are_always_beside_ours(asked: str, compared: str) -> None:
+    bench = prepared(300, scale=None, methods=asked)
+    assert ",".join(method.name for method in bench.methods) == compared
+
+
+def test_other_processes_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(session.Others, "taken", lambda _, threads: asked.append(threads))
+    bench = prepared(300, scale=None)
+    list(bench.alternate(bench.all_cases(), warm_up=False))
+    assert asked == 2 * [torch.get_num_threads()]
+    assert session.threads_of(torch.device("cuda")) == 1

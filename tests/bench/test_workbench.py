@@ -36,7 +36,7 @@ def test_methods_take_turns_and_write_what_plain_decoding_writes():
         for repeat in range(2)
         for method in ("specextend", "plain", "tree")
     ]
-    assert noting.runs == runs
+    assert [(run.case, run.repeat, run.method) for run in noting.runs] == order
     assert sum(text.startswith("warming up") for text in noting.phases) == 3
     for name in names:
         assert len({run.output for run in runs if run.case == name}) == 1
@@ -53,6 +53,48 @@ class Counting:
     def run(self, setting, case):
         self.asked.append((case.length, setting.profile.generation.max_new_tokens))
         return made_up(self.name, 100.0)
+
+
+def counted(**changes):
+    """Runs of one method on one case, on a bench whose clock tells 4 s more each time."""
+    times = iter(range(0, 1000, 4))
+    bench = workbench((300,), "plain", clock=lambda: next(times), **changes)
+    return list(bench.alternate(bench.all_cases(), [Counting()], warm_up=False))
+
+
+def test_each_repetition_is_watched():
+    """The first share is of what was before."""
+    shares = iter((0.9, 0.0, 0.4, None))
+    runs = counted(repeats=3, taken=lambda: next(shares))
+    assert [run.taken for run in runs] == [0.0, 0.4, None]
+
+
+def test_of_an_interrupted_repetition_what_was_done_is_there():
+    class Stopped(Counting):
+        def run(self, *_):
+            raise KeyboardInterrupt
+
+    bench = workbench((300,), "plain", taken=lambda: 0.2)
+    measured = bench.alternate(bench.all_cases(), [Counting(), Stopped()], warm_up=False)
+    run = next(measured)
+    assert (run.method, run.taken) == ("counting", 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        next(measured)
+
+
+@pytest.mark.parametrize(("enough_s", "expected"), [(float("inf"), 9), (14.0, 6), (1.0, 3)])
+def test_repeated_until_the_time_is_enough(enough_s, expected):
+    assert len(counted(repeats=9, enough_s=enough_s)) == expected
+
+
+def test_the_time_of_reading_a_shared_prompt_is_in_each_run():
+    bench = workbench((300,), "plain,specextend,hf-generate")
+    plain, ours, stock = bench.alternate(bench.all_cases())
+    assert plain.read_s == ours.read_s > 0
+    assert stock.read_s == 0  # it reads the prompt itself
+    assert 0 < plain.end_to_end < plain.tokens_per_second
+    alone = replace(bench, shared=False)
+    assert {run.read_s for run in alone.alternate(alone.all_cases())} == {0.0}
 
 
 @pytest.mark.parametrize(

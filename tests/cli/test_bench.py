@@ -9,9 +9,11 @@ import pytest
 
 from specx.bench import session, workbench
 from specx.cli.main import run
+from specx.errors import UsageError
 from tests.jobs.pairs import write_profile
 
 QUICK = ("--length", "300", "--tokens", "12", "--repeat", "1", "--count", "1")
+OURS = ["plain", "lookup", "specextend"]
 
 
 class Ended(NamedTuple):
@@ -55,7 +57,7 @@ def test_tables_on_stdout_and_a_page_in_a_folder(bench: Bench) -> None:
     assert report["documents"][0]["name"] == "generated-0"
     (section,) = report["sections"]
     outputs = [raw["output"] for raw in section["runs"]]
-    assert [raw["method"] for raw in section["runs"]] == ["plain", "specextend"]
+    assert [raw["method"] for raw in section["runs"]] == OURS
     assert outputs[0] == outputs[1]
     assert len(outputs[0]) == 12
 
@@ -98,6 +100,49 @@ def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
     assert ended.code == 2
     assert "without its output" in ended.err
     assert not Path("second").exists()
+
+
+@pytest.mark.parametrize("taken", [0.04, 0.48, None])
+def test_a_headline_beside_other_processes_is_withheld(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, taken: float | None
+) -> None:
+    monkeypatch.setattr(session.Others, "taken", lambda *_: taken)
+    ended = bench(*QUICK, "--methods", "specextend")
+    report = json.loads(Path("specx-bench/bench.json").read_text())
+    line = ended.out.splitlines()[0]
+    reason = "o headline: other processes took 48% of the time"
+    if taken == 0.48:
+        assert line.startswith(f"# N{reason}")
+        assert f"specx: n{reason}" in ended.err
+        assert report["withheld"].startswith(f"N{reason}")
+        assert report["headline"] == report["sections"][0]["findings"]["headline"] == ""
+    else:
+        assert " × plain at 300, " in line
+        assert " × end to end" in line
+        assert "no headline" not in ended.err
+        assert (f"# {report['headline']}", report["withheld"]) == (line, "")
+    again = bench("--from", "specx-bench/bench.json", "--out", "again", "--quiet")
+    assert (again.out, again.err) == (ended.out, "")
+
+
+def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def noted(request: Any, _: Any) -> Any:
+        asked.append(request)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(session, "measure", noted)
+    bench("--quick", "--length", "1k")
+    bench("--quick", "--experiment", "layers")
+    bench("--length", "1k")
+    quick, _, full = asked
+    assert quick.methods == "plain,lookup,specextend,specextend+lookup"
+    assert "plain,lookup,prompt-lookup," in full.methods
+    assert [(each.repeats, each.tokens) for each in asked] == [(9, 256), (1, 96), (3, None)]
+    assert (quick.enough_s, full.enough_s) == (15.0, float("inf"))
 
 
 def test_another_profile(bench: Bench, tmp_path: Path) -> None:

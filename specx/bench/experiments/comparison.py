@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from specx.bench.experiments.experiment import (
     DECODING,
+    END_TO_END,
     INPUT,
     METHOD,
     Columns,
@@ -12,7 +13,7 @@ from specx.bench.experiments.experiment import (
     in_turn,
     table,
 )
-from specx.bench.grouping import BASELINE, Group, groups_of
+from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of
 from specx.bench.headline import headline
 from specx.bench.methods import find_runnable
 from specx.bench.report.findings import Figure, Table
@@ -22,6 +23,7 @@ from specx.bench.workbench import Workbench
 TRANSFORMERS = "hf-generate"
 COMPARED = (
     BASELINE,
+    "lookup",
     TRANSFORMERS,
     "hf-assisted",
     "prompt-lookup",
@@ -40,10 +42,11 @@ COLUMNS: Columns = {
     "tokens/s": Group.speed,
     f"speedup over {BASELINE}": Group.ratio,
     f"speedup over {TRANSFORMERS}": lambda group: group.ratio(TRANSFORMERS),
+    f"end to end over {BASELINE}": lambda group: group.ratio(measure=end_to_end),
     "acceptance length": Group.acceptance,
     "same output": Group.same_output,
 }
-NOTE = f"{DECODING} Acceptance length: emitted tokens per verification pass."
+NOTE = f"{DECODING} {END_TO_END} Acceptance length: emitted tokens per verification pass."
 
 
 def measure(bench: Workbench) -> Iterator[Run]:

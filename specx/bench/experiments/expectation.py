@@ -1,8 +1,9 @@
 """Speed over plain decoding against acceptance length, with a draft whose agreement is dialled."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from specx.bench.cases import Case
 from specx.bench.dial import REFERENCE, SETTINGS, Dial
 from specx.bench.experiments.experiment import (
     DECODING,
@@ -17,7 +18,7 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Calibration, Dialled, calibrate
 from specx.bench.methods.engine import Engine
 from specx.bench.report.findings import Cell, Figure, Table
-from specx.bench.runs import Run
+from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.profile import AutoTree, FallbackSettings
@@ -55,6 +56,18 @@ def measure(bench: Workbench) -> Iterator[Run]:
             yield from _measure_settings(bench, calibration, dials, length, task)
 
 
+@dataclass(frozen=True)
+class _Noting(Engine):
+    """A method that notes what it writes, for the dialled runs behind it in a repetition."""
+
+    written: dict[tuple[int, ...], tuple[int, ...]] = field(kw_only=True)
+
+    def run(self, setting: Setting, case: Case) -> Run:
+        run = super().run(setting, case)
+        self.written[case.ids] = run.output
+        return run
+
+
 def _measure_settings(
     bench: Workbench, calibration: Calibration, dials: Mapping[float, Dial], length: int, task: str
 ) -> Iterator[Run]:
@@ -81,10 +94,10 @@ def _measure_settings(
     unmeasured = bench.setting(before)
     bench.warm_up([plain, *fixed], unmeasured, before)
     bench.warm_up(chosen, unmeasured, before, whole=True)
-    cases = bench.cases(length, task)
-    for run in bench.alternate(cases, [plain, *methods], warm_up=False):
+    assert isinstance(plain, Engine)
+    noting = _Noting(**vars(plain), written=written)
+    for run in bench.alternate(bench.cases(length, task), [noting, *methods], warm_up=False):
         if run.method == BASELINE:
-            written[bench.case_of(run).ids] = run.output  # the dialled runs come after it
             yield run
         else:
             setting, way, _ = named[run.method]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specx.bench.grouping import BASELINE, Group, by, groups_of
+from specx.bench.grouping import BASELINE, Group, by, groups_of, is_disturbed, undisturbed
+from specx.bench.headline import Headline
 from specx.bench.lengths import label
 from specx.bench.methods import BenchMethod, find_methods
 from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
@@ -16,7 +17,14 @@ Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cel
 
 METHOD: Columns = {"method": lambda group: group.method}
 INPUT: Columns = {"input": lambda group: group.input}
-DECODING = "Medians over documents of medians over repetitions; decoding alone, no prefill."
+DECODING = (
+    "Decoding alone, no prefill. Ratios are medians over documents of medians over repetitions, "
+    "each of a run to the baseline's in the same repetition."
+)
+END_TO_END = (
+    "End to end: from the token ids of the prompt to the last token, which is prefill of target "
+    "and draft, and decoding."
+)
 
 
 def in_turn(bench: Workbench, methods: Sequence[BenchMethod] | None = None) -> Iterator[Run]:
@@ -39,7 +47,8 @@ class Experiment:
     """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
     work, for what cannot be measured on this workbench. ``describe`` gets a task and its runs, also
     those of an interrupted benchmark and of a JSON file. ``defined``: how the figures are defined.
-    ``headline``: of all runs, which the page leads with."""
+    ``headline``: of all runs, which the page leads with. Repetitions in which other processes took
+    more than a tenth of the time are in no table, unless a prompt has no others."""
 
     name: str
     title: str
@@ -47,21 +56,37 @@ class Experiment:
     describe: Callable[[str, list[Run]], Iterable[Table | Figure]]
     measure: Callable[[Workbench], Iterator[Run]] = in_turn
     defined: str = ""
-    headline: Callable[[Sequence[Run]], str] = lambda runs: ""  # noqa: ARG005
+    headline: Callable[[Sequence[Run]], Headline] = lambda runs: Headline()  # noqa: ARG005
 
     def conclude(self, runs: Sequence[Run]) -> Findings:
         """Make tables and figures of each task by itself."""
         found = [
             item
-            for task, of_task in by(runs, "task").items()
+            for task, of_task in by(undisturbed(runs), "task").items()
             for item in self.describe(task, of_task)
         ]
         return Findings(
             tables=tuple(item for item in found if isinstance(item, Table)),
             figures=tuple(item for item in found if isinstance(item, Figure)),
-            sentences=(self.defined,) if self.defined else (),
-            headline=self.headline(runs),
+            sentences=tuple(filter(None, (self.defined, _disturbance(runs)))),
+            headline=self.headline(runs).text,
+            withheld=self.headline(runs).withheld,
         )
+
+
+def _disturbance(runs: Sequence[Run]) -> str:
+    """Tell how many runs others disturbed, and what became of them; empty without any."""
+    disturbed = [run for run in runs if is_disturbed(run)]
+    if not disturbed:
+        return ""
+    kept = sum(is_disturbed(run) for run in undisturbed(runs))
+    most = max(run.taken or 0.0 for run in disturbed)
+    what = f"{len(disturbed) - kept} are in no table" if kept < len(disturbed) else ""
+    kept_why = f"{kept} are, as their prompts have no others" if kept else ""
+    return (
+        f"Other processes took up to {most:.0%} of the time, more than a tenth of it beside "
+        f"{len(disturbed)} of {len(runs)} runs: {', '.join(filter(None, (what, kept_why)))}."
+    )
 
 
 def table(

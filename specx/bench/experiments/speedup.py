@@ -5,6 +5,7 @@ from statistics import median
 
 from specx.bench.experiments.experiment import (
     DECODING,
+    END_TO_END,
     INPUT,
     METHOD,
     Columns,
@@ -12,7 +13,7 @@ from specx.bench.experiments.experiment import (
     acceptance_figure,
     table,
 )
-from specx.bench.grouping import BASELINE, Group, methods_first
+from specx.bench.grouping import BASELINE, Group, end_to_end, methods_first
 from specx.bench.headline import headline
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run
@@ -24,15 +25,19 @@ COLUMNS: Columns = {
     "speedup": Group.ratio,
     "lowest": lambda group: min(group.ratios(), default=None),
     "highest": lambda group: max(group.ratios(), default=None),
+    "end to end, tokens/s": lambda group: group.median(end_to_end) or None,
+    "end to end, speedup": lambda group: group.ratio(measure=end_to_end),
     "acceptance length": Group.acceptance,
     "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),
     "same output": Group.same_output,
 }
 
+NOTE = f"{DECODING} {END_TO_END}"
+
 
 def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     groups = methods_first(runs)
-    yield table(f"Speed, {task}", groups, COLUMNS, baseline=BASELINE, note=DECODING)
+    yield table(f"Speed, {task}", groups, COLUMNS, baseline=BASELINE, note=NOTE)
     yield Figure(
         f"speedup-{task}",
         f"Speedup over {BASELINE}, {task}",

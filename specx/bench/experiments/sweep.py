@@ -79,6 +79,11 @@ def step_s(run: Run) -> float:
     return run.decode_s / run.steps
 
 
+def run_speed(run: Run) -> float:
+    """Return tokens per second as if every step were one with drafts."""
+    return run.acceptance_length / step_s(run)
+
+
 def group_speed(group: Group) -> float:
     """Return tokens per second, from mean acceptance and the median step."""
     return group.acceptance() / group.median(step_s)
@@ -91,7 +96,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 
     def speedup(group: Group) -> float | None:
         base = own.get(group.length)
-        return group_speed(group) / group_speed(base) if base else None
+        return group.ratio(base.method, run_speed) if base else None
 
     columns: Columns = {
         **INPUT,

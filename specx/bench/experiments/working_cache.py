@@ -61,8 +61,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     smallest = {group.length: group for group in reversed(groups)}
 
     def relative(group: Group) -> float | None:
-        least = smallest[group.length].median(level_ms)
-        return group.median(level_ms) / least if least else None
+        return group.ratio(smallest[group.length].method, level_ms)
 
     columns: Columns = {
         **INPUT,

@@ -1,7 +1,13 @@
 """The methods that can be compared, by name (``table.py``)."""
 
 from specx.bench.methods.engine import drafting
-from specx.bench.methods.table import METHODS, find_methods, find_runnable, with_settings
+from specx.bench.methods.table import (
+    METHODS,
+    find_methods,
+    find_runnable,
+    split_names,
+    with_settings,
+)
 from specx.bench.runs import BenchMethod
 
 __all__ = [
@@ -10,5 +16,6 @@ __all__ = [
     "drafting",
     "find_methods",
     "find_runnable",
+    "split_names",
     "with_settings",
 ]

@@ -95,6 +95,7 @@ class Stock:
             accepted_per_step=decoded / steps - 1 if steps else 0.0,
             steps=steps,
             prefilled=len(clock.tokens[0]),
+            read_s=0.0,
         )
 
     def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":

@@ -53,10 +53,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Findings:
-    """``headline``: the result in a few words, if the experiment has one. ``sentences``: notes on
-    what no figure shows, such as how its parts were defined; a paragraph each."""
+    """``headline``: the result in a few words, if the experiment has one; ``withheld``: the reason
+    why it is not told. ``sentences``: notes on what no figure shows, such as how its parts were
+    defined; a paragraph each."""
 
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     sentences: tuple[str, ...] = ()
     headline: str = ""
+    withheld: str = ""

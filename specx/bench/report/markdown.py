@@ -17,7 +17,8 @@ def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:
 
 def to_tables(report: BenchReport) -> str:
     """Headlines and tables, without the figures and the machine: for a terminal."""
-    found = [f"# {plain(report.headline)}"] if report.headline else []
+    told = report.headline or report.withheld
+    found = [f"# {plain(told)}"] if told else []
     for section in report.sections:
         found.append(f"## {plain(section.title)}")
         found += _headline(section, report)
@@ -30,6 +31,8 @@ def to_tables(report: BenchReport) -> str:
 def _paragraphs(report: BenchReport, raw: str, figures: str) -> Iterator[str]:
     yield f"# {plain(report.headline or report.title)}"
     yield plain(f"{report.title}, {report.date}" if report.headline else report.date)
+    if report.withheld:
+        yield f"**{plain(report.withheld)}**"
     if report.interrupted:
         yield "**Interrupted.** What was measured until then is below."
     if report.warnings:
@@ -56,8 +59,9 @@ def _findings(section: ReportSection, raw: str, figures: str) -> Iterator[str]:
 
 def _headline(section: ReportSection, report: BenchReport) -> Iterator[str]:
     """Yield the headline of a section, unless the whole report leads with it."""
-    if section.findings.headline not in ("", report.headline):
-        yield f"**{plain(section.findings.headline)}**"
+    told = section.findings.headline or section.findings.withheld
+    if told not in ("", report.headline, report.withheld):
+        yield f"**{plain(told)}**"
 
 
 def _figure(path: str, figure: Figure) -> str:

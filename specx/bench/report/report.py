@@ -65,6 +65,11 @@ class BenchReport:
         return next(filter(None, (section.findings.headline for section in self.sections)), "")
 
     @property
+    def withheld(self) -> str:
+        """The first reason why a headline is not told; empty where all are."""
+        return next(filter(None, (section.findings.withheld for section in self.sections)), "")
+
+    @property
     def figures(self) -> tuple[Figure, ...]:
         return tuple(figure for section in self.sections for figure in section.findings.figures)
 
@@ -75,7 +80,8 @@ class BenchReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object. nan and infinity are null in it, as JSON has neither."""
-        plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **asdict(self)})
+        told = {"headline": self.headline, "withheld": self.withheld}
+        plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **told, **asdict(self)})
         return plain
 
 

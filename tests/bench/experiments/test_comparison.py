@@ -21,9 +21,9 @@ def test_both_baselines() -> None:
         made_run("specextend", decode_s=1.0, acceptance_length=3.5),
     ]
     findings = EXPERIMENT.conclude(runs)
-    rows = {row[0]: row[2:6] for row in findings.tables[0].rows}
-    assert rows["specextend"] == (100.0, 4.0, 8.0, 3.5)
-    assert rows["plain"] == (25.0, 1.0, 2.0, 1.0)
+    rows = {row[0]: row[2:7] for row in findings.tables[0].rows}
+    assert rows["specextend"] == (100.0, 4.0, 8.0, None, 3.5)
+    assert rows["plain"] == (25.0, 1.0, 2.0, None, 1.0)
     assert findings.tables[0].baseline == "plain and hf-generate"
     assert findings.headline.startswith("specextend 4.0 × plain at ")
     assert findings.figures[0].series[0].x == ("plain", "hf-generate", "tree", "specextend")

@@ -1,3 +1,7 @@
+from dataclasses import replace
+
+import pytest
+
 from specx.bench.experiments.speedup import EXPERIMENT
 from tests.bench.benches import made_up, workbench
 
@@ -14,10 +18,37 @@ def test_ratios_are_medians_over_documents():
     (table,) = EXPERIMENT.conclude(runs).tables
     assert table.baseline == "plain"
     rows = {row[0]: row for row in table.rows}
-    _, length, _, speedup, lowest, highest, acceptance, _, same = rows["fast"]
+    _, length, _, speedup, lowest, highest, _, _, acceptance, _, same = rows["fast"]
     assert (length, acceptance, same) == ("1K", 4.0, "2 of 3")
     assert [round(x, 6) for x in (speedup, lowest, highest)] == [3.0, 2.0, 9.0]
     assert rows["plain"][3] == 1.0
+
+
+def test_end_to_end_is_beside_decoding():
+    runs = [made_up("plain", 10, read_s=10.0), made_up("fast", 20, read_s=10.0)]
+    (table,) = EXPERIMENT.conclude(runs).tables
+    assert [row[6:8] for row in table.rows] == [(101 / 20, 1.0), (101 / 15, pytest.approx(20 / 15))]
+    (table,) = EXPERIMENT.conclude([replace(run, read_s=None) for run in runs]).tables
+    assert [row[6:8] for row in table.rows] == 2 * [(None, None)]
+
+
+def test_no_table_and_no_figure_has_what_others_disturbed():
+    runs = [
+        made_up(method, speed, repeat=repeat, taken=taken)
+        for repeat, taken, speeds in ((0, 0.0, (10, 20)), (1, 0.5, (1, 9)), (2, 0.0, (10, 22)))
+        for method, speed in zip(("plain", "fast"), speeds, strict=True)
+    ]
+    findings = EXPERIMENT.conclude(runs)
+    assert findings.tables[0].rows[1][2:4] == (21.0, pytest.approx(2.1))
+    assert findings.figures[0].series[0].y == (pytest.approx(2.1),)
+    assert findings.sentences == (
+        "Other processes took up to 50% of the time, more than a tenth of it beside 2 of 6 runs: "
+        "2 are in no table.",
+    )
+    assert (findings.headline, findings.withheld[:12]) == ("", "No headline:")
+    findings = EXPERIMENT.conclude(runs[2:4])
+    assert findings.tables[0].rows[1][3] == pytest.approx(9.0)
+    assert "2 are, as their prompts have no others" in findings.sentences[0]
 
 
 def test_one_table_a_task_and_two_figures():
@@ -34,7 +65,8 @@ def test_one_table_a_task_and_two_figures():
         (line,) = figure.series
         assert (line.label, line.x) == ("specextend", (300, 400))
     assert findings.headline.startswith("specextend ")
-    assert findings.headline.endswith(" × plain at 400, digest, same text")
+    assert " × plain at 400, digest, " in findings.headline
+    assert findings.headline.endswith(" × end to end, same text")
     assert all(row[-1] == "1 of 1" for table in findings.tables for row in table.rows)
 
 

@@ -1,5 +1,7 @@
 """The sweep: what is measured, and what is said of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.bench.experiments import sweep
@@ -86,3 +88,18 @@ def test_of_an_interrupted_benchmark() -> None:
     for count in range(len(runs)):
         findings = EXPERIMENT.conclude(runs[:count])
         assert sum(len(table.rows) for table in findings.tables) == count
+
+
+def test_a_machine_that_is_slow_at_times_moves_no_ratio() -> None:
+    """Medians of each setting alone would say 1.5 instead of .5."""
+    runs = [
+        replace(run, repeat=repeat, decode_s=run.decode_s * slow[run.facts["own"]])
+        for repeat, slow in enumerate(({1: 1, 0: 2}, {1: 3, 0: 6}, {1: 3, 0: 2}))
+        for run in runs_of(1024)
+    ]
+    (first, *_) = EXPERIMENT.conclude(runs_of(1024)).tables
+    (again, *_) = EXPERIMENT.conclude(runs).tables
+    place = first.columns.index("speedup")
+    for before, after in zip(first.rows, again.rows, strict=True):
+        own = before[1:4] == (OWN.chunk, OWN.top_k, OWN.every)
+        assert after[place] == pytest.approx(before[place] / (1 if own else 2))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from specx.bench.experiments import working_cache
@@ -46,6 +48,16 @@ def test_time_of_a_level_and_acceptance() -> None:
     time, acceptance = findings.figures
     assert time.series[0].y == (1.0, 2.0, 4.0)
     assert acceptance.series[0].y == (2.0, 3.0, 2.5)
+
+
+def test_a_machine_that_is_slow_at_times_moves_no_ratio() -> None:
+    """Medians of each size alone would say .67 instead of 2."""
+    runs = [
+        replace(sized(size, ms, 2.0), repeat=repeat)
+        for repeat, times in enumerate(((10, 20), (30, 60), (30, 20)))
+        for size, ms in zip((128, 512), times, strict=True)
+    ]
+    assert [row[3] for row in EXPERIMENT.conclude(runs).tables[0].rows] == [1.0, 2.0]
 
 
 def test_nothing_measured_yet() -> None:

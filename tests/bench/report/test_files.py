@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from specx.bench.report.files import load_bench, write_bench
-from specx.bench.report.findings import Series
+from specx.bench.report.findings import Findings, Series
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport, from_dict
 from specx.errors import UsageError
-from tests.bench.report.examples import EMPTY, FIGURES, METHODS, STACKED, make_bench
+from tests.bench.report.examples import EMPTY, FIGURES, HOSTILE, METHODS, STACKED, make_bench
 
 MEASURED = sorted((Path(__file__).parents[3] / "docs/measurements/bench").glob("*.json"))
 
@@ -118,6 +118,24 @@ def test_a_terminal_gets_headlines_and_tables() -> None:
     assert to_tables(make_bench(interrupted=True)) == ""
 
 
+def test_a_reason_stands_where_a_headline_would(tmp_path: Path) -> None:
+    report = make_bench()
+    sections = [
+        replace(section, findings=Findings(withheld=f"No headline: {HOSTILE}"))
+        for section in report.sections
+    ]
+    report = replace(report, sections=tuple(sections))
+    assert to_tables(report).startswith("# No headline: ")
+    assert to_tables(report).count("No headline") == 1
+    write_bench(report, tmp_path)
+    plain = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert (plain["headline"], plain["withheld"]) == ("", f"No headline: {HOSTILE}")
+    for name in ("bench.md", "bench.html"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert text.count("No headline: ") == 1
+        assert "<script>" not in text
+
+
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -149,9 +167,13 @@ def test_a_damaged_section_is_refused_with_its_place() -> None:
 def test_measurements_of_earlier_versions_are_read(path: Path) -> None:
     plain = json.loads(path.read_text(encoding="utf-8"))
     again = from_dict(plain).to_dict()
+    headlines = []
     for section in plain["sections"]:
         section["findings"].setdefault("headline", "")
-    assert again == plain
+        section["findings"].setdefault("withheld", "")
+        headlines.append(section["findings"]["headline"])
+    told = {"headline": next(filter(None, headlines), ""), "withheld": ""}
+    assert again == told | plain
 
 
 def test_no_such_file(tmp_path: Path) -> None:
