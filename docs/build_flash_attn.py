@@ -77,6 +77,8 @@ def main() -> None:
     ignored = shutil.ignore_patterns("cute", "flash_attn_triton_amd")
     package = site / "flash_attn"
     shutil.copytree(arguments.source / "flash_attn", package, ignore=ignored, dirs_exist_ok=True)
+    facts = "flash_attn.egg-info"  # name and version
+    shutil.copytree(arguments.source / facts, site / facts, dirs_exist_ok=True)
 
 
 def compiled(csrc: Path, folder: Path, arguments: argparse.Namespace) -> list[Path]:
