@@ -57,7 +57,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if method in WITHOUT_DRAFT or settings is None:
         return Pair(compile_layers(target) if compiled else target, allowed_alone(target))
     dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
-    spec = ModelSpec(settings.model, settings.revision, dtype)
+    spec = ModelSpec(settings.model, settings.revision, dtype, profile.attention)
     if (files := open_head(spec, device)) is not None:
         layers = None if settings.layers is None else tuple(settings.layers)
         choices = HeadChoices(layers, settings.norm_output)
@@ -75,7 +75,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
 
 def _load(profile: Profile, device: torch.device) -> LoadedModel:
     settings = profile.target
-    spec = ModelSpec(settings.model, settings.revision, settings.dtype)
+    spec = ModelSpec(settings.model, settings.revision, settings.dtype, profile.attention)
     return load_model(spec, device, "target", positions=settings.window)
 
 

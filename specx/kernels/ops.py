@@ -29,12 +29,14 @@ from specx.kernels.layers import (
     WholePass,
 )
 from specx.kernels.torch.backend import CpuOps, TorchOps
+from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, UnusableError, is_installed, load
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
+FASTER = ("fa3-fwd", "flash-attn-4", "flash-attn")  # packages
 
 
-def ops_for(device: torch.device) -> "Ops":
+def built_in_ops(device: torch.device) -> "Ops":
     """Choose the backend of a device: Triton on a GPU that has it, else torch, which has kernels
     of its own for a CPU."""
     if device.type == "cuda" and HAS_TRITON:
@@ -44,10 +46,46 @@ def ops_for(device: torch.device) -> "Ops":
     return CpuOps() if device.type == "cpu" else TorchOps()
 
 
+def ops_for(
+    device: torch.device, attention: str, dtype: torch.dtype, head_dim: int
+) -> "Ops":
+    """Choose the backend of a model with heads of ``head_dim``.
+
+    ``attention``: the name of one of ``PACKAGES``, which attends wherever it serves; ``built-in``:
+    none of them; ``auto``: the first that is installed, usable and faster than what is built in.
+    Raises UnusableError for a package that is asked for by name and cannot be used.
+    """
+    own = built_in_ops(device)
+    if attention in PACKAGES:
+        package = load(attention, device, dtype, head_dim)
+        return FlashOps(own, package, attention, verifies=True)
+    for name in faster_packages(device) if attention == "auto" else ():
+        try:
+            package = load(name, device, dtype, head_dim)
+        except UnusableError:  # ``specx doctor`` says why
+            continue
+        return FlashOps(own, package, attention, verifies=own.name == "torch")
+    return own
+
+
+def faster_packages(device: torch.device) -> list[str]:
+    """Return the installed packages that are faster than what is built in, the fastest first.
+
+    Measured on Hopper (``docs/performance.md``).
+    """
+    if device.type != "cuda":
+        return []
+    return [name for name in FASTER if is_installed(name)]
+
+
 class Ops(Protocol):
-    """The operations of one backend."""
+    """The operations of one backend.
+
+    ``attention_by``: the setting that chose what attends; ``built-in`` for a backend alone.
+    """
 
     name: str
+    attention_by: str
 
     # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
 

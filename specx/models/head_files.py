@@ -18,7 +18,7 @@ from specx.models.architecture import read_raw
 from specx.models.fused_head import fuse_head
 from specx.models.head import Head, HeadSpec
 from specx.models.head_config import HeadChoices, project_of, read_head_spec
-from specx.models.load import DTYPES, LoadedModel, ModelSpec
+from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
@@ -112,7 +112,9 @@ def _loaded(head: Head, target: LoadedModel, source: str, dtype: torch.dtype) ->
         dtype=dtype,
         device=target.device,
         weight_bytes=sum(p.nbytes for p in head.parameters() if id(p) not in shared),
-        ops=target.ops,
+        ops=attending_ops(
+            source, target.ops.attention_by, target.device, dtype, config.head_dim
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specx.errors import ModelError, OutOfMemoryError, UsageError, is_out_of_memory
 from specx.kernels.ops import Ops, ops_for
+from specx.kernels.torch.flash_packages import UnusableError
 from specx.models import attention
 from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.call import PrefillCall, TreeCall
@@ -37,12 +38,13 @@ class ModelSpec:
 
     ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
     a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
-    what the checkpoint states.
+    what the checkpoint states; ``attention`` as in a profile.
     """
 
     model: str
     revision: str | None = None
     dtype: str = "auto"
+    attention: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ def load_model(
         check_piecewise(config, source.label)
         source = _fetch_weights(source, config, DTYPES[spec.dtype], device)
         model = _load_weights(source, config, spec.dtype, device)
-        loaded = in_memory(model, tokenizer, spec.model)
+        loaded = in_memory(model, tokenizer, spec.model, spec.attention)
         check_seam(model, loaded, source.label, used)
         if role == "draft":
             check_rotation(model, loaded, source.label)
@@ -103,21 +105,40 @@ def load_model(
     return loaded
 
 
-def in_memory(model: Any, tokenizer: Any, source: str) -> LoadedModel:
+def in_memory(
+    model: Any, tokenizer: Any, source: str, attention: str = "auto"
+) -> LoadedModel:
     """Wrap a model that is on its device already, with its facts.
 
-    Raises ModelError when it states no window.
+    Raises ModelError when it states no window, and as ``attending_ops`` does.
     """
+    facts = model_facts(model, tokenizer)
     return LoadedModel(
-        **vars(model_facts(model, tokenizer)),
+        **vars(facts),
         model=model,
         tokenizer=tokenizer,
         source=source,
         dtype=model.dtype,
         device=model.device,
         weight_bytes=_bytes_of(model),
-        ops=ops_for(model.device),
+        ops=attending_ops(source, attention, model.device, model.dtype, facts.head_dim),
     )
+
+
+def attending_ops(
+    source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
+) -> Ops:
+    """Return the operations of a device for a model, with the ``attention`` of a profile.
+
+    Raises UsageError for a package that is asked for and cannot be used.
+    """
+    try:
+        return ops_for(device, attention, dtype, head_dim)
+    except UnusableError as reason:
+        raise UsageError(
+            f"{source} cannot use `attention: {attention}` here: {reason}; choose auto, or see "
+            "what `specx doctor` finds."
+        ) from reason
 
 
 def usable(device: str | torch.device) -> torch.device:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import ops_for
+from specx.kernels.ops import built_in_ops, ops_for
 from specx.models.call import (
     AttentionCall,
     PrefillCall,
@@ -37,7 +37,8 @@ def attend(
         out = _tree(*rows, call.prefix, call.mask.sets, scaling, watched, queries, lse)
     else:
         assert isinstance(call, PrefillCall)
-        out = _prefill(*rows, call.start, call.window, scaling, watched, queries)
+        texts = (call.ops.attention_by, call.start, call.window)
+        out = _prefill(*rows, *texts, scaling, watched, queries)
     return cast(Tensor, out)
 
 
@@ -60,9 +61,10 @@ def _tree(
     if queries is not None and lse is not None:
         retrieval = RetrievalLayer(watched, queries, lse)
     # Of the mask only the sets: its number of rows differs between levels, and the kernels do
-    # without it. (Layers are compiled where Triton is.)
+    # without it. (Layers are compiled where Triton is, whose kernels attend to
+    # trees there, not a package's.)
     call = TreeCall(
-        ops=ops_for(query.device),
+        ops=built_in_ops(query.device),
         mapping=SlotMapping(storage, slots),
         retrieval=retrieval,
         prefix=prefix,
@@ -79,6 +81,7 @@ def _prefill(
     value: Tensor,
     storage: Tensor,
     slots: Tensor,
+    attention: str,
     start: Tensor,
     window: int | None,
     scaling: float,
@@ -86,7 +89,7 @@ def _prefill(
     queries: Tensor | None,
 ) -> Tensor:
     call = PrefillCall(
-        ops=ops_for(query.device),
+        ops=ops_for(query.device, attention, query.dtype, query.shape[-1]),
         mapping=SlotMapping(storage, slots),
         past=int(start),
         window=window,

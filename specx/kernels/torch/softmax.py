@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from specx.kernels.torch import flash_decoding
-
 DENSE_SCORES = 2**26  # scores held at once where they are written out: 256 MB in float32
 
 
@@ -22,8 +20,6 @@ def attend(
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, causal, scale=scaling
         )
-    if not causal and flash_decoding.serves(q):
-        return flash_decoding.attend(q, k, v, scaling)
     if flash_serves(q):
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scaling

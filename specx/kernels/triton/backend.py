@@ -44,6 +44,7 @@ class TritonOps:
     """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests."""
 
     name = "triton"
+    attention_by = "built-in"
 
     store_rows = staticmethod(store.store_rows)
     keep_rows = staticmethod(move_rows.keep_rows)
