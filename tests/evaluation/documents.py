@@ -1,7 +1,7 @@
 """Real documents by package: for development, for evaluation only, and PDFs of many producers.
 
-The packages are Debian's (release 12), and each path is that inside its package. ``fetch.py`` brings
-them into a folder, and ``SPECX_DOCUMENTS_FOLDER`` names that folder to slow tests. The two sets
+The packages are Debian's (release 12), and each path is that inside its package. ``fetch.py``
+brings them into a folder, and ``SPECX_DOCUMENTS_FOLDER`` names that folder to slow tests. The sets
 ``dev`` and ``eval`` share no package: nobody looks at ``eval`` while building, and nothing is tuned
 on it. ``pdfs`` holds the PDFs of ``dev`` and more, for the words of PDFs.
 """
@@ -25,11 +25,6 @@ class RealDocument:
     package: str
     path: str
     maker: str | None = None
-
-    @property
-    def packed(self) -> bool:
-        """Return True if the package holds the file compressed by gzip."""
-        return PurePosixPath(self.path).suffix == ""
 
 
 _Rows = tuple[tuple[str, ...], ...]
