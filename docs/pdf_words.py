@@ -46,8 +46,8 @@ _IDEOGRAPHS = re.compile(f"{_IDEOGRAPH}+")
 _IDEOGRAPH_GAP = re.compile(rf"(?<={_IDEOGRAPH})\s+(?={_IDEOGRAPH})")
 T = TypeVar("T")
 HEADER = (
-    "file", "producer", "pages", "specx ~ poppler", "PDFium ~ poppler", "ours in poppler", "ours in PDFium",
-    "ours in either", "poppler's in ours", "s: specx, poppler, PDFium",
+    "file", "producer", "pages", "specx ~ poppler", "PDFium ~ poppler", "ours in poppler",
+    "ours in PDFium", "ours in either", "poppler's in ours", "s: specx, poppler, PDFium",
 )  # fmt: skip
 SHARES = (
     "specx_f1",
