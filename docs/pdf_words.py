@@ -36,7 +36,7 @@ from specx.documents.read import read_document
 _LIGATURES = str.maketrans(
     {"\x1b": "ff", "\x1c": "fi", "\x1d": "fl", "\x1e": "ffi", "\x1f": "ffl", "\u00ad": None}
 )
-_HYPHEN = r"[-\u2010\u2011][ \t]*(?:\r?\n[ \t]*)?|[\x02\ufffe]\s*"  # the last two are PDFium's
+_HYPHEN = r"[-\u2010\u2011](?:[ \t]*\r?\n[ \t]*)?|[\x02\ufffe]\s*"  # the last two are PDFium's
 _BREAK = re.compile(rf"(?<=[^\W\d_])(?:{_HYPHEN})(?=[^\W\d_])")
 _WORD = re.compile(r"[^\W\d_]+(?:[\u0300-\u036f]+[^\W\d_]*)*")
 # Chinese and Japanese have no gaps between words, so gaps between their letters are dropped, and
@@ -133,7 +133,8 @@ def measure(path: Path, repeat: int, truths: Sequence[Path]) -> dict[str, Any]:
 def _order(truth: Path, path: Path, document: Document, by_pdfium: list[str]) -> dict[str, Any]:
     """Return the shares of the pairs of neighbouring words in ``truth`` that each reader has."""
     number = int(truth.stem.rpartition("-")[2])
-    right = Counter(pairwise(words(truth.read_text(encoding="utf-8"))))
+    blocks = truth.read_text(encoding="utf-8").split("\n\n")  # their own order is free
+    right = Counter(pair for block in blocks for pair in pairwise(words(block)))
     page = next((page.text for page in document.pages if page.number == number), "")
     readers = {
         "specx": page,

@@ -193,5 +193,13 @@ PDFS = tuple(document for document in DEV if document.name.endswith(".pdf")) + _
         ("locking-office.pdf", "sqlite3-doc", _SQLITE + "lockingv3.html", "libreoffice"),
     )
 )
-LONG_MANUAL = "valgrind.pdf"
+LONG_MANUAL = "valgrind.pdf"  # 397 pages
+TWO_COLUMNS = {  # pages of ``PDFS`` whose text stands in ``two_columns``, in the order of reading
+    "bdb_usenix.pdf": (2, 4, 7),
+    "hash_usenix.pdf": (2, 6),
+    "dtc-paper.pdf": (3, 6),
+    "mom-samples.pdf": (11,),
+    "rcpp.pdf": (2, 5),
+    "rcpp-faq.pdf": (2, 8),
+}
 SETS = {"dev": DEV, "eval": EVAL, "pdfs": PDFS}
