@@ -129,7 +129,8 @@ class Queue:
         if self._cannot_load:
             raise error
         self._failed += 1
-        self._unnamed += not self._allowed.names(item.name)
+        known = self._allowed.names(item.name)
+        self._unnamed += not known
         alone = alone and self._fails
         if not alone:
             self._on_error(error)  # first, because the journal may fail, too
@@ -139,7 +140,7 @@ class Queue:
         except JournalError:
             if not alone:
                 raise
-        self._results.failed(item.name, error, index, item.relative)
+        self._results.failed(item.name, error, index, item.relative, known=known)
         if alone:
             raise error
 

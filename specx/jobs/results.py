@@ -273,8 +273,19 @@ class Results:
         if partial is not None:
             self._outputs.remove(partial)
 
-    def failed(self, name: str, error: SpecxError, index: int, relative: PurePath) -> None:
-        """Note a document's error, if the format or the folder has a place for it."""
+    def failed(
+        self,
+        name: str,
+        error: SpecxError,
+        index: int,
+        relative: PurePath,
+        *,
+        known: bool = False,
+    ) -> None:
+        """Note a document's error, if the format or the folder has a place for it.
+
+        ``known``: the user expects it, so the index tells it behind the others.
+        """
         record = {
             "schema": FAILURE_SCHEMA,
             "input": {"name": name},
@@ -286,7 +297,8 @@ class Results:
         path = self._to.failure_path(relative)
         if path is not None:
             with contextlib.suppress(UsageError):  # one failure is enough
-                self._outputs.write_text(path, to_json(record) + "\n")
+                allowed = {"allowed": True} if known else {}
+                self._outputs.write_text(path, to_json(record | allowed) + "\n")
                 self._refresh_index()
 
     def skipped(self, relative: PurePath) -> None:

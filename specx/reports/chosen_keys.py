@@ -23,7 +23,7 @@ def _of(record: type) -> Tree:
 # `Report.to_dict` and failures. What stands in `environment` and `settings` differs from run to
 # run, so these two are chosen as a whole.
 KEYS: Tree = {
-    **_whole("schema", "index"),
+    **_whole("schema", "index", "made"),
     "input": _of(InputFacts),
     **_whole("profile", "method", "summary"),
     "citations": _of(Citation),
