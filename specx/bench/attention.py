@@ -102,7 +102,7 @@ def candidates(dim: int) -> tuple[dict[str, Ops], dict[str, str]]:
     found: dict[str, Any] = {
         "built-in": own,
         "torch": TorchOps(),
-        "cudnn": FlashOps(own, _CUDNN, "cudnn", verifies=True),
+        "cudnn": FlashOps(own, _CUDNN, "cudnn"),
     }
     absent = {}
     for name in PACKAGES:
@@ -111,7 +111,7 @@ def candidates(dim: int) -> tuple[dict[str, Ops], dict[str, str]]:
         except UnusableError as reason:
             absent[name] = str(reason)
         else:
-            found[name] = FlashOps(own, package, name, verifies=True)
+            found[name] = FlashOps(own, package, name)
     return found, absent
 
 
@@ -133,7 +133,7 @@ def _cudnn(
     return out.transpose(1, 2), lse.reshape(1, q.shape[2], q.shape[1])
 
 
-_CUDNN = FlashPackage("cudnn", _cudnn, packs=False, windows=False)
+_CUDNN = FlashPackage("cudnn", _cudnn, windows=False)
 
 
 # ---------------------------------------------------------------- what is measured

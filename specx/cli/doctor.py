@@ -17,14 +17,21 @@ from specx.reports.environment import PACKAGES, environment, installed_version
 
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
-OPTIONAL = ("triton", "flash-attn", "llvmlite")  # packages that make a GPU or a CPU faster
+# packages that make a GPU or a CPU faster
+OPTIONAL = ("triton", "flash-attn", "flash-attn-4", "fa3-fwd", "llvmlite")
 ATTENTION = {
     "cpu": "torch flash with packed rows",
-    "triton": "Triton kernels for trees, torch flash for prefill (written-out scores in float32)",
-    "flash-attn": "flash-attn for the text before a tree (untested; written-out scores in "
-    "float32), torch flash for prefill; slow without Triton",
-    "neither": "torch flash with packed rows (written-out scores in float32); slow without Triton",
+    "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (written-out scores in "
+    "float32)",
+    "torch": "torch flash with packed rows (written-out scores in float32); slow without Triton",
 }
+NOT_CHOSEN = {  # why a package that works is used only when a profile names it
+    "flash-attn": "measured slower than Triton's kernels and cuDNN",
+    "flash-attn-4": "it compiles for longer than it saves in a document",
+    "fa3-fwd": "measured on Hopper with Triton alone",
+}
+INSTALLED_BY = {"flash-attn": "flash-attn", "fa3-fwd": "'specx[flash]'"}
+TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
 GB = 10**9
 
@@ -129,6 +136,8 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
     }
     if torch and not gpus:
         plan["few_rows"] = _few_rows()
+    if torch and gpus:
+        plan.update(_packages(torch))
     nvidia = torch is not None and torch.version.cuda is not None
     if nvidia and path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
         plan["hopper_kernels"] = _compiler()
@@ -141,14 +150,33 @@ def _attention(gpus: list[Findings]) -> str:
         return "cpu"
     import torch
 
-    from specx.kernels.ops import ops_for
-    from specx.kernels.torch import flash_decoding
+    from specx.kernels.ops import built_in_ops
 
-    if ops_for(torch.device("cuda")).name == "triton":
-        return "triton"
-    generation = int(gpus[0]["capability"].split(".")[0])
-    usable = generation >= flash_decoding.AMPERE and flash_decoding.is_installed()
-    return "flash-attn" if usable else "neither"
+    return built_in_ops(torch.device("cuda")).name
+
+
+def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
+    """Yield what is to be said of each package of flash attention: installed, or worth it."""
+    from specx.kernels.ops import faster_package
+    from specx.kernels.torch.flash_packages import PACKAGES, UnusableError, load
+
+    device = torch.device("cuda")
+    faster = faster_package(device)
+    for name in PACKAGES:
+        if not installed_version(name):
+            if name == faster:
+                yield name, f"absent; attention would be faster: pip install {INSTALLED_BY[name]}"
+            continue
+        try:
+            package = load(name, device, torch.bfloat16, TRIED_HEAD)
+        except UnusableError as reason:
+            yield name, f"cannot be used: {reason}"
+            continue
+        if name == faster:
+            also = " and to the text before a tree" if package.verifies else ""
+            yield name, f"attends to prompts{also} in bfloat16: measured faster"
+        else:
+            yield name, f"not chosen: {NOT_CHOSEN[name]}; `attention: {name}` takes it"
 
 
 def _few_rows() -> str:

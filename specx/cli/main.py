@@ -44,8 +44,8 @@ class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
     ``interruption``: what a command has to do and to say when a signal ends it. ``quiet``: a
-    command's own option, which counts for the frame, too. ``importing``: slow packages, beside
-    other work. ``others``: the cores that other processes have kept busy since the start.
+    command's own option. ``importing``: slow packages, beside other work. ``others``: the cores
+    that other processes have kept busy since the start.
     """
 
     debug: bool = False

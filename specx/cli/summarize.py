@@ -213,7 +213,6 @@ def summarize(
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
-    options.quiet = quiet
     request = SummarizeRequest(
         sources=_names(sources or [], from_file),
         reading=ReadOptions(

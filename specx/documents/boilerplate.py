@@ -14,6 +14,9 @@ _LEGAL = re.compile(
     r"|express or implied warrant|warranties are disclaimed|verbatim copies"
     r"|published by the free software foundation|received a copy of the gnu"
     r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
+    r"|trademarks? (?:or registered trademarks? )?of |in no event (?:shall|will) "
+    r"|software is provided ['\"“]?as is|be included in all copies"
+    r"|under the terms of (?:the |version [\d.]+ of the )?(?:gnu|mozilla|apache|mit|bsd)\b"
     r"|(?:document|manual|book|work|report|publication) is (?:licensed|released) under"
     r"|creative commons (?:attribution|licen[cs]e)"
     r"|project gutenberg(?:™|-tm)? (?:e-?book|e-?text|electronic|work|licen[cs]e|literary|is a reg)"
@@ -28,7 +31,7 @@ _LEGAL = re.compile(
 _LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
     "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
-    "droits", "rechte", "gnu",
+    "droits", "rechte", "gnu", "in no event", "provided", "all copies",
 )  # fmt: skip
 # The lines between which Project Gutenberg puts a book, in all languages; older files have others.
 _BEGIN = re.compile(

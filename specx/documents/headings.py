@@ -29,6 +29,8 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_NAME = re.compile(r"[A-Z][^\W\d]+(?:-[A-Z][^\W\d]+)? (?:[A-Z]\. ?)+[A-Z][^\W\d]+(?:-[^\W\d]+)?\W*")
+_COMMAND = re.compile(r"[<>={}\\|]|\w\([^)]")
 _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
 _LONGEST_TITLE = 800  # characters in front of a document's text
 _MOST_IN_TITLE = 15  # paragraphs
@@ -53,11 +55,16 @@ def without_false_headings(
             made[place] = each = replace(each, kind="heading")
         if place in front and each.part == "body":
             made[place] = replace(each, part="title")
-        elif each.kind == "heading" and each.part == "body":
-            dated = _DATE.fullmatch(each.text) or not _WORD.search(each.text)
-            if dated or place in labels:
-                made[place] = replace(each, kind="text")
+        elif each.kind == "heading" and each.part == "body" and (place in labels or _is_none(each)):
+            made[place] = replace(each, kind="text")
     return made
+
+
+def _is_none(heading: Paragraph) -> bool:
+    """Return True for a date, a number, an author, and in print for a command in bold letters."""
+    text = heading.text
+    command = heading.page is not None and _COMMAND.search(text) and not _SECTION.fullmatch(text)
+    return bool(command or _DATE.fullmatch(text) or _NAME.fullmatch(text) or not _WORD.search(text))
 
 
 def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:

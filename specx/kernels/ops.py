@@ -10,7 +10,7 @@ a step can be recorded as CUDA graphs.
 """
 
 import importlib.util
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -29,11 +29,10 @@ from specx.kernels.layers import (
     WholePass,
 )
 from specx.kernels.torch.backend import CpuOps, TorchOps
-from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, UnusableError, is_installed, load
+from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
-FASTER = ("fa3-fwd", "flash-attn-4", "flash-attn")  # packages
 
 
 def built_in_ops(device: torch.device) -> "Ops":
@@ -46,36 +45,36 @@ def built_in_ops(device: torch.device) -> "Ops":
     return CpuOps() if device.type == "cpu" else TorchOps()
 
 
-def ops_for(
-    device: torch.device, attention: str, dtype: torch.dtype, head_dim: int
-) -> "Ops":
+def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":
     """Choose the backend of a model with heads of ``head_dim``.
 
     ``attention``: the name of one of ``PACKAGES``, which attends wherever it serves; ``built-in``:
-    none of them; ``auto``: the first that is installed, usable and faster than what is built in.
+    none of them; ``auto``: ``faster_package``, if it is installed and can be used.
+
     Raises UnusableError for a package that is asked for by name and cannot be used.
     """
     own = built_in_ops(device)
     if attention in PACKAGES:
-        package = load(attention, device, dtype, head_dim)
-        return FlashOps(own, package, attention, verifies=True)
-    for name in faster_packages(device) if attention == "auto" else ():
-        try:
-            package = load(name, device, dtype, head_dim)
-        except UnusableError:  # ``specx doctor`` says why
-            continue
-        return FlashOps(own, package, attention, verifies=own.name == "torch")
-    return own
+        return cast(Ops, FlashOps(own, load(attention, device, dtype, head_dim), attention))
+    faster = faster_package(device) if attention == "auto" else None
+    try:
+        package = load(faster, device, dtype, head_dim) if faster else None
+    except UnusableError:  # absent, most of the time; ``specx doctor`` says why
+        package = None
+    return own if package is None else cast(Ops, FlashOps(own, package, attention))
 
 
-def faster_packages(device: torch.device) -> list[str]:
-    """Return the installed packages that are faster than what is built in, the fastest first.
+def faster_package(device: torch.device) -> str | None:
+    """Return the package that was measured to be faster than what is built in, if there is one.
 
-    Measured on Hopper (``docs/performance.md``).
+    ``docs/performance.md`` has the figures. flash-attn-4 is as fast as fa3-fwd, but compiles for
+    longer than it saves in a document.
     """
     if device.type != "cuda":
-        return []
-    return [name for name in FASTER if is_installed(name)]
+        return None
+    if not HAS_TRITON:
+        return "flash-attn"  # torch's flash kernels do not divide keys among programs
+    return "fa3-fwd" if torch.cuda.get_device_capability(device) == (9, 0) else None
 
 
 class Ops(Protocol):

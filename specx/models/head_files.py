@@ -112,9 +112,7 @@ def _loaded(head: Head, target: LoadedModel, source: str, dtype: torch.dtype) ->
         dtype=dtype,
         device=target.device,
         weight_bytes=sum(p.nbytes for p in head.parameters() if id(p) not in shared),
-        ops=attending_ops(
-            source, target.ops.attention_by, target.device, dtype, config.head_dim
-        ),
+        ops=attending_ops(source, target.ops.attention_by, target.device, dtype, config.head_dim),
     )
 
 

@@ -105,9 +105,7 @@ def load_model(
     return loaded
 
 
-def in_memory(
-    model: Any, tokenizer: Any, source: str, attention: str = "auto"
-) -> LoadedModel:
+def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
     """Wrap a model that is on its device already, with its facts.
 
     Raises ModelError when it states no window, and as ``attending_ops`` does.

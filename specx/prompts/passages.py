@@ -42,7 +42,7 @@ _LEANING = re.compile(
     r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
     r"|on the (?:other|contrary|one)|at (?:this|that) (?:point|time)|because of (?:this|that)"
     r"|after (?:this|that|these)|for (?:this|these|that)|to (?:this|that)|with (?:this|these|that)"
-    r"|from (?:this|these|here|there)|note that|by (?:this|these|doing)"
+    r"|from (?:this|these|here|there)|note (?:that|how|also)|by (?:this|these|doing)"
     rf"|if (?:this|these|so|not|it|they)|under (?:this|these))\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:yes|no|well|why|first|second|third|last|next)(?:ly)?,",
     re.IGNORECASE,
@@ -58,7 +58,16 @@ _SUMMARY = re.compile(
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
+_PURPOSE = re.compile(
+    rf"\b(?:this|the present|the following) (?:[\w-]+ )?(?:{_OWN})\b.{{0,60}}?\b"
+    r"(?:describ|explain|present|provid|is|gives?|cover|introduc|document|examin|discuss|shows?|contain|attempt|aims?"
+    r"|summari|review|specif|defin|outlin|analy|propos|assess|address|offer)"
+    rf"|\bin this (?:[\w-]+ )?(?:{_OWN}),? we\b|^we (?:present|describe|propose|introduce|show)\b",
+    re.IGNORECASE,
+)
+_FIRST = 12  # passages among which a document says what it is
 _KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
+_LABEL = re.compile(r"[\w-]+(?: [\w-]+)?: |\d{1,3} [A-Z]")  # Returns: …, or a footnote's number
 _FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
@@ -76,7 +85,8 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
     """Return the pieces of paragraphs that a digest of ``wanted`` sentences may quote, in order.
 
     Running text of the body is quoted, from the first sentence on that is whole and leans on none
-    before it; a piece that begins as an earlier one, or nearly, is not. The sentences of a short
+    before it; a piece that begins as an earlier one, or nearly, is not. Nor is what stands in front
+    of the sentence that says what the document is. The sentences of a short
     abstract, summary or conclusion are pieces of their own. Where few sentences stand alone, others
     begin a piece, too.
     """
@@ -97,7 +107,22 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
         whole = [start for start, _ in sentences]
         others += found or [Passage(place, each, len(paragraphs[place].text)) for each in whole[:1]]
     found = _distinct(paragraphs, pieces)
-    return found if len(found) >= _CHOICE * wanted else _distinct(paragraphs, others)
+    if len(found) < _CHOICE * wanted:
+        found = _distinct(paragraphs, others)
+    return found[_purpose(paragraphs, found[:_FIRST]) if len(found) > 2 * _FIRST else 0 :]
+
+
+def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Passage]) -> int:
+    """Return the place of the passage that says what the document is; 0 if none does.
+
+    The model takes one sentence from the first few passages. What stands in front, such as thanks
+    and conventions, would often be it.
+    """
+    for index, (place, start, end) in enumerate(first):
+        lead = paragraphs[place].text[start:end]
+        if _PURPOSE.search(split_sentences(lead)[0]):
+            return index
+    return 0
 
 
 def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
@@ -126,8 +151,18 @@ def stands_alone(sentence: str) -> bool:
         or text.rstrip("\"'”’»)").endswith(("?", "？"))
         or _LEANING.match(text)
         or _ANNOUNCES.search(text)
-        or any(text.count(opening) != text.count(closing) for opening, closing in _BRACKETS)
+        or _LABEL.match(text)
+        or not all(_is_balanced(text, *pair) for pair in _BRACKETS)
     )
+
+
+def _is_balanced(text: str, opening: str, closing: str) -> bool:
+    depth = 0
+    for char in text:
+        depth += (char == opening) - (char == closing)
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _sentences(paragraphs: Sequence[Paragraph], place: int) -> list[tuple[int, int]]:

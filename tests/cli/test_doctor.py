@@ -16,7 +16,8 @@ from specx.cli.main import app
 from specx.kernels import ops
 from specx.kernels.hopper import compiler
 from specx.kernels.hopper.driver import CudaError
-from specx.kernels.torch import flash_decoding
+from specx.kernels.torch import flash_packages
+from specx.kernels.torch.flash_packages import UnusableError
 from specx.models import memory
 from specx.reports.environment import environment
 
@@ -35,10 +36,13 @@ def fake_torch(gpus: int, *, broken: bool = False) -> Any:
         device_count=lambda: gpus,
         get_device_properties=lambda _: properties,
     )
-    device = SimpleNamespace(type="cpu")
     version = SimpleNamespace(cuda="13.0")
     return SimpleNamespace(
-        cuda=cuda, version=version, get_num_threads=lambda: 3, device=lambda _: device
+        cuda=cuda,
+        version=version,
+        get_num_threads=lambda: 3,
+        device=lambda name: SimpleNamespace(type=name),
+        bfloat16="bfloat16",
     )
 
 
@@ -67,7 +71,7 @@ def test_as_json() -> None:
 
 def test_packages_that_make_a_gpu_faster() -> None:
     report = doctor.examine()
-    assert set(report["optional"]) == {"triton", "flash-attn", "llvmlite"}
+    assert set(report["optional"]) == {"triton", *flash_packages.PACKAGES, "llvmlite"}
     assert "optional" in list(doctor._lines(report))
 
 
@@ -80,16 +84,12 @@ def test_the_processor_is_counted_as_in_reports() -> None:
 @pytest.mark.parametrize(
     ("installed", "path"),
     [
-        ({"triton": "3.6.0", "flash-attn": "2.8.3"}, "Triton kernels"),
-        ({"flash-attn": "2.8.3"}, "flash-attn for the text before a tree (untested;"),
+        ({"triton": "3.6.0"}, "Triton kernels for trees, cuDNN and torch flash for prefill"),
         ({}, "torch flash with packed rows (written-out scores in float32); slow without"),
     ],
 )
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
-    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(2))
-    monkeypatch.setattr(doctor, "installed_version", installed.get)
-    monkeypatch.setattr(ops, "HAS_TRITON", "triton" in installed)
-    monkeypatch.setattr(flash_decoding, "is_installed", lambda: "flash-attn" in installed)
+    on_gpus(monkeypatch, installed, fake_torch(2))
     report = doctor.examine()
     gpu = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
     assert report["machine"]["gpus"] == [gpu, gpu]
@@ -97,6 +97,58 @@ def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], p
     assert report["specx_will_use"]["device"] == "cuda"
     assert path in report["specx_will_use"]["attention"]
     assert "NVIDIA H200 (150.0 GB), NVIDIA H200 (150.0 GB)" in "\n".join(doctor._lines(report))
+
+
+def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: Any) -> None:
+    monkeypatch.setattr(doctor, "_torch", lambda: torch)
+    monkeypatch.setattr(doctor, "installed_version", installed.get)
+    monkeypatch.setattr(ops, "HAS_TRITON", "triton" in installed)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        (
+            {"triton": "3.6.0"},
+            {"fa3-fwd": "absent; attention would be faster: pip install 'specx[flash]'"},
+        ),
+        ({}, {"flash-attn": "absent; attention would be faster: pip install flash-attn"}),
+        (
+            {"triton": "3.6.0", "flash-attn": "2.8.3", "flash-attn-4": "4.0", "fa3-fwd": "0.0.3"},
+            {
+                "flash-attn": "not chosen: measured slower than Triton's kernels and cuDNN; "
+                "`attention: flash-attn` takes it",
+                "flash-attn-4": "cannot be used: it cannot be imported (OSError: no symbol)",
+                "fa3-fwd": "attends to prompts in bfloat16: measured faster",
+            },
+        ),
+        (
+            {"flash-attn": "2.8.3"},
+            {
+                "flash-attn": "attends to prompts and to the text before a tree in bfloat16: "
+                "measured faster"
+            },
+        ),
+    ],
+)
+def test_packages_of_flash_attention(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], said: dict[str, str]
+) -> None:
+    """Each that is installed: whether it is used and why; a broken one is a sentence, too."""
+
+    def load(name: str, *_: Any) -> Any:
+        if name == "flash-attn-4":
+            raise UnusableError("it cannot be imported (OSError: no symbol)")
+        return SimpleNamespace(verifies=name == "flash-attn")
+
+    on_gpus(monkeypatch, installed, fake_torch(1))
+    monkeypatch.setattr(flash_packages, "load", load)
+    report = doctor.examine()
+    use = report["specx_will_use"]
+    assert {name: use[name] for name in flash_packages.PACKAGES if name in use} == said
+    for name, sentence in said.items():
+        assert f"  {name:<17} {sentence}" in list(doctor._lines(report))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +167,7 @@ def test_kernels_for_hopper(
             raise found
         return found
 
-    monkeypatch.setattr(doctor, "_torch", lambda: fake_torch(1))
-    monkeypatch.setattr(doctor, "installed_version", {"triton": "3.6.0"}.get)
-    monkeypatch.setattr(ops, "HAS_TRITON", True)
+    on_gpus(monkeypatch, {"triton": "3.6.0"}, fake_torch(1))
     monkeypatch.setattr(compiler, "version", version)
     report = doctor.examine()
     assert report["specx_will_use"]["hopper_kernels"] == said
@@ -126,14 +176,6 @@ def test_kernels_for_hopper(
         other.version.cuda = None
         monkeypatch.setattr(doctor, "_torch", lambda other=other: other)
         assert "hopper_kernels" not in doctor.examine()["specx_will_use"]
-
-
-def test_flash_attn_is_not_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
-    monkeypatch.setattr(ops, "HAS_TRITON", False)
-    monkeypatch.setattr(flash_decoding, "is_installed", lambda: True)
-    assert doctor._attention([{"capability": "8.6"}]) == "flash-attn"
-    assert doctor._attention([{"capability": "7.5"}]) == "neither"
 
 
 @pytest.mark.parametrize("torch", [fake_torch(0), fake_torch(1, broken=True)])

@@ -9,7 +9,7 @@ import torch
 
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
-from specx.kernels.ops import ops_for
+from specx.kernels.ops import built_in_ops
 from specx.models import attention as dispatch
 from specx.models.facts import model_facts
 from specx.models.load import LoadedModel
@@ -60,7 +60,7 @@ def loaded(
         dtype=model.dtype,
         device=torch.device("cpu"),
         weight_bytes=0,
-        ops=ops_for(torch.device("cpu")),
+        ops=built_in_ops(torch.device("cpu")),
     )
 
 

@@ -15,7 +15,7 @@ from specx.engine.methods import Pair
 from specx.engine.sampling import Sampler
 from specx.engine.stopwatch import Laps
 from specx.engine.workspace import AHEAD, ALIKE, STEP, Shelf, Workspace, WorkspaceKind, capacity_for
-from specx.kernels.ops import ops_for
+from specx.kernels.ops import built_in_ops
 from specx.kernels.trees import MAX_ROWS
 from specx.models.features import Features
 from specx.profile import AutoTree
@@ -240,7 +240,7 @@ def test_capacities_grow_in_small_steps(tokens):
 
 
 def test_longer_streams_of_random_numbers_begin_alike():
-    allowed, ops = torch.ones(5, dtype=torch.bool), ops_for(torch.device("cpu"))
+    allowed, ops = torch.ones(5, dtype=torch.bool), built_in_ops(torch.device("cpu"))
     short, long = (
         Sampler(GenerationSettings(temperature=1.0), allowed, limit, ops)._uniform
         for limit in (7, 30_000)

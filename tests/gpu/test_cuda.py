@@ -23,7 +23,7 @@ from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
-from specx.kernels.ops import Ops, ops_for
+from specx.kernels.ops import Ops, built_in_ops
 from specx.kernels.torch.backend import TorchOps
 from specx.profile import AutoTree, Profile, TreeSettings, load_profile
 from specx.prompts.digest import Digest
@@ -42,7 +42,9 @@ CUDA = torch.device("cuda")
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-BACKENDS = pytest.mark.parametrize("ops", [TorchOps(), ops_for(CUDA)], ids=lambda ops: ops.name)
+BACKENDS = pytest.mark.parametrize(
+    "ops", [TorchOps(), built_in_ops(CUDA)], ids=lambda ops: ops.name
+)
 
 
 def qkv(dtype: torch.dtype, rows: int, keys: int, group: int = 4, dim: int = 64) -> tuple:
@@ -84,7 +86,7 @@ def test_a_tree_of_another_number_of_rows_compiles_no_merge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     knobs = pytest.importorskip("triton.knobs")
-    ops, compiled = ops_for(CUDA), list[str]()
+    ops, compiled = built_in_ops(CUDA), list[str]()
 
     def attend(rows: int, prefix: int) -> None:
         # Of a size that no other test has compiled anything for.
@@ -143,7 +145,7 @@ def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: 
     prefill = pytest.importorskip("specx.kernels.triton.prefill")
     past, rows = chunks * prefill.CHUNK, prefill.CHUNK
     q, k, v = qkv(dtype, rows, past + rows)
-    out = ops_for(CUDA).prefill_attention(q, k, v, past, None, 0.125)
+    out = built_in_ops(CUDA).prefill_attention(q, k, v, past, None, 0.125)
     for row in (0, 1, 1000, rows - 1):
         seen = (part[:, : past + row + 1] for part in (k, v))
         everything = reference.causal_mask(1, past + row)
@@ -163,7 +165,7 @@ def test_chosen_rows_are_those_of_torch_in_float64() -> None:
     filled = {}
     for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
         shape = CacheShape(
-            layers=2, kv_heads=3, head_dim=64, dtype=dtype, device=device, ops=ops_for(device)
+            layers=2, kv_heads=3, head_dim=64, dtype=dtype, device=device, ops=built_in_ops(device)
         )
         cache = DraftCache(shape, 500, inv_freq.to(device), 400)
         cache.store.storage.copy_(rows)

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, Qwen3Config
 from specx.documents.generated import generate_report
 from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.ops import ops_for
+from specx.kernels.ops import built_in_ops
 from specx.models import attention
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.fused_head import FusedHead, fuse_head
@@ -80,7 +80,7 @@ def one_pass(head: Head, count: int, *, rows: Any = 0, parents: bool, prefill: b
     if not prefill:
         mask = AncestorMask(chain_sets(count, CUDA), count)
         kind, settings = TreeCall, {"prefix": torch.tensor([PREFIX], device=CUDA), "mask": mask}
-    call = kind(ops=ops_for(CUDA), mapping=SlotMapping(storage, slots), **settings)
+    call = kind(ops=built_in_ops(CUDA), mapping=SlotMapping(storage, slots), **settings)
     with torch.inference_mode():
         states = head.project(features[None].to(weight))
         out, logits = head(tokens[None], states, slots[None], rows, places, specx_call=call)
@@ -102,7 +102,7 @@ def test_a_pass_says_what_the_modules_say(kind: str, hidden: int, dtype: str, co
     exact = make_head(hidden, CUDA, **KINDS[kind])
     head = copy.deepcopy(exact).to(getattr(torch, dtype))
     head.rotary_emb.inv_freq = exact.rotary_emb.inv_freq  # in float32, as when it is loaded
-    fuse_head(head, ops_for(CUDA))
+    fuse_head(head, built_in_ops(CUDA))
     assert isinstance(head.forward, FusedHead)
     for rows, parents, prefill in (
         (0, True, False),
@@ -125,7 +125,7 @@ def test_a_pass_says_what_the_modules_say(kind: str, hidden: int, dtype: str, co
 def test_weights_are_there_once() -> None:
     head = make_head(2048, CUDA).to(torch.bfloat16)
     before = {name: weight.clone() for name, weight in head.state_dict().items()}
-    fuse_head(head, ops_for(CUDA))
+    fuse_head(head, built_in_ops(CUDA))
     after = head.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)
     kept = {w.untyped_storage().data_ptr(): w.untyped_storage().nbytes() for w in after.values()}
@@ -158,12 +158,12 @@ def graph_of(tensors: list[Tensor], work: Any) -> torch.cuda.CUDAGraph:
 
 def test_a_level_can_be_recorded_at_once() -> None:
     head = make_head(2048, CUDA).to(torch.bfloat16)
-    fuse_head(head, ops_for(CUDA))
+    fuse_head(head, built_in_ops(CUDA))
     cache = torch.randn(1, 2, head.config.num_key_value_heads, CAPACITY, 64, device=CUDA)
     states = torch.randn(1, STATES, 2048, device=CUDA, dtype=torch.bfloat16)
     slots = PREFIX + torch.arange(10, device=CUDA)
     call = TreeCall(
-        ops=ops_for(CUDA),
+        ops=built_in_ops(CUDA),
         mapping=SlotMapping(cache.bfloat16(), slots),
         prefix=torch.tensor([PREFIX], device=CUDA),
         mask=AncestorMask(chain_sets(10, CUDA), 10),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specx.kernels import ops
-from specx.kernels.ops import HAS_TRITON, ops_for
+from specx.kernels.ops import HAS_TRITON, built_in_ops
 from specx.kernels.torch.backend import TorchOps
 
 PACKAGE = Path(ops.__file__).parents[1]
@@ -34,11 +34,14 @@ def calls_of(file: Path, name: str) -> int:
 
 
 def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
-    callers = {name: calls_of(file, "ops_for") for name, file in FILES.items()}
-    assert {name: count for name, count in callers.items() if count} == {
-        "models/load.py": 1,
-        "models/opaque.py": 2,  # an operator of torch's cannot be handed a backend
-        "cli/doctor.py": 1,  # it says which one it would be
+    names = ("ops_for", "built_in_ops")
+    callers = {name: [calls_of(file, each) for each in names] for name, file in FILES.items()}
+    assert {name: counts for name, counts in callers.items() if any(counts)} == {
+        "models/load.py": [1, 0],
+        "models/opaque.py": [1, 1],  # an operator of torch's cannot be handed a backend
+        "kernels/ops.py": [0, 1],
+        "cli/doctor.py": [0, 1],  # it says which one it would be
+        "bench/attention.py": [0, 1],  # it compares them
     }
 
 
@@ -54,11 +57,11 @@ def test_backends_of_gpus_are_known_to_kernels_alone(name: str) -> None:
 
 
 def test_torch_serves_the_cpu() -> None:
-    assert isinstance(ops_for(torch.device("cpu")), TorchOps)
+    assert isinstance(built_in_ops(torch.device("cpu")), TorchOps)
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 def test_triton_serves_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ops_for(torch.device("cuda")).name == "triton"
+    assert built_in_ops(torch.device("cuda")).name == "triton"
     monkeypatch.setattr(ops, "HAS_TRITON", False)
-    assert ops_for(torch.device("cuda")).name == "torch"
+    assert built_in_ops(torch.device("cuda")).name == "torch"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from specx.kernels.ancestors import single_sets, unpack_sets, words_for
-from specx.kernels.ops import HAS_TRITON, ops_for
+from specx.kernels.ops import HAS_TRITON, built_in_ops
 from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import LevelInputs
 
@@ -15,7 +15,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 @pytest.mark.parametrize("width", [1, 2, 33, 63])
 @pytest.mark.parametrize("text", [1, 40])
 def test_kernel_and_torch_agree_level_by_level(width, text):
-    backends, depth = (TorchOps(), ops_for(torch.device("cuda"))), 6
+    backends, depth = (TorchOps(), built_in_ops(torch.device("cuda"))), 6
     length = torch.tensor([text], device=DEVICE)
     words = words_for((depth - 1) * width)
     generator = torch.Generator().manual_seed(width)

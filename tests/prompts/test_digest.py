@@ -317,11 +317,9 @@ def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
         DIGEST.prompts(talk, 10_000)
     read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
     assert sum(len(prompt.units) for prompt in read_all) == 40
+    why = "Nobody in the whole town was told why, though all of them had asked for the reason."
     sentences = tuple(
-        Paragraph(
-            f"Bridge {n} was closed in {word}. Nobody in the whole town was told why, though all of them had asked for it.",
-            n,
-        )
+        Paragraph(f"Bridge {n} was closed in {word} by the council. {why}", n)
         for n, word in enumerate(["spring", "winter", "a great hurry"])
     )
     (prompt,) = DIGEST.prompts(replace(talk, paragraphs=(*slides, *sentences)), 10_000)

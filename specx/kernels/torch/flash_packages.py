@@ -1,10 +1,9 @@
 """Attention by a package that a user has installed: flash-attn, flash-attn-4 or fa3-fwd.
 
-Each reads a prompt in one launch, whatever its length, aligned at the last key. flash-attn and
-fa3-fwd also divide few queries' keys among programs and return the log-sum-exp, so they attend to
-the text before a tree; the tree's own rows, and all that a package does not serve, stay with the
-backend of the device. A package is tried on a few rows before it is used, because it can lack the
-kernels of a head size or of a GPU without anybody noticing until then.
+Each attends to a prompt in one launch, whatever its length, aligned at the last key. flash-attn
+also attends to the text before a tree; the tree's own rows, and all that a package does not serve,
+stay with the backend of the device. A package is tried on a few rows before it is used, because it
+can lack the kernels of a head size or of a GPU, which an import does not tell.
 """
 
 from collections.abc import Callable
@@ -44,13 +43,11 @@ class Attend(Protocol):
 class FlashPackage:
     """One of ``PACKAGES`` that is installed.
 
-    ``packs``: it lets the queries of a group share the reading of their key head by itself;
     ``windows``: it has sliding windows; ``verifies``: it can attend to the text before a tree.
     """
 
     name: str
     attend: Attend
-    packs: bool = True
     windows: bool = True
     verifies: bool = True
 
@@ -69,7 +66,7 @@ class FlashPackage:
         q [Hq, T, D]; keys, values [Hkv, capacity, D] -> (out [1, Hq, T, D], lse [1, Hq, T]).
         """
         heads, rows, dim = q.shape
-        packed = q if self.packs else q.reshape(len(keys), -1, dim)
+        packed = q.reshape(len(keys), -1, dim)  # queries of a group share the reading of their keys
         layout = (each.transpose(0, 1)[None] for each in (packed, keys, values))
         out, lse = self.attend(*layout, scaling=scaling, causal=False, used=prefix.int())
         assert lse is not None
@@ -124,7 +121,7 @@ class _Source:
 PACKAGES = {
     "flash-attn": _Source(
         "flash_attn", "flash_attn_with_kvcache", 8, _with_kvcache,
-        partial(FlashPackage, packs=False),
+        FlashPackage,
     ),
     "flash-attn-4": _Source(
         "flash_attn.cute", "flash_attn_func", 9, _of_cute,
@@ -132,7 +129,9 @@ PACKAGES = {
     ),
     "fa3-fwd": _Source(
         "fa3_fwd_interface", "flash_attn_with_kvcache", 9, _with_kvcache,
-        partial(FlashPackage, windows=False),  # its wheel is built without
+        # Its wheel is built without windows. What lies behind the keys that are used, it multiplies
+        # by zero; of a KV cache that may be no number.
+        partial(FlashPackage, windows=False, verifies=False),
     ),
 }  # fmt: skip
 
@@ -198,17 +197,17 @@ def _tried(package: FlashPackage, device: torch.device, dtype: torch.dtype, dim:
         return torch.randn(heads, rows, dim, generator=generator, device=device).to(dtype)
 
     q, keys, values = draw(4, TRIED_ROWS), draw(2, TRIED_KEYS), draw(2, TRIED_KEYS)
-    wide = [each.repeat_interleave(2, 0)[None].float() for each in (keys, values)]
-    past = TRIED_KEYS - TRIED_ROWS
+    wide_keys, wide_values = (x.repeat_interleave(2, 0)[None].float() for x in (keys, values))
+    past, scaling = TRIED_KEYS - TRIED_ROWS, dim**-0.5
     seen = torch.ones(TRIED_ROWS, TRIED_KEYS, dtype=torch.bool, device=device).tril(past)
-    expected, _ = attend_dense(q[None].float(), *wide, dim**-0.5, seen)
-    out = package.prefill(q, keys, values, None, dim**-0.5)
+    expected, _ = attend_dense(q[None].float(), wide_keys, wide_values, scaling, seen)
+    out = package.prefill(q, keys, values, None, scaling)
     errors = [out.transpose(0, 1)[None] - expected]
     if package.verifies:
         prefix = torch.tensor([past], device=device)
-        part = (each[:, :, :past] for each in wide)
-        found = package.prefix(q, keys, values, prefix, dim**-0.5)
-        expected_parts = attend_dense(q[None].float(), *part, dim**-0.5, None)
+        found = package.prefix(q, keys, values, prefix, scaling)
+        wide_keys, wide_values = wide_keys[:, :, :past], wide_values[:, :, :past]
+        expected_parts = attend_dense(q[None].float(), wide_keys, wide_values, scaling, None)
         errors += [a - b for a, b in zip(found, expected_parts, strict=True)]
     return max(float(error.abs().max()) for error in errors)
 
@@ -222,15 +221,11 @@ def _line(error: Exception) -> str:
 class FlashOps:
     """``Ops`` of a device, ``inner``, whose attention is a package's where that serves.
 
-    ``attention``: the setting that asked for it; ``verifies``: it also attends to the text before
-    a tree.
+    ``attention``: the setting that asked for it.
     """
 
-    def __init__(
-        self, inner: Any, package: FlashPackage, attention: str, *, verifies: bool
-    ) -> None:
+    def __init__(self, inner: Any, package: FlashPackage, attention: str) -> None:
         self._inner, self.package, self.attention_by = inner, package, attention
-        self._verifies = verifies and package.verifies
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # every other operation
@@ -251,7 +246,7 @@ class FlashOps:
         scaling: float, *, needs_lse: bool = True,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         inner = self._inner
-        if not self._verifies:
+        if not self.package.verifies:
             found: tuple[Tensor, Tensor | None] = inner.tree_attention(
                 q, keys, values, prefix, mask, scaling, needs_lse=needs_lse
             )

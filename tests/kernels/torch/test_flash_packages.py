@@ -119,7 +119,7 @@ def stand_in(monkeypatch, name):
 
 def flash_ops(name):
     package = open_package(name, CPU, DTYPE, 64)
-    return FlashOps(TorchOps(), package, name, verifies=True)
+    return FlashOps(TorchOps(), package, name)
 
 
 @EACH
@@ -137,7 +137,7 @@ def test_trees_of_every_shape(tree, prefix, name, stand_in):
     assert out.dtype == DTYPE
     assert_close(out, expected, TOLERANCE[DTYPE])
     assert_close(lse, total, LSE_TOLERANCE[DTYPE])
-    assert stand_in.calls - tried == (name != "flash-attn-4")
+    assert stand_in.calls - tried == (name == "flash-attn")  # the others leave trees alone
 
 
 @EACH
@@ -157,7 +157,7 @@ def test_a_prefill_behind_every_prefix(past, rows, window, name, stand_in):
     assert stand_in.calls - tried == (window is None or stand_in.windows)
 
 
-@pytest.mark.parametrize("name", ["flash-attn", "fa3-fwd"])
+@pytest.mark.parametrize("name", ["flash-attn"])
 def test_keys_and_values_are_not_copied(name, stand_in, monkeypatch):
     """The storage of a layer is [Hkv, capacity, D], with rows that nobody has written."""
     inputs = make_inputs(8, 400, ratio=1, dim=64, dtype=DTYPE)
@@ -207,7 +207,7 @@ def test_a_package_without_the_function(name, monkeypatch):
 
 @EACH
 def test_a_version_with_another_signature(name, monkeypatch):
-    path, function = MODULES[name]
+    function = MODULES[name][1]
     old = SimpleNamespace(**{function: lambda q, k, v: (q, k, v)})
     install(monkeypatch, name, old)
     assert reason(name).startswith("it fails when it is called (TypeError: ")
@@ -218,7 +218,7 @@ def test_a_package_without_kernels_for_these_heads(name, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("built for heads of 64 and 128\nException raised from …")
 
-    path, function = MODULES[name]
+    function = MODULES[name][1]
     install(monkeypatch, name, SimpleNamespace(**{function: refuse}))
     said = "it fails when it is called (RuntimeError: built for heads of 64 and 128)"
     assert reason(name) == said
@@ -249,26 +249,30 @@ def test_packages_are_for_gpus_in_half_precision(name, monkeypatch):
             load(name, device, dtype, 64)
 
 
-def test_a_package_is_asked_for_or_found(monkeypatch):
-    """Of several the first that can be used; never one against ``built-in``."""
-    cuda, asked = torch.device("cuda"), []
+@pytest.mark.parametrize(
+    ("capability", "triton", "expected"),
+    [((9, 0), True, "fa3-fwd"), ((8, 0), True, None), ((10, 0), True, None),
+     ((9, 0), False, "flash-attn"), ((8, 6), False, "flash-attn")],
+)  # fmt: skip
+def test_auto_takes_what_was_measured_to_be_faster(capability, triton, expected, monkeypatch):
+    cuda, usable = torch.device("cuda"), {"fa3-fwd", "flash-attn", "flash-attn-4"}
 
     def loaded(name, *_):
-        asked.append(name)
-        if name == ops_module.FASTER[0]:
-            raise UnusableError("it is broken")
-        return SimpleNamespace(name=name, verifies=True)
+        if name not in usable:
+            raise UnusableError("it is not installed")
+        return SimpleNamespace(name=name)
 
     monkeypatch.setattr(ops_module, "load", loaded)
-    monkeypatch.setattr(ops_module, "is_installed", lambda _: True)
-    monkeypatch.setattr(ops_module, "HAS_TRITON", False)
-    first, second = ops_module.FASTER[:2]
-    assert ops_for(cuda, "auto", DTYPE, 64).package.name == second
-    assert asked == [first, second]
+    monkeypatch.setattr(ops_module, "HAS_TRITON", triton)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    own = "triton" if triton else "torch"
+    found = ops_for(cuda, "auto", DTYPE, 64)
+    assert (found.package.name if expected else found.attention_by) == (expected or "built-in")
+    assert found.name == own
     assert ops_for(cuda, "built-in", DTYPE, 64).attention_by == "built-in"
-    assert ops_for(cuda, "flash-attn", DTYPE, 64).package.name == "flash-attn"
-    with pytest.raises(UnusableError, match="it is broken"):
-        ops_for(cuda, first, DTYPE, 64)
+    assert ops_for(cuda, "flash-attn-4", DTYPE, 64).package.name == "flash-attn-4"
     assert ops_for(CPU, "auto", DTYPE, 64).attention_by == "built-in"
-    monkeypatch.setattr(ops_module, "is_installed", lambda _: False)
+    usable.clear()
     assert ops_for(cuda, "auto", DTYPE, 64).attention_by == "built-in"
+    with pytest.raises(UnusableError, match="it is not installed"):
+        ops_for(cuda, "flash-attn", DTYPE, 64)
