@@ -24,6 +24,7 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
         "headings, captions, tables, code, notes, fragments, repetitions, letters that the model "
         "does not know, or parts such as contents and licence, which a digest does not read"
     ]
+    return (told, []) if share > WARNED_SHARE else ([], told)
 
 
 def known_before(document: Document, profile: Profile) -> list[str]:
@@ -42,7 +43,6 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
         f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
         "commands?), and a digest is of these alone; --everything reads the rest, too"
     ]
-    return (told, []) if share > WARNED_SHARE else ([], told)
 
 
 def foreign(document: Document, profile: Profile) -> list[str]:
