@@ -47,11 +47,9 @@ LATE_IMPORTS = {
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
-    "kernels/torch/flash_decoding.py": {"flash_attn"},
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
-    "flash_attn",
     "jinja2",
     "markdown_it",
     "matplotlib",

@@ -108,8 +108,8 @@ def _of_cute(function: Callable[..., Any]) -> Attend:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Where a package's function is, the first generation of GPUs that it is for, and its kind."""
+class _Entry:
+    """The function of a package, the first generation of GPUs that it is for, and its kind."""
 
     module: str
     function: str
@@ -119,15 +119,15 @@ class _Source:
 
 
 PACKAGES = {
-    "flash-attn": _Source(
+    "flash-attn": _Entry(
         "flash_attn", "flash_attn_with_kvcache", 8, _with_kvcache,
         FlashPackage,
     ),
-    "flash-attn-4": _Source(
+    "flash-attn-4": _Entry(
         "flash_attn.cute", "flash_attn_func", 9, _of_cute,
         partial(FlashPackage, verifies=False),  # on Hopper it cannot divide keys among programs
     ),
-    "fa3-fwd": _Source(
+    "fa3-fwd": _Entry(
         "fa3_fwd_interface", "flash_attn_with_kvcache", 9, _with_kvcache,
         # Its wheel is built without windows. What lies behind the keys that are used, it multiplies
         # by zero; of a KV cache that may be no number.
