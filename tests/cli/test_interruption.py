@@ -317,7 +317,7 @@ def test_no_reader_survives_nor_what_it_started(report: Path) -> None:
     slow = "import specx.documents.child as p, pathlib\np._WORKER = pathlib.Path('{}')\n"
     worker = report.parent / "worker.py"
     worker.write_text("import subprocess; subprocess.run(['sleep', '30'])")
-    started = Started(["summarize", str(report)], slow.format(worker))
+    started = Started(["--debug", "summarize", str(report)], slow.format(worker))
     started.wait_for("reading")
     deadline = time.monotonic() + 10
     while len(readers := below(started.process.pid)) < 2 and time.monotonic() < deadline:

@@ -84,8 +84,12 @@ def test_pages_without_any_text(
 
 def test_the_message_names_the_extra(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr, "find_spec", lambda _: None)
-    with pytest.raises(DocumentError, match=r"installed: pip install 'tesserocr>=2\.8' 'p"):
+    with pytest.raises(DocumentError) as caught:
         read_document(save("a.pdf", pdfs.scanned_pdf("s")), RECOGNIZE)
+    packages = "pip install 'tesserocr>=2.8' 'pypdfium2>=5.0' 'pillow>=11'"
+    assert str(caught.value).endswith(
+        f"needs packages for --ocr that are not installed: {packages}"
+    )
 
 
 def test_the_message_names_the_data(
