@@ -103,10 +103,10 @@ FILES: dict[str, tuple[bytes, str]] = {
         pdfs.encrypted_pdf(GOOD, "secret"),
         "locked.pdf is encrypted; give its password with --password or in SPECX_PDF_PASSWORD",
     ),
-    "loop.pdf": (pdfs.looping_pdf(), "loop.pdf is damaged and cannot be read as a PDF ("),
+    "loop.pdf": (pdfs.looping_pdf(), "loop.pdf has no page that can be read: page 1 failed ("),
     "bomb.pdf": (
         pdfs.pages_pdf([pdfs.bomb_page(200)]),
-        "bomb.pdf has no page that can be read: page 1 failed (",
+        "bomb.pdf is blank: page 1 has no text and no images",
     ),
     "bad.jsonl": (
         b"\n{nope\n",
