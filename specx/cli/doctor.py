@@ -30,7 +30,7 @@ NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn-4": "it compiles for longer than it saves in a document",
     "fa3-fwd": "measured on Hopper with Triton alone",
 }
-INSTALLED_BY = {"flash-attn": "flash-attn", "fa3-fwd": "'specx[flash]'"}
+INSTALLED_BY = {"flash-attn": "pip install flash-attn", "fa3-fwd": "pip install fa3-fwd"}
 TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
 GB = 10**9
@@ -165,7 +165,7 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         if not installed_version(name):
             if name == faster:
-                yield name, f"absent; attention would be faster: pip install {INSTALLED_BY[name]}"
+                yield name, f"absent; attention would be faster: {INSTALLED_BY[name]}"
             continue
         try:
             package = load(name, device, torch.bfloat16, TRIED_HEAD)

@@ -72,7 +72,7 @@ def _data_folder(name: str) -> Path:
     if find_spec("tesserocr") is None or find_spec("pypdfium2") is None:
         raise DocumentError(
             f"{name} needs packages for --ocr that are not installed: "
-            "pip install 'tesserocr>=2.8' 'pypdfium2>=5.0' 'pillow>=11'"
+            "pip install 'tesserocr>=2.8' 'pillow>=11'"
         )
     for folder in _folders():
         if (folder / _DATA).is_file():

@@ -27,6 +27,7 @@ _FEWEST_WORDS = 4
 _FEWEST_LETTERS = 0.7  # of the characters that are no spaces
 _MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
 PROSE = 0.3  # of a document's text is in running sentences, at least, or it is not prose
+SHORT = 1000  # characters of a text that is read whatever it is
 _LONG = 80  # characters of a sentence that is a paragraph by itself
 _PROSE_KINDS = ("text", "item")
 _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")

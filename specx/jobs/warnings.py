@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
-from specx.documents.prose import PROSE, prose_share
+from specx.documents.prose import PROSE, SHORT, prose_share
 from specx.profile import EMBEDDED, DigestPrompt, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
@@ -37,7 +37,7 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
     if not isinstance(profile.prompt, DigestPrompt) or document.everything:
         return []
     share = prose_share(document.paragraphs)
-    if share >= PROSE:
+    if share >= PROSE or document.characters <= SHORT:
         return []
     return [
         f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from specx.documents.document import Document
-from specx.documents.prose import PROSE, prose_share
+from specx.documents.prose import PROSE, SHORT, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
 from specx.prompts.detokenize import decode_whole
@@ -33,7 +33,6 @@ from specx.prompts.quotation import QuoteJudge
 _LONGEST_REST = 400  # characters of a sentence that the model broke off
 _FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer
 _FEWEST_PASSAGES = 3  # a digest chooses from so many, or it is of no use
-_SHORT = 1000  # characters of a text that is read whatever it is
 
 
 class Digest:
@@ -118,7 +117,7 @@ def quotable(document: Document, sentences: int) -> list[Passage]:
     if document.everything and share < PROSE:
         return fragments(document.paragraphs)
     found = passages(document.paragraphs, sentences)
-    if share >= PROSE or document.characters <= _SHORT:
+    if share >= PROSE or document.characters <= SHORT:
         return found or fragments(document.paragraphs)
     found = prose_passages(document.paragraphs)
     if len(found) >= min(_FEWEST_PASSAGES, sentences):

@@ -32,7 +32,7 @@ _BULLET = re.compile(r"[-*•] +(?=\S)")
 
 
 @dataclass(frozen=True)
-class Passage:
+class Stretch:
     """Text of a summary, such as a heading, and the numbered sentences that follow it."""
 
     text: str
@@ -130,13 +130,13 @@ def together(place: str) -> str:
     return re.sub(r"^(p\.|l\.) ", "\\1\u00a0", place)
 
 
-def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
+def passages(summary: str, citations: Sequence[Citation]) -> list[Stretch]:
     """Divide a summary into its cited sentences and the text around them.
 
     Without citations it is all text. A sentence that the summary does not show as it is cited is
     listed nevertheless.
     """
-    found = [Passage("", [])]
+    found = [Stretch("", [])]
     place = 0
     for number, citation in enumerate(citations, 1):
         shown = f"{citation.sentence} [{citation.place}]"
@@ -144,11 +144,11 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[Passage]:
         if at >= 0:
             text = summary[place:at].strip()
             if text:
-                found.append(Passage(text, []))
+                found.append(Stretch(text, []))
             place = at + len(shown)
         found[-1].sentences.append((number, citation))
     rest = summary[place:].strip()
-    found.append(Passage(rest, []))
+    found.append(Stretch(rest, []))
     return [passage for passage in found if passage.text or passage.sentences]
 
 
