@@ -16,7 +16,7 @@ from specx.documents.prose import PROSE, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
 from specx.prompts.detokenize import decode_whole
-from specx.prompts.passages import Passage, fragments, passages, prose_passages
+from specx.prompts.passages import Piece, fragments, passages, prose_passages
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -108,7 +108,7 @@ class Digest:
         return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
 
 
-def quotable(document: Document, sentences: int) -> list[Passage]:
+def quotable(document: Document, sentences: int) -> list[Piece]:
     """Return what a digest of so many ``sentences`` may quote.
 
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
