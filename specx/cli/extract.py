@@ -37,9 +37,9 @@ def extract(
     """Print the text that specx reads in a document. No model is loaded.
 
     Each paragraph is one line. Brackets in front say what it is: its kind unless it is text
-    (heading, item, footnote, table, furniture), its part unless that is the body (title,
-    copyright, contents, index, references), and its lines in a text file. Furniture is what specx
-    leaves out: running headers, footers, page numbers, navigation.
+    (heading, item, footnote, caption, table, code, furniture), its part unless that is the body
+    (title, copyright, contents, index, references, acknowledgements), and its lines in a text file.
+    Furniture is what specx leaves out: running headers, footers, page numbers, navigation.
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out} exists already; --force overwrites it")

@@ -72,7 +72,8 @@ def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:
     page = paragraphs[0].page if paragraphs else None
     if page is None:  # markup tells headings; of those above all text the last is a section's
         above = next((n for n, each in enumerate(paragraphs) if each.kind != "heading"), 0)
-        return range(above - 1 if above > 2 else 0)
+        sections = any(_SECTION.fullmatch(each.text) for each in paragraphs[:above])
+        return range(above - 1 if above > 2 and not sections else 0)
     end = 0
     for end, each in enumerate(paragraphs):
         begun = len(each.text) > 200 or (each.kind == "text" and each.text.endswith((".", ":")))

@@ -27,7 +27,7 @@ _FEWEST_WORDS = 4
 _FEWEST_LETTERS = 0.7  # of the characters that are no spaces
 _MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
 PROSE = 0.3  # of a document's text is in running sentences, at least, or it is not prose
-SHORT = 1000  # characters of a text that is read whatever it is
+_SHORT = 1000  # characters of a text
 _LONG = 80  # characters of a sentence that is a paragraph by itself
 _PROSE_KINDS = ("text", "item")
 _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
@@ -56,6 +56,12 @@ def is_sentence(text: str) -> bool:
 
 def _is_letter(char: str) -> bool:
     return char.isalpha() or (not char.isascii() and char.isalnum())
+
+
+def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
+    """Return True for prose, and for a text so short that it is read whatever it is."""
+    short = sum(len(p.text) for p in paragraphs) <= _SHORT
+    return short or prose_share(paragraphs) >= PROSE
 
 
 def prose_share(paragraphs: Sequence[Paragraph]) -> float:

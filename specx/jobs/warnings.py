@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
-from specx.documents.prose import PROSE, SHORT, prose_share
+from specx.documents.prose import is_prose, prose_share
 from specx.profile import EMBEDDED, DigestPrompt, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
@@ -36,9 +36,9 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
     """Warn about a digest of slides, tables, or lists: it can quote their few sentences alone."""
     if not isinstance(profile.prompt, DigestPrompt) or document.everything:
         return []
-    share = prose_share(document.paragraphs)
-    if share >= PROSE or document.characters <= SHORT:
+    if is_prose(document.paragraphs):
         return []
+    share = prose_share(document.paragraphs)
     return [
         f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
         "commands?), and a digest is of these alone; --everything reads the rest, too"

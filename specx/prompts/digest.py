@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from specx.documents.document import Document
-from specx.documents.prose import PROSE, SHORT, prose_share
+from specx.documents.prose import is_prose, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
 from specx.prompts.detokenize import decode_whole
-from specx.prompts.passages import Passage, fragments, passages, prose_passages
+from specx.prompts.passages import Stretch, fragments, passages, prose_passages
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -107,21 +107,21 @@ class Digest:
         return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
 
 
-def quotable(document: Document, sentences: int) -> list[Passage]:
+def quotable(document: Document, sentences: int) -> list[Stretch]:
     """Return what a digest of so many ``sentences`` may quote.
 
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
     is to be read.
     """
-    share = prose_share(document.paragraphs)
-    if document.everything and share < PROSE:
-        return fragments(document.paragraphs)
-    found = passages(document.paragraphs, sentences)
-    if share >= PROSE or document.characters <= SHORT:
-        return found or fragments(document.paragraphs)
-    found = prose_passages(document.paragraphs)
+    paragraphs = document.paragraphs
+    if is_prose(paragraphs):
+        return passages(paragraphs, sentences) or fragments(paragraphs)
+    if document.everything:
+        return fragments(paragraphs)
+    found = prose_passages(paragraphs)
     if len(found) >= min(_FEWEST_PASSAGES, sentences):
         return found
+    share = prose_share(paragraphs)
     raise DocumentError(
         f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
         "table, a list of commands?), too little for a digest; --everything reads it as it is"

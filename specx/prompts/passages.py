@@ -73,7 +73,7 @@ _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNO
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 
-class Passage(NamedTuple):
+class Stretch(NamedTuple):
     """A piece of the paragraph at ``place``: its characters from ``start`` to ``end``."""
 
     place: int
@@ -81,7 +81,7 @@ class Passage(NamedTuple):
     end: int
 
 
-def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
+def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]:
     """Return the pieces of paragraphs that a digest of ``wanted`` sentences may quote, in order.
 
     Running text of the body is quoted, from the first sentence on that is whole and leans on none
@@ -96,8 +96,8 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
         if each.part == "body" and each.kind in _QUOTED
     ]
     summaries = _summaries(paragraphs)
-    pieces: list[Passage] = []
-    others: list[Passage] = []
+    pieces: list[Stretch] = []
+    others: list[Stretch] = []
     for place in texts:
         sentences = _sentences(paragraphs, place)
         found = list(_leads(paragraphs[place].text, place, sentences, split=place in summaries))
@@ -105,14 +105,14 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Passage]:
             found = []  # items are mostly phrases that go on a sentence above
         pieces += found
         whole = [start for start, _ in sentences]
-        others += found or [Passage(place, each, len(paragraphs[place].text)) for each in whole[:1]]
+        others += found or [Stretch(place, each, len(paragraphs[place].text)) for each in whole[:1]]
     found = _distinct(paragraphs, pieces)
     if len(found) < _CHOICE * wanted:
         found = _distinct(paragraphs, others)
     return found[_purpose(paragraphs, found[:_FIRST]) if len(found) > 2 * _FIRST else 0 :]
 
 
-def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Passage]) -> int:
+def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Stretch]) -> int:
     """Return the place of the passage that says what the document is; 0 if none does.
 
     The model takes one sentence from the first few passages. What stands in front, such as thanks
@@ -125,7 +125,7 @@ def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Passage]) -> int:
     return 0
 
 
-def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
     """Return the passages of the little prose that slides and lists of commands have."""
     return [
         each
@@ -134,11 +134,11 @@ def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     ]
 
 
-def fragments(paragraphs: Sequence[Paragraph]) -> list[Passage]:
+def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
     """Return all text of the body as passages, for documents that are not prose."""
     body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
     texts = [place for place in body if paragraphs[place].kind in _QUOTED] or body
-    return _distinct(paragraphs, [Passage(n, 0, len(paragraphs[n].text)) for n in texts])
+    return _distinct(paragraphs, [Stretch(n, 0, len(paragraphs[n].text)) for n in texts])
 
 
 def stands_alone(sentence: str) -> bool:
@@ -194,7 +194,7 @@ def _may_be_quoted(sentence: str) -> bool:
 
 def _leads(
     text: str, place: int, sentences: Sequence[tuple[int, int]], *, split: bool
-) -> Iterator[Passage]:
+) -> Iterator[Stretch]:
     """Yield the piece of a paragraph from its first sentence on that stands alone.
 
     ``split``: yield one for each such sentence.
@@ -204,7 +204,7 @@ def _leads(
         starts = starts[:1]
     for start, stop in pairwise([*starts, len(text)]):
         if len(text[start:stop].strip()) >= SHORTEST_PASSAGE:
-            yield Passage(place, start, stop)
+            yield Stretch(place, start, stop)
 
 
 def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
@@ -222,7 +222,7 @@ def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
     return found
 
 
-def _distinct(paragraphs: Sequence[Paragraph], pieces: Sequence[Passage]) -> list[Passage]:
+def _distinct(paragraphs: Sequence[Paragraph], pieces: Sequence[Stretch]) -> list[Stretch]:
     """Return the pieces that begin with no sentence that an earlier one begins with."""
     leads = [
         "".join(split_sentences(paragraphs[place].text[start:end])[:1])

@@ -32,7 +32,7 @@ _BULLET = re.compile(r"[-*•] +(?=\S)")
 
 
 @dataclass(frozen=True)
-class Stretch:
+class CitedText:
     """Text of a summary, such as a heading, and the numbered sentences that follow it."""
 
     text: str
@@ -130,13 +130,13 @@ def together(place: str) -> str:
     return re.sub(r"^(p\.|l\.) ", "\\1\u00a0", place)
 
 
-def passages(summary: str, citations: Sequence[Citation]) -> list[Stretch]:
+def passages(summary: str, citations: Sequence[Citation]) -> list[CitedText]:
     """Divide a summary into its cited sentences and the text around them.
 
     Without citations it is all text. A sentence that the summary does not show as it is cited is
     listed nevertheless.
     """
-    found = [Stretch("", [])]
+    found = [CitedText("", [])]
     place = 0
     for number, citation in enumerate(citations, 1):
         shown = f"{citation.sentence} [{citation.place}]"
@@ -144,11 +144,11 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[Stretch]:
         if at >= 0:
             text = summary[place:at].strip()
             if text:
-                found.append(Stretch(text, []))
+                found.append(CitedText(text, []))
             place = at + len(shown)
         found[-1].sentences.append((number, citation))
     rest = summary[place:].strip()
-    found.append(Stretch(rest, []))
+    found.append(CitedText(rest, []))
     return [passage for passage in found if passage.text or passage.sentences]
 
 

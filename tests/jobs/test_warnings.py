@@ -1,12 +1,14 @@
-"""Which sentences about a summary are warnings."""
+"""Sentences about a summary that are warnings, and those that its document gives before."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.jobs.warnings import unread
+from specx.jobs.warnings import known_before, unread
+from specx.profile import load_profile
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,23 @@ def given(read: int) -> tuple[Document, Any]:
     )
     units = [SimpleNamespace(paragraph=number) for number in range(read)]
     return document, [SimpleNamespace(units=units)]
+
+
+SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
+TALK = Document("talk.pdf", "pdf", (), SLIDES)
+TEXT = "The council met on a Monday and decided to close the old bridge. Nobody was glad of it."
+
+
+def test_slides_are_told_of_before_a_digest_of_them() -> None:
+    (warning,) = known_before(TALK, load_profile("mini"))
+    assert warning.startswith("not prose: 0% of the text is in sentences")
+    assert "--everything" in warning
+
+
+def test_prose_short_texts_and_what_is_read_whole_are_not_told_of() -> None:
+    mini = load_profile("mini")
+    prose = tuple(Paragraph(TEXT, n) for n in range(40))
+    assert known_before(replace(TALK, paragraphs=prose), mini) == []
+    assert known_before(replace(TALK, paragraphs=SLIDES[:5]), mini) == []
+    assert known_before(replace(TALK, everything=True), mini) == []
+    assert known_before(TALK, load_profile("qwen3-8b")) == []
