@@ -30,7 +30,7 @@ NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn-4": "it compiles for longer than it saves in a document",
     "fa3-fwd": "measured on Hopper with Triton alone",
 }
-INSTALLED_BY = {"flash-attn": "pip install 'flash-attn>=2.8'", "fa3-fwd": "pip install fa3-fwd"}
+INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}
 TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
 GB = 10**9

@@ -23,7 +23,7 @@ _LONGEST_NAME = 255  # bytes, of most file systems
 
 
 @dataclass(frozen=True)
-class Stretch:
+class MarkedText:
     """A stretch of a paragraph. ``quoted``: a sentence of the summary is in it.
 
     ``begins``, ``ends``: the numbers of sentences that do so here, from 1.
@@ -46,7 +46,7 @@ class ViewParagraph:
     place: str
     kind: str
     aside: bool
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[MarkedText, ...]
 
 
 def view_path(page: Path) -> Path | None:
@@ -132,11 +132,11 @@ def _near(numbers: Sequence[int]) -> set[int]:
 def _gap(number: int, left_out: int) -> ViewParagraph:
     text = f"… {counted(left_out, 'paragraph')} not shown …"
     return ViewParagraph(
-        number=number, place="", kind="gap", aside=True, stretches=(Stretch(text),)
+        number=number, place="", kind="gap", aside=True, stretches=(MarkedText(text),)
     )
 
 
-def _cut(stretch: Stretch) -> Stretch:
+def _cut(stretch: MarkedText) -> MarkedText:
     """Return a stretch without the middle of a very long text."""
     if stretch.quoted or len(stretch.text) <= LONGEST_STRETCH:
         return stretch
@@ -145,7 +145,7 @@ def _cut(stretch: Stretch) -> Stretch:
     return replace(stretch, text=stretch.text[:half] + middle + stretch.text[-half:])
 
 
-def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[Stretch]:
+def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[MarkedText]:
     """Cut a paragraph where its quotes begin and end: numbers of sentences, and their texts.
 
     A quote that is not word for word stands for the whole paragraph.
@@ -153,7 +153,7 @@ def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[Stretch]
     spans = [(*_span(text, sentence), number) for number, sentence in quotes]
     cuts = sorted({0, len(text), *(cut for start, end, _ in spans for cut in (start, end))})
     for start, end in pairwise(cuts):
-        yield Stretch(
+        yield MarkedText(
             text[start:end],
             quoted=any(first <= start and end <= last for first, last, _ in spans),
             begins=tuple(number for first, _, number in spans if first == start),

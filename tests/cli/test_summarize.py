@@ -540,7 +540,7 @@ def test_what_mini_is_stands_on_a_terminal_once(
     for name, value in {"TERM": "xterm", "XDG_CACHE_HOME": str(folder / "cache")}.items():
         monkeypatch.setenv(name, value)
     sentences = (f"In {year} the town counted {year * 7} ships." for year in range(1900, 1930))
-    Path("long.txt").write_text("\n\n".join(sentences))
+    Path("long.txt").write_text(" ".join(sentences))
     options = ("long.txt", "--method", "plain", "--max-new-tokens", "20")
     assert run(["summarize", *options]) == 0
     assert "mini copies" not in capsys.readouterr().err  # where nobody looks, it is kept for later

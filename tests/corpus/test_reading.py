@@ -48,7 +48,8 @@ def shown(blocks: list[Block] | list[Paragraph]) -> list[Row]:
     rows: list[Row] = []
     for block in blocks:
         text = " ".join(block.text.split())
-        row: Row = (block.kind, block.part, block.page, text)
+        titled = not rows and block.kind == "heading"  # the first heading may be the title
+        row: Row = (block.kind, "title" if titled else block.part, block.page, text)
         if rows and block.kind in _MERGED and rows[-1][:3] == row[:3]:
             row = (*row[:3], f"{rows[-1][3]} {text}")
             rows.pop()

@@ -92,7 +92,7 @@ draft_cache:
         ),
         ("prompt: {kind: }", "`prompt.kind` is empty; it must be one of digest, instruct"),
         ("prompt: digest", "`prompt` is 'digest'; it must be keys of its own, indented below it"),
-        ("prompt: {kind: digest, sentences: 3}", "`prompt.sentences` is 3; it must be at least 4"),
+        ("prompt: {kind: digest, sentences: 0}", "`prompt.sentences` is 0; it must be at least 1"),
         ("graphs: 1", "`graphs` is 1; it must be true or false"),
         ("tree: {threshold: high}", "`tree.threshold` is 'high'; it must be a number, such as 0.5"),
         ("devices: {cpu: fast}", "`devices.cpu` is 'fast'; it must be keys of its own, indented"),

@@ -11,7 +11,7 @@ from specx.documents.document import Paragraph
 from specx.reports import text_view
 from specx.reports.palette import LIGHT
 from specx.reports.report import Report
-from specx.reports.text_view import Stretch, stretches, to_view, view_of, view_path
+from specx.reports.text_view import MarkedText, stretches, to_view, view_of, view_path
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 
@@ -103,7 +103,7 @@ def test_quotes_that_overlap_are_all_found() -> None:
     ends = [n for stretch in found for n in stretch.ends]
     assert sorted(begins) == sorted(ends) == [1, 2, 3]
     assert all(stretch.quoted for stretch in found)  # by the third, which stands for all of it
-    assert list(stretches(text, [])) == [Stretch(text)]
+    assert list(stretches(text, [])) == [MarkedText(text)]
 
 
 def test_a_quote_is_found_whatever_its_white_space() -> None:
