@@ -127,11 +127,12 @@ def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Stretch]) -> int:
 
 def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
     """Return the passages of the little prose that slides and lists of commands have."""
-    return [
-        each
-        for each in passages(paragraphs, wanted=0)
-        if running(paragraphs[each.place].text[each.start : each.end]) >= _MUCH
-    ]
+    found = []
+    for place, start, end in passages(paragraphs, wanted=0):
+        text = paragraphs[place].text[start:end]
+        if running(text) >= _MUCH and not text[0].islower():  # a row of commands
+            found.append(Stretch(place, start, end))
+    return found
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:

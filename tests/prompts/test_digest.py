@@ -324,3 +324,11 @@ def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
     )
     (prompt,) = DIGEST.prompts(replace(talk, paragraphs=(*slides, *sentences)), 10_000)
     assert [unit.paragraph for unit in prompt.units] == [40, 41, 42]
+
+
+def test_rows_of_commands_are_no_prose() -> None:
+    row = "get -a{} FILE Gets the file. put -b{} FILE Puts the file. cut FILE Cuts the file. "
+    rows = tuple(Paragraph((row * 2).format(*range(n, n + 4)), 1) for n in range(9))
+    words = tuple(Paragraph(f"FILE {n}: name, size, owner, date", 1) for n in range(200))
+    with pytest.raises(DocumentError, match="is not prose"):
+        DIGEST.prompts(Document("card.pdf", "pdf", (), (*words, *rows)), 10_000)
