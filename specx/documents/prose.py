@@ -24,7 +24,7 @@ _INSIDE = frozenset(
     for word in line.split()
 )
 _FEWEST_WORDS = 4
-_FEWEST_LETTERS = 0.7  # of the characters that are no spaces
+_FEWEST_LETTERS = 0.5  # of what is no space; sentences about money have many digits
 _MOST_SINGLE = 0.3  # of the words: more letters and signs that stand alone are a formula
 PROSE = 0.3  # of a document's text is in running sentences, at least, or it is not prose
 _SHORT = 1000  # characters of a text

@@ -134,9 +134,10 @@ def test_the_markers_of_a_digest_are_text() -> None:
     tokenizer = make_tokenizer()
     markers = ["<sum>", *(f"<n{i}>" for i in range(1, 4)), *(f"<p{i}>" for i in range(8))]
     tokenizer.add_tokens([AddedToken(each, special=True) for each in markers])
-    paragraphs = tuple(Paragraph(f"It is number {i}. {EVIL}", None) for i in range(2))
+    openings = ("The bridge was closed in spring.", "A ferry crossed the lake all year.")
+    paragraphs = tuple(Paragraph(f"{opening} {EVIL}", None) for opening in openings)
     made = Digest(tokenizer, 3).prompts(Document("a.txt", "text", (), paragraphs), 5000)
-    plain = tuple(Paragraph(f"It is number {i}. One.", None) for i in range(2))
+    plain = tuple(Paragraph(f"{opening} One.", None) for opening in openings)
     other = Digest(tokenizer, 3).prompts(Document("a.txt", "text", (), plain), 5000)
     assert [commands(tokenizer, list(prompt.token_ids)) for prompt in made] == [
         commands(tokenizer, list(prompt.token_ids)) for prompt in other
