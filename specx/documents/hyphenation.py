@@ -23,6 +23,7 @@ _CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
 # Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
 _COMPOUND_LEFT = ("well", "self", "half", "cross", "ill")
 _COMPOUND_RIGHT = ("based", "related", "term", "driven", "oriented", "specific", "level", "wide")
+_UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uff01-\uff9f]{2}")  # Chinese and Japanese
 _LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
@@ -65,7 +66,7 @@ def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
     if _SLASH.search(head) and (right[0].islower() or right[0].isdigit()):
         return (0, " ") if _ADDRESS.search(head) else (0, "")
     if not head.endswith("-") or not head[-2:-1].isalnum() or not right[0].isalnum():
-        return 0, " "
+        return 0, "" if _UNSPACED.fullmatch(left[-1] + right[0]) else " "
     tail = _RIGHT.match(right[:_LONGEST_WORD])
     if tail is None:  # "VGG-" and "19"
         return 0, ""

@@ -8,6 +8,7 @@ import ctypes
 import math
 import re
 import signal
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,11 +26,27 @@ _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer 
 _NESTED = 8  # forms within forms that are looked into
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
+_LINE_LENGTH = 200  # characters
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
 _WORD = re.compile(r"[^ ]+")
+
+# Accents that may be drawn over the letter behind them, as with TeX's old fonts (OT1), and their
+# codes there, which are what a font has that names no characters.
+_COMBINING = dict(
+    zip(
+        "`^~´ˆ˜¨˘ˇ¯˙˚¸",
+        "\u0300\u0302\u0303\u0301\u0302\u0303\u0308\u0306\u030c\u0304\u0307\u030a\u0327",
+        strict=True,
+    )
+) | dict(zip("\x12\x13\x14\x17\x18\x7f", "\u0300\u0301\u030c\u030a\u0327\u0308", strict=True))
+_ACCENT = re.compile(
+    r"([`^~](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸\x12\x13\x14\x17\x18\x7f])) ?[^\W\d_]?"
+)
+_DOTLESS = {"ı": "i", "ȷ": "j"}
+_NOTHING = "\ufdd0"  # in the place of an accent that has joined its letter
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
@@ -52,6 +69,8 @@ _is_hyphen = _function("FPDFText_IsHyphen", _Int, _Handle, _Int)
 _page_object = _function("FPDFPage_GetObject", _Handle, _Handle, _Int)
 _form_object = _function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
 _kind = _function("FPDFPageObj_GetType", _Int, _Handle)
+_object_bounds = _function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
+_PATH = pdfium.FPDF_PAGEOBJ_PATH
 
 
 def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
@@ -85,12 +104,14 @@ class _PdfiumFile:
         with _limited_time(limit_s), self._page(number) as page:
             text = pdfium.FPDFText_LoadPage(page)
             try:
-                lines = lines_of(rows_of(_PageText(text).runs())) if text else []
+                objects = [(each, _kind(each)) for each in _objects(page)]
+                rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
+                lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
             finally:
                 pdfium.FPDFText_ClosePage(text)
-            kinds = Counter(_kinds(page))
+            kinds = Counter(kind for _, kind in objects)
         empty = not any(line.text.strip() for line in lines)
-        drawn = empty and kinds[pdfium.FPDF_PAGEOBJ_PATH] > _DRAWN_PATHS
+        drawn = empty and kinds[_PATH] > _DRAWN_PATHS
         return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
 
     @contextmanager
@@ -118,19 +139,26 @@ def _limited_time(limit_s: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _kinds(page: Any) -> Iterator[int]:
-    """Yield the kind of each object of a page, and of those in forms."""
+def _objects(page: Any) -> Iterator[int]:
+    """Yield the objects of a page, and those in forms."""
     handle = _number(page)
     count = max(0, pdfium.FPDFPage_CountObjects(page))
     objects: Iterator[int] = (_page_object(handle, n) for n in range(count))
     for _ in range(_NESTED):
         forms = []
         for each in objects:
-            kind = _kind(each)
-            yield kind
-            if kind == pdfium.FPDF_PAGEOBJ_FORM:
+            yield each
+            if _kind(each) == pdfium.FPDF_PAGEOBJ_FORM:
                 forms.append(each)
         objects = chain.from_iterable(map(_in_form, forms))
+
+
+def _bounds(path: int) -> tuple[float, float, float, float]:
+    """Return left, bottom, right and top of a path, in points; of one in a form, in its own."""
+    sides = [ctypes.c_float() for _ in range(4)]
+    _object_bounds(path, *map(ctypes.byref, sides))
+    left, bottom, right, top = (side.value for side in sides)
+    return left, bottom, right, top
 
 
 def _in_form(form: int) -> Iterator[int]:
@@ -140,6 +168,12 @@ def _in_form(form: int) -> Iterator[int]:
 
 def _number(handle: Any) -> int:
     return ctypes.cast(handle, _Handle).value or 0
+
+
+def _accented(letter: str, accent: str) -> str:
+    """Return a letter with its accent as one character, or nothing where there is none."""
+    whole = unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
+    return whole if len(whole) == 1 else ""
 
 
 class _PageText:
@@ -153,6 +187,7 @@ class _PageText:
         self._matrix = pdfium.FS_MATRIX()
         self._faces: dict[int | None, tuple[bool, bool]] = {}
         self._characters = self._read()
+        self._compose()
 
     def _read(self) -> str:
         """Return the characters, each in the place of its number."""
@@ -169,6 +204,27 @@ class _PageText:
         code = _character(self._handle, number)
         return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
 
+    def _compose(self) -> None:
+        """Join each accent that stands above or below a letter with that letter."""
+        characters = list(self._characters)
+        for found in _ACCENT.finditer(self._characters):
+            accent = found.start()
+            # One on a capital stands higher, so that PDFium may put it at the end of the line.
+            earlier = range(max(0, accent - _LINE_LENGTH), accent) if found["sign"] else ()
+            for letter in chain(range(accent + 1, found.end()), reversed(earlier)):
+                whole = _accented(characters[letter], found[1])
+                if whole and self._is_over(accent, letter):
+                    characters[letter], characters[accent] = whole, _NOTHING
+                    break
+        self._characters = "".join(characters)
+
+    def _is_over(self, accent: int, letter: int) -> bool:
+        look, base = self._placed(_text_object(self._handle, letter), letter)
+        _, height = self._placed(_text_object(self._handle, accent), accent)
+        left, right = self._extent(look, letter)
+        middle = sum(self._extent(look, accent)) / 2
+        return left < middle < right and abs(height - base) < right - left
+
     def runs(self) -> Iterator[TextRun]:
         """Yield the text of each text object, cut where PDFium has begun a new line."""
         text = self._characters
@@ -179,6 +235,9 @@ class _PageText:
                 if text[start] == " ":
                     start += 1
                     before = before or " "
+                    continue
+                if text[start] == _NOTHING:
+                    start += 1
                     continue
                 which = _text_object(self._handle, start)
                 last = self._last_of(which, start, end)
@@ -210,7 +269,8 @@ class _PageText:
             left, right = self._extent(look, first)
             if last > first + 1:
                 right = self._extent(look, last - 1)[1]
-            yield TextRun(self._characters[first:last], before, left, right, base, look)
+            text = self._characters[first:last].replace(_NOTHING, "")
+            yield TextRun(text, before, left, right, base, look)
             before = " " if self._characters[last : last + 1] == " " else ""
 
     def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:

@@ -3,9 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import median
+from dataclasses import dataclass
 
 from specx.documents.lines import Line
 
@@ -25,9 +23,6 @@ _TEX = {
 _TEX_CODE = re.compile(
     r"(?:(?<=\w)[\x0b-\x0f\x1b-\x1f]|[\x0b-\x0f\x1b-\x1f](?=\w))(?!\[)|[\x10\x11\x15\x16]"
 )
-_SMALLEST = 2.0  # points; nobody can read smaller letters
-_LEAST_STEP, _MOST_STEP = 6.0, 36.0  # points from a line of text to the next one
-_LEADING = 1.2  # letter sizes from a line to the next one, as a rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +41,9 @@ class Span:
 def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
     """Return the lines of a page in the order of the file, seen in reading direction."""
     visible = [row for row in rows if any(span.text.strip() for span in row)]
-    upright = _sized(_one_direction(visible))
+    upright = _one_direction(visible)
     footnotes = {sign for row in upright if (sign := _first_sign(row))}
     return [_line(row, footnotes) for row in upright]
-
-
-def _sized(rows: list[list[Span]]) -> list[list[Span]]:
-    """Estimate the letter size by the distance of lines, where fonts give none that can be.
-
-    Fonts that are pictures may be drawn in dots, so that their nominal size is that of a dot.
-    """
-    steps = [above[0].y - below[0].y for above, below in pairwise(rows)]
-    likely = [step for step in steps if _LEAST_STEP < step < _MOST_STEP]
-    if not likely or max(span.size for row in rows for span in row) >= _SMALLEST:
-        return rows
-    size = float(round(median(likely) / _LEADING))
-    return [[replace(span, size=size) for span in row] for row in rows]
 
 
 def is_bold(font: str) -> bool:

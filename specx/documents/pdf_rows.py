@@ -1,8 +1,9 @@
 """Put the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 from specx.documents.pdf_lines import Span
@@ -13,6 +14,11 @@ _TIGHT = 0.03  # letter sizes; a gap that narrow is none
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
 _BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
+_THIN = 1.5  # points; a rule that high may be an underscore
+_LONGEST = 0.8  # letter sizes; and that long
+_BELOW = 0.25  # letter sizes between an underscore and the base line
+_SMALLEST = 2.0  # points; nobody can read smaller letters
+_WIDTH = 0.45  # letter sizes; the mean width of a character
 
 
 class Look(NamedTuple):
@@ -39,17 +45,35 @@ class TextRun(NamedTuple):
     look: Look
 
 
-def rows_of(runs: Iterable[TextRun]) -> list[list[Span]]:
-    """Return the spans of each row of a page, in the order of the file."""
+def rows_of(
+    runs: Iterable[TextRun], boxes: Iterable[tuple[float, float, float, float]] = ()
+) -> list[list[Span]]:
+    """Return the spans of each row of a page, in the order of the file.
+
+    ``boxes``: left, bottom, right and top of what is drawn there, as TeX draws underscores.
+    """
+    rules = sorted((low, left, right) for left, low, right, top in boxes if 0 < top - low < _THIN)
     rows: list[list[tuple[str, TextRun]]] = []
     last: TextRun | None = None
-    for run in runs:
+    for run in _sized(list(runs)):
         if last is None or _begins_row(last, run):
             rows.append([("", run)])
         else:
-            rows[-1].append((" " if _are_apart(last, run) else "", run))
+            rows[-1].append((_between(last, run, rules), run))
         last = run
     return [list(_spans(row)) for row in (reversed(rows) if _goes_up(rows) else rows)]
+
+
+def _sized(runs: list[TextRun]) -> list[TextRun]:
+    """Estimate the letter size by the width of the text, where fonts give none that can be.
+
+    Fonts that are pictures may be drawn in dots, so that their nominal size is that of a dot.
+    """
+    if not runs or max(run.look.size for run in runs) >= _SMALLEST:
+        return runs
+    width = sum(run.end - run.start for run in runs) / sum(len(run.text) for run in runs)
+    size = float(round(width / _WIDTH))
+    return [run._replace(look=run.look._replace(size=size)) for run in runs]
 
 
 def _goes_up(rows: Sequence[Sequence[tuple[str, TextRun]]]) -> bool:
@@ -69,6 +93,23 @@ def _begins_row(last: TextRun, run: TextRun) -> bool:
         farthest = math.inf if abs(last.base - run.base) < _SAME * size else _BESIDE * size
         return not (level and -_SPACE * size < run.start - last.end < farthest)
     return not level and run.start < last.start
+
+
+def _between(last: TextRun, run: TextRun, rules: Sequence[tuple[float, float, float]]) -> str:
+    """Return what stands between two runs of a row: underscores, a space or nothing."""
+    size = run.look.size
+    if rules and run.start - last.end > _SPACE * size and run.look.turn == 0:
+        lowest = bisect_left(rules, (run.base - _BELOW * size,))
+        near = takewhile(lambda rule: rule[0] < run.base + _BELOW * size, rules[lowest:])
+        first, end = last.end - _TIGHT * size, run.start + _SPACE * size
+        short = (
+            right < end and right - left < _LONGEST * size
+            for _, left, right in near
+            if first < left
+        )
+        if drawn := sum(short):
+            return drawn * "_"
+    return " " if _are_apart(last, run) else ""
 
 
 def _are_apart(last: TextRun, run: TextRun) -> bool:

@@ -22,6 +22,10 @@ NO_WORDS = Words([])
         ("a range -", "of values", "a range - of values"),
         ("moni\u00ad", "toring", "monitoring"),
         ("plain", "words", "plain words"),
+        ("管理", "操作", "管理操作"),
+        ("。", "本書は", "。本書は"),
+        ("使う Debian", "システム", "使う Debian システム"),
+        ("한국어", "문장", "한국어 문장"),
         ("", "word", "word"),
     ],
 )

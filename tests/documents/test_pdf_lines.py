@@ -62,10 +62,3 @@ def test_a_page_that_lies_on_its_side_is_seen_upright() -> None:
     first, second = made(rows)
     assert first.x == second.x == 50
     assert (first.y, second.y) == (-100, -112)
-
-
-def test_fonts_drawn_in_dots_get_the_size_that_their_lines_have_room_for() -> None:
-    rows = [fragment("A line of text\n", 72, 700 - 13.5 * row, size=0.24) for row in range(6)]
-    assert {line.size for line in made(rows)} == {11}
-    rows.append(fragment("A line with a size", 72, 600, size=10))
-    assert {line.size for line in made(rows)} == {0.24, 10}

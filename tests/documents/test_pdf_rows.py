@@ -63,3 +63,26 @@ def test_ligatures_of_nameless_fonts_and_escape_sequences() -> None:
     text = "di\x0berent \x1cles \x10so\x11 \x15 \x1b[31mred e\x1b[0m"
     (line,) = texts(run(text, 72, 200))
     assert line == "different files “so” – \x1b[31mred e\x1b[0m"
+
+
+def test_fonts_drawn_in_dots_get_the_size_that_their_letters_have_room_for() -> None:
+    dots = PLAIN._replace(size=0.24)
+    complex_, bracket = run("complex", 72, 107, look=dots), run(")", 107.3, 111, look=dots)
+    (line,) = lines_of(rows_of([complex_, bracket]))
+    assert (line.text, line.size) == ("complex)", 11)
+    sized = run("A line with a size", 72, 160, before="\n", base=600)
+    assert [line.size for line in lines_of(rows_of([complex_, sized]))] == [0.24, 10]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ((100.3, 699.7, 103.3, 700.1), "set_width"),
+        ((100.3, 712.0, 103.3, 712.4), "set width"),  # above
+        ((90.0, 699.7, 103.3, 700.1), "set width"),  # an underline
+        ((100.3, 690.0, 103.3, 699.0), "set width"),  # a box
+    ],
+)
+def test_underscores_may_be_rules(rule: tuple[float, float, float, float], text: str) -> None:
+    runs = [run("set", 85, 100), run("width", 103.5, 130, before=" ")]
+    assert [line.text for line in lines_of(rows_of(runs, [rule]))] == [text]
