@@ -49,8 +49,8 @@ def summarize(
     method: Annotated[
         Method | None,
         typer.Option(
-            help="How to decode; the output is the same. Without it: specextend, for digests "
-            "specextend+lookup, and plain where the profile has no draft."
+            help="How to decode; the output is the same. Without it: lookup for digests, "
+            "specextend for other tasks, and plain for these where the profile has no draft."
         ),
     ] = None,
     out: Annotated[
@@ -258,9 +258,8 @@ def _names(sources: list[str], from_file: str | None) -> list[str]:
 
 
 def _usual_method(profile: Profile) -> Method:
-    """Return the fastest method (``docs/results.md``): a digest copies, so lookup helps."""
-    if profile.draft is None:
-        return "plain"
-    copies = isinstance(profile.prompt, DigestPrompt)
+    """Return the fastest method (``docs/results.md``): a digest copies, so lookup guesses well."""
     chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
-    return "specextend+lookup" if copies and not chosen else "specextend"
+    if isinstance(profile.prompt, DigestPrompt) and not chosen:
+        return "lookup"
+    return "plain" if profile.draft is None else "specextend"

@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
 from specx.jobs import inputs, lossless, neighbours, pair, summarizer
+from specx.profile.find import shipped_folder
 from specx.records import Event
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
 from tests.documents import pdfs
@@ -270,6 +272,20 @@ def test_a_profile_without_a_draft_decodes_plainly(
     assert json.loads(capsys.readouterr().out)["method"] == "plain"
     assert run(["summarize", "a.txt", "-p", alone, "--method", "tree"]) == 2
     assert "has no draft, so only --method plain and lookup can run" in capsys.readouterr().err
+
+
+def test_a_digest_is_decoded_by_lookup_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentences = (f"In {year} the town counted {year * 7} ships." for year in range(1900, 1930))
+    Path("long.txt").write_text(" ".join(sentences))
+    auto = tmp_path / "auto.yaml"
+    shipped = yaml.safe_load((shipped_folder() / "mini.yaml").read_text())
+    auto.write_text(yaml.safe_dump({**shipped, "name": "auto", "tree": "auto", "devices": {}}))
+    for profile, method in (("mini", "lookup"), (str(auto), "specextend")):
+        options = ("long.txt", "--json", "--max-new-tokens", "20", "-p", profile)
+        assert run(["summarize", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["method"] == method
 
 
 def test_a_warning_about_the_document(summarize: Run, scripted: Any) -> None:
