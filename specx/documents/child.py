@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     ``details`` join its request. The child does not outlive this function, however
     that is left. Raises DocumentError when it fails or breaks a limit.
     """
-    end = try_child(worker, request, details, request.time_limit_s)
+    (end,) = try_children(worker, request, [details], request.time_limit_s)
     if end.code:
         raise crash(request, end)
     return end.output
@@ -53,17 +55,39 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """The output of a child, its exit code, and what it wrote on stderr."""
+    """The output of a child, what it wrote on stderr, and its exit code."""
 
     output: bytes
-    code: int
     complaint: bytes
+    code: int
 
 
-def try_child(
-    worker: str, request: ChildRequest, details: Mapping[str, Any], seconds: float
-) -> ChildEnd:
-    """Run ``worker`` as ``run_child`` does. Raises DocumentError after ``seconds``."""
+def try_children(
+    worker: str, request: ChildRequest, shares: Sequence[Mapping[str, Any]], seconds: float
+) -> list[ChildEnd]:
+    """Run ``worker`` as ``run_child`` does, a child beside the other for each of ``shares``.
+
+    Raises DocumentError after ``seconds``.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    with ThreadPoolExecutor(len(shares)) as pool:  # waits for what is killed below
+        try:
+            children += (_started(request) for _ in shares)
+            headers = [_header(worker, request, details) for details in shares]
+            heard = pool.map(partial(_hear, seconds=seconds), children, headers)
+            return [
+                ChildEnd(*said, child.returncode)
+                for child, said in zip(children, heard, strict=True)
+            ]
+        except subprocess.TimeoutExpired:
+            raise too_slow(request) from None
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    _kill(child)
+
+
+def _header(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
     header = {
         **details,
         "worker": worker,
@@ -73,17 +97,12 @@ def try_child(
         # The child runs isolated; it gets the modules of this process and no others.
         "sys_path": [*(entry for entry in sys.path if entry), str(_PACKAGES)],
     }
-    child = _started(request)
-    try:
-        output, complaint = child.communicate(
-            json.dumps(header).encode() + b"\n" + request.data, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        raise too_slow(request) from None
-    finally:
-        if child.poll() is None:
-            _kill(child)
-    return ChildEnd(output, child.returncode, complaint)
+    return json.dumps(header).encode() + b"\n" + request.data
+
+
+def _hear(child: subprocess.Popen[bytes], said: bytes, seconds: float) -> tuple[bytes, bytes]:
+    """Return what a child has written on stdout and stderr when it has ended."""
+    return child.communicate(said, timeout=seconds)
 
 
 def _started(request: ChildRequest) -> subprocess.Popen[bytes]:

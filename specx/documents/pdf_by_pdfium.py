@@ -70,7 +70,7 @@ _page_object = _function("FPDFPage_GetObject", _Handle, _Handle, _Int)
 _form_object = _function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
 _kind = _function("FPDFPageObj_GetType", _Int, _Handle)
 _object_bounds = _function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
-_PATH = pdfium.FPDF_PAGEOBJ_PATH
+_PATH, _FORM = pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_FORM
 
 
 def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
@@ -104,7 +104,7 @@ class _PdfiumFile:
         with _limited_time(limit_s), self._page(number) as page:
             text = pdfium.FPDFText_LoadPage(page)
             try:
-                objects = [(each, _kind(each)) for each in _objects(page)]
+                objects = list(_objects(page))
                 rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
                 lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
             finally:
@@ -139,16 +139,17 @@ def _limited_time(limit_s: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _objects(page: Any) -> Iterator[int]:
-    """Yield the objects of a page, and those in forms."""
+def _objects(page: Any) -> Iterator[tuple[int, int]]:
+    """Yield each object of a page, and those in forms, with its kind."""
     handle = _number(page)
     count = max(0, pdfium.FPDFPage_CountObjects(page))
     objects: Iterator[int] = (_page_object(handle, n) for n in range(count))
     for _ in range(_NESTED):
         forms = []
         for each in objects:
-            yield each
-            if _kind(each) == pdfium.FPDF_PAGEOBJ_FORM:
+            kind = _kind(each)
+            yield each, kind
+            if kind == _FORM:
                 forms.append(each)
         objects = chain.from_iterable(map(_in_form, forms))
 
@@ -186,6 +187,7 @@ class _PageText:
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
         self._matrix = pdfium.FS_MATRIX()
         self._faces: dict[int | None, tuple[bool, bool]] = {}
+        self._looks: dict[tuple[int | None, float, float, float, float, float], Look] = {}
         self._characters = self._read()
         self._compose()
 
@@ -306,15 +308,26 @@ class _PageText:
         matrix = self._matrix
         _matrix(self._handle, number, ctypes.byref(matrix))
         _origin(self._handle, number, ctypes.byref(self._x), ctypes.byref(self._y))
-        bold, mono = self._face(_object_font(which))
-        look = Look(
-            turn=round(math.atan2(matrix.b, matrix.a) / (math.pi / 2)) % 4,
-            size=round(abs(_font_size(self._handle, number)) * math.hypot(matrix.c, matrix.d), 2),
+        size, font = _font_size(self._handle, number), _object_font(which)
+        drawn = font, size, matrix.a, matrix.b, matrix.c, matrix.d
+        look = self._looks.get(drawn) or self._looks.setdefault(drawn, self._look(*drawn))
+        match look.turn:
+            case 0:
+                return look, self._y.value
+            case 1:
+                return look, -self._x.value
+            case 2:
+                return look, -self._y.value
+        return look, self._x.value
+
+    def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
+        bold, mono = self._face(font)
+        return Look(
+            turn=round(math.atan2(b, a) / (math.pi / 2)) % 4,
+            size=round(abs(size) * math.hypot(c, d), 2),
             bold=bold,
             mono=mono,
         )
-        x, y = self._x.value, self._y.value
-        return look, (y, -x, -y, x)[look.turn]
 
     def _face(self, font: int | None) -> tuple[bool, bool]:
         """Return whether a font is bold, and whether its letters have one width."""

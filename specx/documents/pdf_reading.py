@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from specx.documents.child import ChildRequest, answers, crash, too_large, try_child
+from specx.cores import usable_cores
+from specx.documents.child import (
+    ChildEnd,
+    ChildRequest,
+    answers,
+    crash,
+    too_large,
+    try_children,
+)
 from specx.documents.lines import Line, PageLines
 from specx.documents.pages import PageRange
 from specx.errors import DocumentError, UsageError
@@ -17,6 +25,7 @@ _WORKER = "specx.documents.pdf_worker"
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP")
 _WINDOWS_CRASH = 0xC0000000
 _MEBIBYTE = 2**20
+_LARGE = _MEBIBYTE // 2  # bytes; where a second child has read more than it takes to start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,31 +96,50 @@ def read_pages(request: PdfRequest) -> Extracted:
 
 
 def _read_by(reader: str, request: PdfRequest, until: float) -> Extracted:
-    extracted = Extracted()
-    while extracted.left is None or extracted.left:
-        details = {
-            "reader": reader,
-            "passwords": request.passwords,
-            "ranges": request.ranges,
-            "numbers": extracted.left,
-            "page_s": request.page_s,
-        }
-        end = try_child(_WORKER, request, details, max(0.0, until - time.monotonic()))
-        for answer in answers(end.output):
-            _take(answer, extracted, request)
-        if not _costs_a_page(end.code):
-            if end.code:
-                raise crash(request, end)
-            if extracted.left or extracted.left is None:
-                raise DocumentError(
-                    f"{request.name} could not be read: the PDF reader ended too early"
-                )
-        elif extracted.left is None:
-            raise _NotOpenedError(crash(request, end))
-        else:
-            number = extracted.left[0]
-            extracted.add({"page": number, "failed": _reason(end.code, request)})
-    return extracted
+    shares = [Extracted() for _ in range(_children(request))]
+    while unread := [n for n, each in enumerate(shares) if each.left is None or each.left]:
+        details = [
+            {
+                "reader": reader,
+                "passwords": request.passwords,
+                "ranges": request.ranges,
+                "share": (number, len(shares)),
+                "numbers": shares[number].left,
+                "page_s": request.page_s,
+            }
+            for number in unread
+        ]
+        ends = try_children(_WORKER, request, details, max(0.0, until - time.monotonic()))
+        for number, end in zip(unread, ends, strict=True):
+            _take_all(end, shares[number], request)
+    pages = [page for each in shares for page in each.pages]
+    failed = {number: why for each in shares for number, why in each.failed.items()}
+    return Extracted(pages=pages, failed=failed, left=[])
+
+
+def _children(request: PdfRequest) -> int:
+    """Return how many children share the pages of a file."""
+    try:
+        size = request.path.stat().st_size if request.path else 0
+    except OSError:  # the child tells why it cannot be opened
+        size = 0
+    return 2 if size >= _LARGE and usable_cores() > 1 else 1
+
+
+def _take_all(end: ChildEnd, extracted: Extracted, request: PdfRequest) -> None:
+    """Take in what a child has answered, and the page that has ended it."""
+    for answer in answers(end.output):
+        _take(answer, extracted, request)
+    if not _costs_a_page(end.code):
+        if end.code:
+            raise crash(request, end)
+        if extracted.left or extracted.left is None:
+            raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
+    elif extracted.left is None:
+        raise _NotOpenedError(crash(request, end))
+    elif extracted.left:
+        number = extracted.left[0]
+        extracted.add({"page": number, "failed": _reason(end.code, request)})
 
 
 def _take(answer: dict[str, Any], extracted: Extracted, request: PdfRequest) -> None:

@@ -1,7 +1,8 @@
 """Read a PDF in the child process (``child_worker``); never imported by the rest.
 
 The request names ``path``, ``passwords``, ``page_s``, ``reader`` ("pdfium" or "pypdf"), and either
-``ranges`` or ``numbers``, the pages to read. Answers: first ``{"pages": count, "numbers": [...]}``,
+``ranges`` with the ``share`` of these pages that is this child's (its number, and of how many), or
+``numbers``, the pages to read. Answers: first ``{"pages": count, "numbers": [...]}``,
 then, in this order, one ``{"page": number, "lines": [...]}`` or
 ``{"page": number, "failed": reason}`` for each page, and ``{"end": true}``. A page that crashes
 PDFium, or on which it works for too long, ends the process: it is the first without an answer.
@@ -41,6 +42,9 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     numbers = request.get("numbers") or _chosen(request["ranges"], reader.count)
     if len(numbers) > _MOST_PAGES:
         raise RefusedError("too-many", pages=len(numbers))
+    if not request.get("numbers"):
+        share, shares = request["share"]
+        numbers = numbers[len(numbers) * share // shares : len(numbers) * (share + 1) // shares]
     yield {"pages": reader.count, "numbers": list(numbers)}
     characters = 0
     for number in numbers:

@@ -1,7 +1,7 @@
 """Fixtures of the tests of reading documents."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdf_by_pypdf, "_amend_fonts", lambda: None)  # it would change pypdf here
     for reader in (pdf_by_pypdf, pdf_by_pdfium):
         monkeypatch.setattr(reader, "_limited_time", lambda _: nullcontext())
-    monkeypatch.setattr(pdf_reading, "try_child", _served)
+    monkeypatch.setattr(pdf_reading, "try_children", _served)
 
 
 @pytest.fixture(params=["pdfium", "pypdf"])
@@ -52,11 +52,16 @@ def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def _served(
-    _worker: str, request: pdf.PdfRequest, details: dict[str, Any], _seconds: float
-) -> ChildEnd:
+    _worker: str, request: pdf.PdfRequest, shares: Sequence[dict[str, Any]], _seconds: float
+) -> list[ChildEnd]:
+    return [_end(request, details) for details in shares]
+
+
+def _end(request: pdf.PdfRequest, details: dict[str, Any]) -> ChildEnd:
     answers: list[Answer] = []
     try:
         answers += pdf_worker.serve({**details, "path": str(request.path)})
     except RefusedError as refused:
         answers.append(refused.answer)
-    return ChildEnd("".join(json.dumps(answer) + "\n" for answer in answers).encode(), 0, b"")
+    output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
+    return ChildEnd(output, complaint=b"", code=0)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,7 +267,31 @@ def fault(
     monkeypatch.setattr(pdf_reading, "_WORKER", "faulty_worker")
 
 
+@pytest.fixture(params=[1, 2])
+def children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have one child read a PDF, and two as for a large one."""
+    number: int = request.param
+    monkeypatch.setattr(pdf_reading, "_LARGE", 0)
+    monkeypatch.setattr(pdf_reading, "usable_cores", lambda: number)
+    return number
+
+
+@pytest.mark.usefixtures("children")
+@pytest.mark.parametrize(("pages", "shown"), [(None, range(1, 8)), ("2-5,7", (2, 3, 4, 5, 7))])
+def test_two_children_share_the_pages_of_a_large_file(
+    save: SaveFile, pages: str | None, shown: Sequence[int]
+) -> None:
+    path = save("a.pdf", pdfs.text_pdf([f"This is what page {n} says." for n in range(1, 8)]))
+    document = read_document(path, replace(QUICK, pages=pages))
+    assert [each.text for each in document.paragraphs] == [
+        f"This is what page {n} says." for n in shown
+    ]
+    with pytest.raises(UsageError, match="asks for page 8"):
+        read_document(path, replace(QUICK, pages="8"))
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.usefixtures("children")
 @pytest.mark.parametrize(
     ("at_page", "reason"),
     [
@@ -341,29 +366,33 @@ def test_a_crash_of_the_child_is_one_sentence(
         read_document(save("a.pdf", pdfs.text_pdf(PAGES)))
 
 
-def test_an_interrupt_ends_the_child(
-    save: SaveFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupt_ends_the_children(
+    save: SaveFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: int
 ) -> None:
-    worker, note = tmp_path / "worker.py", tmp_path / "pid"
+    worker, notes = tmp_path / "worker.py", tmp_path / "notes"
+    notes.mkdir()
     worker.write_text(
-        f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(20)"
+        f"import os, time; open({str(notes)!r} + f'/{{os.getpid()}}', 'w'); time.sleep(20)"
     )
     monkeypatch.setattr(child, "_WORKER", worker)
     path = save("a.pdf", pdfs.text_pdf(PAGES))
 
     def interrupt() -> None:
-        while not (note.exists() and note.read_text()):
+        while len(list(notes.iterdir())) < children:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
     # A test run in the background of a shell would ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
+    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         read_document(path)
     signal.signal(signal.SIGINT, before)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(note.read_text()), 0)
+    assert time.monotonic() - started < 10
+    for note in notes.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(note.name), 0)
 
 
 def test_the_child_finds_everything_from_another_folder(save: SaveFile, tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def _request(name: str, data: bytes, limit_s: float) -> pdf.PdfRequest:
 
 
 def _served(
-    _worker: str, request: pdf.PdfRequest, details: dict[str, Any], _seconds: float
-) -> ChildEnd:
-    """Return what the child process would have sent."""
+    _worker: str, request: pdf.PdfRequest, shares: list[dict[str, Any]], _seconds: float
+) -> list[ChildEnd]:
+    """Return what the child process would have sent: there is one for bytes without a path."""
+    (details,) = shares
     sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
     answers: list[Any] = []
     try:
@@ -74,7 +75,8 @@ def _served(
         answers.append(refused.answer)
     except MemoryError:
         answers.append({"error": "memory"})
-    return ChildEnd("".join(json.dumps(answer) + "\n" for answer in answers).encode(), 0, b"")
+    output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
+    return [ChildEnd(output, complaint=b"", code=0)]
 
 
 def _read_pdf(data: bytes) -> None:
@@ -177,7 +179,7 @@ def _case(reader: str, count: int, seed: int, number: int) -> tuple[str, bytes]:
 
 def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
     try:
-        pdf_reading.try_child = _served
+        pdf_reading.try_children = _served
         logging.disable(logging.CRITICAL)
         pdf_by_pypdf._amend_fonts()
         pdf_by_pypdf._amend_fonts = lambda: None  # once is enough
