@@ -43,10 +43,10 @@ _COMBINING = dict(
     )
 ) | dict(zip("\x12\x13\x14\x17\x18\x7f", "\u0300\u0301\u030c\u030a\u0327\u0308", strict=True))
 _ACCENT = re.compile(
-    r"([`^~](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸\x12\x13\x14\x17\x18\x7f])) ?[^\W\d_]?"
+    r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
 )
 _DOTLESS = {"ı": "i", "ȷ": "j"}
-_NOTHING = "\ufdd0"  # in the place of an accent that has joined its letter
+_FIRST_MARK = 0x100000  # of characters that no text has
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
@@ -172,9 +172,10 @@ def _number(handle: Any) -> int:
 
 
 def _accented(letter: str, accent: str) -> str:
-    """Return a letter with its accent as one character, or nothing where there is none."""
-    whole = unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
-    return whole if len(whole) == 1 else ""
+    """Return a letter with its accent, as one character where there is one; nothing if none."""
+    if not letter.isalpha():
+        return ""
+    return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
 class _PageText:
@@ -188,6 +189,7 @@ class _PageText:
         self._matrix = pdfium.FS_MATRIX()
         self._faces: dict[int | None, tuple[bool, bool]] = {}
         self._looks: dict[tuple[int | None, float, float, float, float, float], Look] = {}
+        self._marks: dict[int, str] = {}
         self._characters = self._read()
         self._compose()
 
@@ -215,10 +217,20 @@ class _PageText:
             earlier = range(max(0, accent - _LINE_LENGTH), accent) if found["sign"] else ()
             for letter in chain(range(accent + 1, found.end()), reversed(earlier)):
                 whole = _accented(characters[letter], found[1])
-                if whole and self._is_over(accent, letter):
-                    characters[letter], characters[accent] = whole, _NOTHING
+                # What may be no accent at all makes no letters that no language has.
+                known = found["sign"] or len(whole) == 1
+                if whole and known and self._is_over(accent, letter):
+                    characters[letter], characters[accent] = self._mark(whole), self._mark("")
                     break
         self._characters = "".join(characters)
+
+    def _mark(self, text: str) -> str:
+        """Return one character in place of a text: each has to keep its number."""
+        if len(text) == 1:
+            return text
+        mark = _FIRST_MARK + len(self._marks)
+        self._marks[mark] = text
+        return chr(mark)
 
     def _is_over(self, accent: int, letter: int) -> bool:
         look, base = self._placed(_text_object(self._handle, letter), letter)
@@ -238,7 +250,9 @@ class _PageText:
                     start += 1
                     before = before or " "
                     continue
-                if text[start] == _NOTHING:
+                if (
+                    self._marks and self._marks.get(ord(text[start])) == ""
+                ):  # an accent that has joined
                     start += 1
                     continue
                 which = _text_object(self._handle, start)
@@ -271,7 +285,8 @@ class _PageText:
             left, right = self._extent(look, first)
             if last > first + 1:
                 right = self._extent(look, last - 1)[1]
-            text = self._characters[first:last].replace(_NOTHING, "")
+            text = self._characters[first:last]
+            text = text.translate(self._marks) if self._marks else text
             yield TextRun(text, before, left, right, base, look)
             before = " " if self._characters[last : last + 1] == " " else ""
 

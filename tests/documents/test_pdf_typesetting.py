@@ -41,17 +41,17 @@ def test_each_letter_set_by_itself(save: SaveFile) -> None:
 def test_accents_drawn_over_letters_and_underscores_drawn_as_rules(save: SaveFile) -> None:
     def draw(canvas: Canvas) -> None:
         x = 72.0
-        for letter in "L'´Etat connaˆit l’`a-propos d’une donn´ee et de ^a, ":
+        for letter in "L'´Etat connaˆit l’`a-propos d’une donn´ee et de ^a, ¯x, ":
             on_capital = letter == "´" and x < 100
             canvas.drawString(x, 702.5 if on_capital else 700, letter)
-            x += 0.0 if letter in "´ˆ`" else canvas.stringWidth(letter, FONT, 11)
+            x += 0.0 if letter in "´ˆ`¯" else canvas.stringWidth(letter, FONT, 11)
         canvas.drawString(x, 700, "set")
         x += canvas.stringWidth("set", FONT, 11)
         canvas.rect(x + 0.6, 699.2, 3.3, 0.4, stroke=0, fill=1)
         canvas.drawString(x + 4.5, 700, "width")
 
     (text,) = read(save, draw)
-    assert text == "L'État connaît l’à-propos d’une donnée et de ^a, set_width"
+    assert text == "L'État connaît l’à-propos d’une donnée et de ^a, x\u0304, set_width"
 
 
 def test_gaps_in_place_of_spaces(save: SaveFile) -> None:
