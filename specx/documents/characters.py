@@ -47,7 +47,8 @@ def clean_line(text: str) -> str:
     Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
     A soft hyphen at the end stays too, since it says that a word was divided there.
     """
-    text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
+    if not (text.isascii() and text.isprintable()):
+        text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
     return _SPACE_RUN.sub(" ", _INNER_SOFT_HYPHEN.sub("", text)).strip()
 
 

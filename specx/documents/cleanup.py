@@ -9,7 +9,7 @@ from specx.documents.contents import mark_entries
 from specx.documents.document import Page, Paragraph
 from specx.documents.furniture import set_furniture_apart
 from specx.documents.hyphenation import Words
-from specx.documents.layout import PageBlocks, Typography, page_blocks
+from specx.documents.layout import PageBlocks, Typography, page_blocks, usual_size
 from specx.documents.lines import Line, PageLines
 from specx.documents.paragraphs import to_paragraphs
 
@@ -30,7 +30,7 @@ class CleanText(NamedTuple):
 def clean_pages(pages: Sequence[PageLines]) -> CleanText:
     """Drop what is not text, and join lines and pages to paragraphs. Pages keep their numbers."""
     pages = [_clean_page(page) for page in pages]
-    pages, furniture = set_furniture_apart(pages, Typography(pages).body_size)
+    pages, furniture = set_furniture_apart(pages, usual_size(pages))
     empty = tuple(page.number for page in pages if page.number and not _has_text(page))
     pages = [mark_entries(page) for page in pages]
     words = Words(line.text for page in pages for line in page.lines if not line.entry)

@@ -1,7 +1,7 @@
 """Find the lines of tables of contents and indexes: titles, dots, page numbers."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from specx.documents.document import Paragraph
@@ -80,9 +80,7 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         own = each.part == "body" and each.kind in ("text", "item")
         if own and len(_SECTION.findall(each.text)) >= _ENTRIES and not _PROSE.search(each.text):
             marked[place] = replace(each, part="contents")
-        numbered = _SECTION.match(each.text) and not _PROSE.search(each.text)
-        titled = _title(each.text) in later
-        if not (own and len(each.text) <= _LONGEST_TITLE and (titled or numbered)):
+        if not (own and len(each.text) <= _LONGEST_TITLE and _is_listed(each.text, later)):
             run = []
             continue
         run.append(place)
@@ -90,6 +88,12 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
             for entry in run:
                 marked[entry] = replace(marked[entry], part="contents")
     return marked
+
+
+def _is_listed(text: str, later: Collection[str]) -> bool:
+    """Return True for the title of a later heading, and for one with a section's number."""
+    numbered = _SECTION.match(text) and not _PROSE.search(text)
+    return bool(numbered) or _title(text) in later
 
 
 def _title(text: str) -> str:

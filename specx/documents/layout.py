@@ -59,6 +59,19 @@ class PageBlocks:
     blocks: tuple[Block, ...]
 
 
+def usual_size(pages: Sequence[PageLines]) -> float | None:
+    """Return the letter size in points that most of the text has, None where none is known."""
+    sizes: Counter[float] = Counter()
+    for page in pages:
+        for line in page.lines:
+            if line.size and not line.entry:
+                sizes[line.size] += len(line.text)
+    rounded: Counter[float] = Counter()
+    for size, count in sizes.items():
+        rounded[round(size, 1)] += count
+    return rounded.most_common(1)[0][0] if rounded else None
+
+
 class Typography:
     """The usual letter size of a document, and the usual distance of lines by letter size.
 
@@ -66,20 +79,17 @@ class Typography:
     """
 
     def __init__(self, pages: Sequence[PageLines]) -> None:
-        sizes: Counter[float] = Counter()
         letters = Counter({True: 0, False: 0})
         gaps: Counter[tuple[float, float]] = Counter()
         for page in pages:
             for line in page.lines:
                 letters[line.mono] += len(line.text)
-                if line.size and not line.entry:
-                    sizes[round(line.size, 1)] += len(line.text)
             for above, below in pairwise(page.lines):
                 gap = _gap(above, below)
                 if gap is not None and 0.8 < gap < 3.0 and _same_size(above, below):
                     gaps[round(below.size or 0.0, 1), round(gap, 2)] += 1
         self.typewritten = letters[True] > letters[False]
-        self.body_size: float | None = sizes.most_common(1)[0][0] if sizes else None
+        self.body_size = usual_size(pages)
         self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
 
     def leading(self, size: float) -> float:
@@ -262,6 +272,8 @@ def _kind(
 
 def _is_row(text: str) -> bool:
     """Return True for what is left of a table's row: at least half of its words are figures."""
+    if not any(map(str.isdigit, text)):
+        return False
     words = text.split()
     figures = sum(bool(_FIGURE.fullmatch(word)) for word in words)
     return figures >= _FIGURES and 2 * figures >= len(words)

@@ -250,9 +250,7 @@ class _PageText:
                     start += 1
                     before = before or " "
                     continue
-                if (
-                    self._marks and self._marks.get(ord(text[start])) == ""
-                ):  # an accent that has joined
+                if self._marks.get(ord(text[start])) == "":  # an accent that has joined its letter
                     start += 1
                     continue
                 which = _text_object(self._handle, start)

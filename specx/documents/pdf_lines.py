@@ -42,8 +42,9 @@ def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
     """Return the lines of a page in the order of the file, seen in reading direction."""
     visible = [row for row in rows if any(span.text.strip() for span in row)]
     upright = _one_direction(visible)
-    footnotes = {sign for row in upright if (sign := _first_sign(row))}
-    return [_line(row, footnotes) for row in upright]
+    signs = [_first_sign(row) for row in upright]
+    footnotes = set(filter(None, signs))
+    return [_line(row, sign, footnotes) for row, sign in zip(upright, signs, strict=True)]
 
 
 def is_bold(font: str) -> bool:
@@ -69,33 +70,33 @@ def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
     return [row for row in rows if row[0].turn == turn]
 
 
-def _line(row: list[Span], footnotes: Collection[str]) -> Line:
+def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
     visible = [span for span in row if span.text.strip()]
     main = _main(visible)
     text = ""
     for span in row:
-        if not _is_note_sign(span, text, main, footnotes):
+        if span is main or not _is_note_sign(span, text, main, footnotes):
             text += span.text
     return Line(
-        text=_TEX_CODE.sub(lambda code: _TEX[code[0]], text),
+        text=text if text.isprintable() else _TEX_CODE.sub(lambda code: _TEX[code[0]], text),
         x=visible[0].x,
         y=main.y,
         size=main.size,
         bold=all(span.bold for span in visible),
         mono=all(span.mono for span in visible),
-        sign=_first_sign(row),
+        sign=sign,
     )
 
 
-def _main(visible: Iterable[Span]) -> Span:
-    return max(visible, key=lambda span: len(span.text))
+def _main(visible: list[Span]) -> Span:
+    return visible[0] if len(visible) == 1 else max(visible, key=lambda span: len(span.text))
 
 
 def _first_sign(row: list[Span]) -> str:
     """Return the raised sign that the row begins with, as a footnote does, or nothing."""
     visible = [span for span in row if span.text.strip()]
-    sign = visible[0].text.strip()
-    return sign if _is_raised_sign(visible[0], _main(visible)) else ""
+    first, main = visible[0], _main(visible)
+    return first.text.strip() if first is not main and _is_raised_sign(first, main) else ""
 
 
 def _is_raised_sign(span: Span, main: Span) -> bool:
