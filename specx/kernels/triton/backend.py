@@ -25,6 +25,7 @@ from specx.kernels.triton import (
     level_inputs,
     merge,
     move_rows,
+    penalties,
     prefill,
     row_product,
     select,
@@ -53,6 +54,7 @@ class TritonOps:
     best_continuations = staticmethod(select.best_continuations)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
+    penalize = staticmethod(penalties.penalize)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def __init__(self) -> None:
