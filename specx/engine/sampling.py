@@ -10,6 +10,7 @@ from transformers import (
 )
 
 from specx.kernels.ops import Ops
+from specx.kernels.trees import NO_CHOICE
 from specx.profile import GenerationSettings
 
 
@@ -34,6 +35,7 @@ class Sampler:
     def choose(self, logits: Tensor, first: Tensor | int, offsets: Tensor) -> Tensor:
         """Choose a token for each row of logits [T, V]: int64 [T].
 
+        ``NO_CHOICE`` where logits are not finite, as in ``Ops.most_probable``.
         ``first + offsets`` (int64 [1], [T]): the place in the output that each row decides.
         """
         if self.greedy:
@@ -44,7 +46,8 @@ class Sampler:
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
         cumulated = probabilities.cumsum(-1)
         goal = self._uniform[first + offsets][:, None] * cumulated[:, -1:]
-        return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
+        chosen = torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
+        return chosen.where(cumulated[:, -1].isfinite(), NO_CHOICE)
 
 
 def _warpers(settings: GenerationSettings) -> LogitsProcessorList:
