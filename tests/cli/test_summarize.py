@@ -264,12 +264,12 @@ def test_only_the_settings_of_its_own_device_are_run(
     assert report["environment"]["dtype"] == ("bfloat16" if device == "cpu" else "float32")
 
 
-def test_a_profile_without_a_draft_decodes_plainly(
+def test_a_profile_without_a_draft_is_decoded_by_lookup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = write_profile(tmp_path, "alone", draft=None)
     assert run(["summarize", "a.txt", "--json", "-p", alone]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == "plain"
+    assert json.loads(capsys.readouterr().out)["method"] == "lookup"
     assert run(["summarize", "a.txt", "-p", alone, "--method", "tree"]) == 2
     assert "has no draft, so only --method plain and lookup can run" in capsys.readouterr().err
 
