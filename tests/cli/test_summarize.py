@@ -443,7 +443,33 @@ def test_a_check_without_findings(summarize: Run) -> None:
     ended = summarize("a.txt", "--json", "--check-lossless")
     assert ended.code == 0
     assert "specx: a.txt: identical to plain decoding (24 tokens)\n" in ended.err
+    assert "specx: a.txt: the first 24 tokens are those of transformers, too\n" in ended.err
     assert json.loads(ended.out)["lossless"]["identical"] is True
+
+
+def test_a_model_that_is_computed_wrongly_is_exit_code_6(
+    summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pair.load_pair
+
+    def scaled(*arguments: Any) -> Any:
+        found = real(*arguments)
+        with torch.no_grad():
+            for layer in found.target.model.get_decoder().layers:
+                layer.input_layernorm.weight *= 3
+        return found
+
+    monkeypatch.setattr(pair, "load_pair", scaled)
+    ended = summarize("a.txt", "--check-lossless", "--report", "r.json")
+    assert ended.code == 6
+    assert re.search(
+        r"^specx: a\.txt: transformers writes another token than specx at token \d+ \(logit gap "
+        r"[\d.]+\), so specx computes this model wrongly; see `lossless\.reference` in the report$",
+        ended.err,
+        re.MULTILINE,
+    )
+    found = json.loads(Path("r.json").read_text())["lossless"]
+    assert (found["identical"], found["reference"]["identical"]) == (True, False)
 
 
 def test_a_divergence_is_exit_code_6(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
