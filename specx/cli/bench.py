@@ -18,12 +18,13 @@ from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
 from specx.bench.request import Request
 from specx.cli.console import make_console, show_cursor
+from specx.cli.options import Draft, Model, ProfileName
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
 from specx.errors import UsageError
-from specx.profile import DigestPrompt, Profile, load_profile
+from specx.profile import DigestPrompt, Profile, profile_for
 from specx.reports.json_lines import to_json
 from specx.reports.writers import remove_unfinished
 
@@ -57,9 +58,9 @@ def bench(
     experiment: Annotated[
         str, typer.Option(help="Names of experiments, or all; --list names them.")
     ] = HEADLINED,
-    profile: Annotated[
-        str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
-    ] = "mini",
+    profile: ProfileName = None,
+    model: Model = None,
+    draft: Draft = None,
     repeat: Annotated[
         int | None,
         typer.Option(min=1, help=f"Measurements of each method on each document ({REPEATS})."),
@@ -120,7 +121,7 @@ def bench(
         output.write(concluded_again(load_bench(again)))
     else:
         output.check()
-        settings = load_profile(profile)
+        settings = profile_for(profile, model, draft)
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         began = time.perf_counter()

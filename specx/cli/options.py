@@ -1,11 +1,36 @@
-"""The profile that the options of ``specx summarize`` ask for."""
+"""The profile that the options of a command ask for."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", "-p", help=f"Name of a profile, or a YAML file. Without it: {DEFAULT}."
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID|FOLDER",
+        help="Summarize with this model: a hub id, or a folder in the hub's layout. No profile is "
+        "needed; one that is named gives all other settings.",
+    ),
+]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID|FOLDER",
+        help="Draft with this small model of the same family, or with an EAGLE head.",
+    ),
+]
 
 _OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences"}
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))

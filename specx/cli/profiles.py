@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from specx.cli.options import Draft, Model
 from specx.errors import ProfileError, UsageError, harmless, printable
 from specx.profile import (
     SUFFIXES,
@@ -19,9 +20,11 @@ from specx.profile import (
     list_profiles,
     load_profile,
     model_folder,
+    profile_for,
     profile_path,
     read_profile,
     user_folder,
+    yaml_for,
 )
 
 app = typer.Typer(
@@ -34,7 +37,9 @@ app = typer.Typer(
 
 COLUMNS = ("name", "source", "target", "draft", "description")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile's name, or a path.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="A profile's name, or a path; or --model.")
+]
 
 
 @app.command("ls")
@@ -76,16 +81,33 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 @app.command()
-def show(name: Name) -> None:
-    """Print a profile's YAML, comments included, and its styles."""
-    typer.echo(harmless(read_profile(profile_path(name)).rstrip("\n")))
-    typer.echo("".join(_styles(name)), nl=False)
+def show(name: Name = None, model: Model = None, draft: Draft = None) -> None:
+    """Print a profile's YAML, comments included, and its styles.
+
+    With --model: the profile that summarizing with this model, and this draft, stands for.
+    """
+    if name is not None and model is not None:
+        raise UsageError(f"{name} is a profile and --model needs none; name one of them")
+    typer.echo(harmless(_text(name, model, draft).rstrip("\n")))
+    typer.echo("".join(_styles(name, model, draft)), nl=False)
 
 
-def _styles(name: str) -> Iterator[str]:
+def _text(name: str | None, model: str | None, draft: str | None) -> str:
+    """Return the YAML of a profile, or that of a model. Raises UsageError where neither is named,
+    and ProfileError."""
+    if model is not None:
+        return yaml_for(model, draft)
+    if draft is not None:
+        raise UsageError("--draft needs --model here; in a profile, `draft.model` names the draft")
+    if name is None:
+        raise UsageError("name a profile (specx profiles ls), or a model with --model")
+    return read_profile(profile_path(name))
+
+
+def _styles(name: str | None, model: str | None, draft: str | None) -> Iterator[str]:
     """Yield a comment for each style that the profile can be asked for with --style."""
     try:
-        prompt = load_profile(name).prompt
+        prompt = profile_for(name, model, draft).prompt
     except ProfileError:  # what is wrong, `validate` says
         return
     for style, sentence in getattr(prompt, "styles", {}).items():
@@ -107,7 +129,7 @@ def validate(
 
 @app.command()
 def copy(
-    name: Name,
+    name: Name = None,
     destination: Annotated[
         Path | None,
         typer.Argument(
@@ -115,21 +137,33 @@ def copy(
             help="A file, a folder, or a new name in your profiles folder, which is the default.",
         ),
     ] = None,
+    model: Model = None,
+    draft: Draft = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Copy a profile, to start your own from it.
 
     Prints the path of the new file. A profile of yours hides a shipped one of the same name.
+    With --model, the profile that summarizing with this model, and this draft, stands for is
+    written, and the first argument is DEST.
     """
-    source = profile_path(name)
-    text, path = read_profile(source), _destination(source.stem, destination)
+    if model is not None:
+        if destination is not None:
+            raise UsageError("with --model there is one argument, the place of the copy")
+        name, destination = None, Path(name) if name else None
+    text = _text(name, model, draft)
+    if name is None:
+        stem = profile_for(None, model, draft).name
+    else:
+        source = profile_path(name)
+        stem, text = source.stem, _with_absolute_folders(text, source.parent)
+    path = _destination(stem, destination)
     _check_name(path.stem)
     if path.exists() and not force:
         raise UsageError(f"{path} exists already; --force overwrites it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = _with_absolute_folders(_renamed(text, path.stem), source.parent)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(_renamed(text, path.stem), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     typer.echo(path)

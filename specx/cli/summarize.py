@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specx.cli.options import Wishes, changed_profile
+from specx.cli.options import Draft, Model, ProfileName, Wishes, changed_profile
 from specx.cli.reading import Ocr, Pages, Password
 from specx.cli.summary_run import SummarizeRequest, SummaryRun
 from specx.documents.name_list import read_names
@@ -22,7 +22,7 @@ from specx.profile import (
     AutoTree,
     DigestPrompt,
     Profile,
-    load_profile,
+    profile_for,
 )
 from specx.records import Method
 from specx.reports.chosen_keys import ChosenKeys
@@ -43,14 +43,14 @@ def summarize(
             metavar="LIST", help="Read names from LIST, one a line or NUL-separated; - is stdin."
         ),
     ] = None,
-    profile: Annotated[
-        str, typer.Option("--profile", "-p", help="Name of a profile, or a YAML file.")
-    ] = "mini",
+    profile: ProfileName = None,
+    model: Model = None,
+    draft: Draft = None,
     method: Annotated[
         Method | None,
         typer.Option(
-            help="How to decode; the output is the same. Without it: lookup for digests, "
-            "specextend for other tasks, and plain for these where the profile has no draft."
+            help="How to decode; the output is the same. Without it: lookup for digests and where "
+            "there is no draft, otherwise specextend."
         ),
     ] = None,
     out: Annotated[
@@ -207,7 +207,7 @@ def summarize(
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
     settings = changed_profile(
-        load_profile(profile),
+        profile_for(profile, model, draft),
         Wishes(
             sentences=sentences,
             words=words,
@@ -230,7 +230,7 @@ def summarize(
         parts=parts,
         fallback=fallback,
     )
-    chosen = method or _usual_method(settings)
+    chosen = method or _usual_method(settings, names_draft=draft is not None)
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
@@ -284,9 +284,13 @@ def _names(sources: list[str], from_file: str | None) -> list[str]:
     return sources
 
 
-def _usual_method(profile: Profile) -> Method:
-    """Return the fastest method (``docs/results.md``): a digest copies, so lookup guesses well."""
-    chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
-    if isinstance(profile.prompt, DigestPrompt) and not chosen:
+def _usual_method(profile: Profile, *, names_draft: bool) -> Method:
+    """Return the fastest method (``docs/results.md``): a digest copies, so lookup guesses well.
+
+    ``names_draft``: the user does, and wants it to be used.
+    """
+    if profile.draft is None:
         return "lookup"
-    return "plain" if profile.draft is None else "specextend"
+    chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be
+    copies = isinstance(profile.prompt, DigestPrompt)
+    return "lookup" if copies and not chosen and not names_draft else "specextend"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
 
 _MINI_NOTICE = (
     "mini copies a document's own sentences (an extractive digest); for a summary in new words "
-    "choose a profile with a larger model: specx profiles ls"
+    "name a larger model with --model, or choose a profile: specx profiles ls"
 )
 
 

@@ -8,6 +8,8 @@ from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.fallback import Fallback, PlainTimes
 from specx.engine.speedup_meter import SpeedupMeter
 from specx.engine.tree_choice import KnownTexts, TreeChoice
+from specx.errors import ModelError
+from specx.kernels.trees import NO_CHOICE
 from specx.profile import AutoTree, Profile
 from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
@@ -17,7 +19,8 @@ class Budget:
     """The tokens that may still be emitted. ``reason`` says why the text ended, once it has.
 
     ``at_limit``: the reason to give when ``left`` tokens have been spent. ``stop``: the caller's
-    judge of the text, which is not asked about the end of text.
+    judge of the text, which is not asked about the end of text. ``target``: its name and dtype, for
+    the error about logits that are not finite.
     """
 
     end_of_text: frozenset[int]
@@ -25,13 +28,17 @@ class Budget:
     at_limit: FinishReason
     stop: Stop | None = None
     reason: FinishReason | None = None
+    target: str = "the model"
 
     @property
     def is_spent(self) -> bool:
         return self.reason is not None
 
     def spend(self, step: Step) -> Step:
-        """Return the step without tokens beyond the end of text, a stop or the limit."""
+        """Return the step without tokens beyond the end of text, a stop or the limit.
+
+        Raises ModelError at a token that no logits could choose.
+        """
         tokens = step.tokens[: self.left]
         for place, token in enumerate(tokens, start=1):
             self.reason = self._ends_at(token)
@@ -48,6 +55,12 @@ class Budget:
     def _ends_at(self, token: int) -> FinishReason | None:
         if token in self.end_of_text:
             return "end"
+        if token == NO_CHOICE:
+            raise ModelError(
+                f"the target {self.target} computes numbers that are not finite, so no token can "
+                "be chosen; choose the dtype float32 or bfloat16 in the profile, or, if it has "
+                "that already, download the model again"
+            )
         return self.stop(token) if self.stop else None
 
     def spend_all(self, steps: Iterator[Step]) -> Iterator[Step]:

@@ -64,7 +64,8 @@ def decode(
     iterator: two documents in a row give what each gives alone.
 
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
-    window, and UsageError when the profile cannot run the method.
+    window, and UsageError when the profile cannot run the method; later ModelError when the target
+    computes logits that are not finite, for a token that would be emitted.
     """
     make = partial(methods.make_drafter, method, profile, pair)
     place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, method, profile))
@@ -104,7 +105,8 @@ def decode_with(
         workspace = _make_workspace(pair, profile, target, drafter, capacity)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
-    budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop)
+    name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
+    budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     strategy = strategy_for(profile, workspace.drafter, pair.known)
     controller = Controller(budget, strategy, len(prompt), _plain_times(pair, profile))
     return _Decoding(workspace, controller, place).events(list(prompt))
@@ -194,8 +196,9 @@ class _Decoding:
                 logits = item
         assert logits is not None
         root = state.end.root
-        root.copy_(state.sampler.first(logits, ids))
-        first = HostCopy(root)
+        chosen = state.sampler.first(logits, ids)
+        root.copy_(Path.of(chosen).readable().last)
+        first = HostCopy(chosen)
         self.pending.add(partial(_first_step, first, self.written, self.budget))
         yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()
         return first

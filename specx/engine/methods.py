@@ -122,7 +122,10 @@ def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) 
 def no_draft(profile: Profile) -> UsageError:
     """Return the error for a method that drafts with a model, where there is none."""
     methods = " and ".join(sorted(WITHOUT_DRAFT, reverse=True))
-    return UsageError(f"profile {profile.name} has no draft, so only --method {methods} can run")
+    return UsageError(
+        f"profile {profile.name} has no draft, so only --method {methods} can run; --draft names "
+        "one"
+    )
 
 
 def _tree_with_a_branch(tree: TreeSettings) -> TreeSettings:

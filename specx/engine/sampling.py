@@ -12,7 +12,7 @@ from transformers import (
 
 from specx.kernels.ops import Ops
 from specx.kernels.penalties import Penalties, TextSoFar
-from specx.kernels.trees import Path, TokenTree, root_only
+from specx.kernels.trees import NO_CHOICE, Path, TokenTree, root_only
 from specx.profile import Sampling
 
 
@@ -50,7 +50,7 @@ class Sampler:
             self._text.begin(prompt)
             logits = self._penalized(logits, root_only(prompt[-1:]))
         token = self._choose(logits, 0, torch.zeros_like(prompt[-1:]), self._forbidden_first)
-        self.keep(Path.of(token))
+        self.keep(Path.of(token).readable())
         return token
 
     def follow(self, logits: Tensor, tree: TokenTree, emitted: Tensor) -> Tensor:
@@ -68,6 +68,7 @@ class Sampler:
     def choose(self, logits: Tensor, first: Tensor | int, offsets: Tensor) -> Tensor:
         """Choose a token for each row of logits [T, V], whatever the text has already: int64 [T].
 
+        ``NO_CHOICE`` where logits are not finite, as in ``Ops.most_probable``.
         ``first + offsets`` (int64 [1], [T]): the place in the output that each row decides.
         """
         return self._choose(logits, first, offsets, self._forbidden)
@@ -88,7 +89,8 @@ class Sampler:
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
         cumulated = probabilities.cumsum(-1)
         goal = self._uniform[first + offsets][:, None] * cumulated[:, -1:]
-        return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
+        chosen = torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
+        return chosen.where(cumulated[:, -1].isfinite(), NO_CHOICE)
 
 
 def _without(forbidden: Tensor, ids: tuple[int, ...]) -> Tensor:

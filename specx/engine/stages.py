@@ -92,10 +92,11 @@ class Keep:
     end: TextEnd
 
     def work(self, tree: TokenTree, path: Path) -> Emission:
+        readable = path.readable()
         self.target.keep(path)
-        self.drafter.commit(path)
-        self.sampler.keep(path)
-        self.end.root.copy_(path.last)
+        self.drafter.commit(readable)
+        self.sampler.keep(readable)
+        self.end.root.copy_(readable.last)
         self.end.emitted.add_(path.count)
         return Emission.of(tree, path, self.drafter.note())
 

@@ -1,13 +1,18 @@
-"""``--check-lossless``: comparing an output with plain decoding, token by token."""
+"""``--check-lossless``: comparing an output with plain decoding, and that with transformers."""
 
 import torch
 
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.engine.target import Target
-from specx.profile import Profile
+from specx.errors import SpecxError, in_one_line
+from specx.models.reference import Reference
+from specx.profile import GenerationSettings, Profile
 from specx.records import PrefillProgress, Step, Stop
-from specx.reports.report import LosslessCheck
+from specx.reports.report import LosslessCheck, ReferenceCheck
+
+REFERENCE_TOKENS = 64  # compared with transformers' own ``generate``
+TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and in steps of its own
 
 
 def check_lossless(
@@ -21,10 +26,7 @@ def check_lossless(
 
     ``stop``: as it was given to the first decoding.
     """
-    plain: list[int] = []
-    for event in decode(pair, profile, "plain", prompt, stop=stop):
-        if isinstance(event, Step):
-            plain += event.tokens
+    plain = _plain_tokens(pair, profile, prompt, stop)
     if plain == written:
         return LosslessCheck(identical=True)
     ends = min(len(plain), len(written))
@@ -33,6 +35,47 @@ def check_lossless(
         return LosslessCheck(identical=False, position=at)
     gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], written[at])
     return LosslessCheck(identical=False, position=at, logit_gap=gap)
+
+
+def check_reference(
+    pair: Pair, profile: Profile, prompt: tuple[int, ...], plain: list[int] | None
+) -> ReferenceCheck:
+    """Compare the first tokens behind ``prompt`` with those of transformers' own ``generate``.
+
+    ``plain``: what plain decoding wrote. Where it did not always choose the most probable token,
+    or where that is not known (None), tokens are decoded that are.
+    """
+    greedy = GenerationSettings()
+    if plain is None or profile.generation.changed(max_new_tokens=None, seed=0) != greedy:
+        few = profile.changed(generation=greedy.changed(max_new_tokens=REFERENCE_TOKENS))
+        plain = _plain_tokens(pair, few, prompt, None)
+    ours = plain[:REFERENCE_TOKENS]
+    if not ours:
+        return ReferenceCheck(skipped="nothing was written")
+    try:
+        reference = Reference(pair.target, profile.target.revision, pair.target_allowed)
+        theirs, logits = reference.generate(prompt, len(ours))
+    except SpecxError as error:
+        return ReferenceCheck(skipped=str(error))
+    except Exception as error:  # whatever transformers cannot do here
+        return ReferenceCheck(skipped=f"transformers fails with {in_one_line(error)}")
+    at = next((i for i, token in enumerate(ours) if token != theirs[i]), None)
+    if at is None:
+        return ReferenceCheck(identical=True, tokens=len(ours))
+    gap = float(logits[at, theirs[at]] - logits[at, ours[at]])
+    step = torch.finfo(pair.target.dtype).eps * float(logits[at, theirs[at]].abs())
+    tie = gap <= max(TIE, ROUNDINGS * step)
+    return ReferenceCheck(identical=False, tokens=at + 1, position=at, logit_gap=gap, tie=tie)
+
+
+def _plain_tokens(
+    pair: Pair, profile: Profile, prompt: tuple[int, ...], stop: Stop | None
+) -> list[int]:
+    plain: list[int] = []
+    for event in decode(pair, profile, "plain", prompt, stop=stop):
+        if isinstance(event, Step):
+            plain += event.tokens
+    return plain
 
 
 @torch.inference_mode()

@@ -87,12 +87,12 @@ def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     settings, cache = profile.draft, cache_settings(method, profile)
     if settings is None or cache.working_tokens is None:
         return
-    limits = {
+    limits: dict[str, int | None] = {
         "draft.trained_context is": settings.trained_context,
         "draft_cache holds chunk × top_k =": cache.working_tokens,
     }
     for limit, tokens in limits.items():
-        if tokens > draft.window:
+        if tokens is not None and tokens > draft.window:
             raise ModelError(
                 f"{limit} {tokens} tokens, more than the window of the draft {draft.source} "
                 f"({draft.window} tokens); lower it"

@@ -20,7 +20,7 @@ from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
 from specx.reports.progress import counted
-from specx.reports.report import Report
+from specx.reports.report import ReferenceCheck, Report
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
     from specx.jobs.summarizer import Summarizer
@@ -260,10 +260,22 @@ def _failures(failed: int, done: int, excess: str = "") -> str:
 
 def _divergence(report: Report) -> DivergenceError | None:
     check = report.lossless
-    if check is None or check.identical:
+    if check is None:
         return None
+    if check.identical:
+        return _wrong_wiring(report.input.name, check.reference)
     gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
     return DivergenceError(
         f"{report.input.name}: the output differs from plain decoding at token "
         f"{check.position}{gap}; see `lossless` in the report"
+    )
+
+
+def _wrong_wiring(name: str, check: ReferenceCheck | None) -> DivergenceError | None:
+    if check is None or check.position is None or check.tie:
+        return None
+    return DivergenceError(
+        f"{name}: transformers writes another token than specx at token {check.position} (logit "
+        f"gap {check.logit_gap:.3g}), so specx computes this model wrongly; see "
+        "`lossless.reference` in the report"
     )

@@ -18,7 +18,7 @@ from specx.jobs.calibration import resolve_layer
 from specx.jobs.deadline import Deadline
 from specx.jobs.document_run import DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
-from specx.jobs.lossless import check_lossless
+from specx.jobs.lossless import check_lossless, check_reference
 from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
@@ -62,6 +62,7 @@ class Summarizer:
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
         self.partial = ""
         self._shelf = Shelf()
+        self._referred = False  # a text was compared with transformers
 
     @property
     def make_prompts(self) -> MakePrompts:
@@ -179,7 +180,16 @@ class Summarizer:
         self._listener.phase("checking against plain decoding")
         self._shelf.clear()  # plain decoding needs caches of its own
         stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
-        run.lossless = check_lossless(self.pair, profile, prompt.token_ids, written, stop)
+        ids, before = prompt.token_ids, run.lossless
+        found = check_lossless(self.pair, profile, ids, written, stop)
+        reference = before.reference if before else None
+        if not self._referred:  # once: loading a model again takes a while
+            self._referred = True
+            self._listener.phase("checking against transformers")
+            reference = check_reference(
+                self.pair, profile, ids, written if found.identical else None
+            )
+        run.lossless = replace(found, reference=reference)
         run.check_s += time.perf_counter() - started
 
     def _add(self, text: str, gap: str, *, shown: bool) -> str:

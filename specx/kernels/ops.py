@@ -242,7 +242,8 @@ class Ops(Protocol):
     def most_probable(self, logits: Tensor, forbidden: Tensor) -> Tensor:
         """Return the best id of each row that is not forbidden, the lowest of equals: int64 [T].
 
-        logits [T, V]; forbidden bool [V].
+        logits [T, V]; forbidden bool [V]. ``NO_CHOICE`` where a logit that is not forbidden is NaN
+        or +inf, or all are −inf.
         """
 
     def penalize(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 MAX_ROWS = 64  # root and nodes: the ancestors of a node are one 64-bit set
+NO_CHOICE = -1  # in place of a token: the logits that were to choose it are not finite
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Path:
     def of(cls, token: Tensor) -> "Path":
         """Return the path to one emitted token, int64 [1], that no tree proposed."""
         return cls(torch.zeros_like(token), token, torch.ones_like(token[0]))
+
+    def readable(self) -> "Path":
+        """Return the path with a token that a model can read where there is ``NO_CHOICE``."""
+        return Path(self.rows, self.tokens.clamp(min=0), self.count)
 
     @property
     def last(self) -> Tensor:

@@ -15,6 +15,7 @@ from specx.errors import ModelError
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 
+_ADVICE = "choose a draft of the target's family, or none: --method lookup needs no draft"
 _PROBES = (
     "The quick brown fox jumps over 13 lazy dogs.",
     "  Two spaces, a tab\tand a line\nbreak\n\n",
@@ -82,8 +83,7 @@ def _check_tokens(
         if ours != theirs and i <= min(ends):
             raise ModelError(
                 f"{_names(target, draft)} do not share a vocabulary: token id {i} is "
-                f"{_spoken(ours)} in the target and {_spoken(theirs)} in the draft; choose a "
-                "draft of the target's family."
+                f"{_spoken(ours)} in the target and {_spoken(theirs)} in the draft; {_ADVICE}."
             )
 
 
@@ -93,8 +93,8 @@ def _check_reach(target: LoadedModel, draft: LoadedModel, target_tokens: dict[in
         first = min(beyond)
         raise ModelError(
             f"{_names(target, draft)} do not share a vocabulary: the target's token id {first} "
-            f"({target_tokens[first]!r}) is beyond the draft's {draft.vocab_size} rows; choose a "
-            "draft of the target's family."
+            f"({target_tokens[first]!r}) is beyond the draft's {draft.vocab_size} rows; "
+            f"{_ADVICE}."
         )
 
 
@@ -106,7 +106,7 @@ def _check_encodings(target: LoadedModel, draft: LoadedModel) -> None:
         if ours != theirs:
             raise ModelError(
                 f"{_names(target, draft)} have the same tokens but split {text!r} differently "
-                f"({len(ours)} and {len(theirs)} tokens); choose a draft of the target's family."
+                f"({len(ours)} and {len(theirs)} tokens); {_ADVICE}."
             )
 
 

@@ -20,6 +20,7 @@ from specx.profile.load import (
     parse_profile,
     read_profile,
 )
+from specx.profile.of_models import DEFAULT, profile_for, yaml_for
 from specx.profile.profile import Devices, DeviceSettings, Profile
 from specx.profile.sampling import Sampling, resolve_sampling
 from specx.profile.schema import (
@@ -43,6 +44,7 @@ from specx.profile.schema import (
 from specx.profile.section import Section
 
 __all__ = [
+    "DEFAULT",
     "EMBEDDED",
     "EMBEDDED_DRAFTS",
     "FEWEST_SENTENCES",
@@ -73,9 +75,11 @@ __all__ = [
     "load_profile",
     "model_folder",
     "parse_profile",
+    "profile_for",
     "profile_path",
     "read_profile",
     "resolve_sampling",
     "shipped_folder",
     "user_folder",
+    "yaml_for",
 ]

@@ -58,9 +58,11 @@ def profile_path(name_or_path: str) -> Path:
     if name_or_path.endswith(SUFFIXES) or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path).expanduser()
     paths = {entry.name: entry.path for entry in list_profiles()}
+    if name_or_path not in paths and Path(name_or_path).is_dir():  # which reading it explains
+        return Path(name_or_path)
     if name_or_path not in paths:
         raise ProfileError(
             f"there is no profile {name_or_path!r}, only {', '.join(paths)} or the path of a YAML "
-            f"file{did_you_mean(name_or_path, paths)}"
+            f"file (--model names a model){did_you_mean(name_or_path, paths)}"
         )
     return paths[name_or_path]

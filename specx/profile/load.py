@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specx.errors import ProfileError
-from specx.profile.find import profile_path
-from specx.profile.folders import missing_folders, with_absolute_folders
+from specx.profile.find import SUFFIXES, profile_path
+from specx.profile.folders import HUB_ID, missing_folders, with_absolute_folders
 from specx.profile.messages import problem_of, report
 from specx.profile.profile import Profile
 from specx.profile.yaml_lines import Problem, read_yaml
@@ -38,8 +38,16 @@ def read_profile(path: Path) -> str:
     """Return the text of a profile. Raises ProfileError if there is none."""
     try:
         return path.read_bytes().decode("utf-8-sig")
+    except IsADirectoryError as error:
+        what = "a model" if (path / "config.json").is_file() else "no profile, which is a YAML file"
+        raise ProfileError(
+            f"the folder {path} holds {what}; --model FOLDER summarizes with a model and needs no "
+            "profile"
+        ) from error
     except OSError as error:
-        raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from error
+        hub = HUB_ID.fullmatch(str(path)) and path.suffix not in SUFFIXES
+        advice = f"; a model of the hub is named by --model {path}" if hub else ""
+        raise ProfileError(f"cannot read the profile {path}: {error.strerror}{advice}") from error
     except UnicodeDecodeError as error:
         raise ProfileError(f"the profile {path} is not UTF-8 text") from error
 

@@ -21,7 +21,8 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
     limits = details.get("ctx", {})
     match details["type"]:
         case "missing":
-            return f"`{dotted(place)}` is missing: {section.model_fields[key].description}"
+            means = section.model_fields[key].description
+            return f"`{dotted(place)}` is missing: {means}{_MISSING.get(place, '')}"
         case "extra_forbidden" if place in _REPLACED:
             return f"{name} is gone: {_REPLACED[place]}"
         case "extra_forbidden":
@@ -56,6 +57,9 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
 
 _REPLACED: dict[Place, str] = {
     ("prompt", "task"): "remove it; the control task is measured with `specx bench --task control`",
+}
+_MISSING: dict[Place, str] = {
+    ("draft",): "; write `draft: null`, or use --model, which needs no profile",
 }
 _KEYS = "keys of its own, indented below it"
 _WANTED = {

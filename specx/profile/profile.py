@@ -72,7 +72,7 @@ class Profile(Section):
     )
     target: TargetSettings = Field(description="the model whose output is printed")
     draft: DraftSettings | None = Field(
-        description="the model that proposes tokens; null: plain decoding"
+        description="the model that proposes tokens; null: none, and lookup drafts"
     )
     tree: Tree = Field(
         default_factory=TreeSettings,
@@ -177,7 +177,9 @@ def _completed(own: object, profile: Mapping[str, Section]) -> object:
 def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
     """Say by how much a working cache exceeds the draft's context; None if it fits."""
     tokens = cache.working_tokens
-    if not draft or not tokens or tokens <= draft.trained_context:
+    if not draft or not draft.trained_context or not tokens:
+        return None
+    if tokens <= draft.trained_context:
         return None
     return (
         f"chunk × top_k = {tokens} tokens, "

@@ -181,9 +181,11 @@ class DraftSettings(Section):
     dtype: Dtype | None = Field(
         default=None, description="number format of weights and caches; null: the target's"
     )
-    trained_context: int = Field(
+    trained_context: int | None = Field(
+        default=None,
         ge=1,
-        description="tokens of context the draft was trained on, beyond which it guesses badly",
+        description="tokens of context the draft was trained on, beyond which it guesses badly; "
+        "null: all that its config says",
     )
     layers: list[int] | None = Field(
         default=None,

@@ -6,7 +6,14 @@ from typing import Any, Self
 
 from specx.errors import UsageError
 from specx.records import Timings
-from specx.reports.report import Citation, InputFacts, LosslessCheck, PartSummary, Removed
+from specx.reports.report import (
+    Citation,
+    InputFacts,
+    LosslessCheck,
+    PartSummary,
+    ReferenceCheck,
+    Removed,
+)
 
 # Keys that are chosen, each with those chosen below it; nothing below it stands for all of it.
 Tree = dict[str, "Tree"]
@@ -36,7 +43,7 @@ KEYS: Tree = {
     "speedup": _whole("predicted", "measured"),
     "timings_s": _of(Timings),
     **_whole("peak_memory_bytes", "environment", "settings", "warnings", "notes"),
-    "lossless": _of(LosslessCheck),
+    "lossless": {**_of(LosslessCheck), "reference": _of(ReferenceCheck)},
     **_whole("code", "error"),
 }
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from specx.reports.progress import counted
-from specx.reports.report import Report
+from specx.reports.report import ReferenceCheck, Report
 
 GB = 10**9
 ACCEPTANCE_RATES = (
@@ -59,6 +59,8 @@ def figures(report: Report) -> Iterator[tuple[str, str]]:
     yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
     if report.lossless is not None:
         yield "compared with plain decoding", _lossless(report)
+        if report.lossless.reference is not None:
+            yield "compared with transformers", _reference(report.lossless.reference)
 
 
 def _lossless(report: Report) -> str:
@@ -67,6 +69,15 @@ def _lossless(report: Report) -> str:
         return "identical"
     gap = "" if check.logit_gap is None else f", logit gap {check.logit_gap:.2g}"
     return f"differs from token {check.position}{gap}"
+
+
+def _reference(check: ReferenceCheck) -> str:
+    if check.skipped is not None:
+        return f"not compared: {check.skipped}"
+    if check.identical:
+        return f"identical in the first {check.tokens} tokens"
+    kind = "a tie" if check.tie else "differs"
+    return f"{kind} at token {check.position}, logit gap {check.logit_gap:.2g}"
 
 
 def acceptance(report: Report) -> Iterator[tuple[str, str, str]]:

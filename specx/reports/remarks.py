@@ -1,7 +1,7 @@
 """Sentences for stderr about a finished document."""
 
 from specx.reports.progress import counted
-from specx.reports.report import Report
+from specx.reports.report import ReferenceCheck, Report
 
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
@@ -13,6 +13,7 @@ def remarks(report: Report, *, debug: bool = False) -> list[str]:
     said = list(report.notes) if debug and report.input.parts else []
     if report.lossless is not None and report.lossless.identical:
         said.append(f"identical to plain decoding ({counted(report.tally.tokens, 'token')})")
+        said += _reference(report.lossless.reference)
     removed = report.removed
     if debug and removed.lines:
         said.append(
@@ -20,3 +21,18 @@ def remarks(report: Report, *, debug: bool = False) -> list[str]:
             "running headers, footers or page numbers"
         )
     return said
+
+
+def _reference(check: ReferenceCheck | None) -> list[str]:
+    if check is None:
+        return []
+    if check.skipped is not None:
+        return [f"not compared with transformers: {check.skipped}"]
+    if check.identical:
+        return [f"the first {counted(check.tokens, 'token')} are those of transformers, too"]
+    if check.tie:
+        return [
+            f"transformers writes another token at {check.position}, a tie of two (logit gap "
+            f"{check.logit_gap:.2g})"
+        ]
+    return []  # an error of its own

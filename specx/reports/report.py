@@ -97,16 +97,35 @@ class ReadParagraph(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReferenceCheck:
+    """The comparison of plain decoding with transformers' own ``generate``, both greedy.
+
+    ``tokens``: how many were compared. ``position``: the first that transformers writes otherwise,
+    if any; ``logit_gap``: the difference of the two tokens' logits there, in transformers; ``tie``:
+    that is no more than rounding makes. ``skipped``: why nothing was compared.
+    """
+
+    identical: bool | None = None
+    tokens: int = 0
+    position: int | None = None
+    logit_gap: float | None = None
+    tie: bool = False
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LosslessCheck:
     """The outcome of ``--check-lossless``.
 
     ``position``: the first token that plain decoding writes otherwise, if any. ``logit_gap``: the
-    difference of the two tokens' logits in plain decoding.
+    difference of the two tokens' logits in plain decoding. ``reference``: None where another
+    document was compared with transformers.
     """
 
     identical: bool
     position: int | None = None
     logit_gap: float | None = None
+    reference: ReferenceCheck | None = None
 
 
 def _now() -> str:

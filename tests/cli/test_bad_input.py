@@ -255,7 +255,9 @@ def test_a_draft_of_another_family(summarize: Run, tmp_path: Path) -> None:
     ended = summarize("a.txt", profile=write_profile(tmp_path, "o", draft={"model": str(draft)}))
     assert ended.code == 4
     assert "do not share a vocabulary: token id" in ended.sentence()
-    assert ended.sentence().endswith("choose a draft of the target's family.")
+    assert ended.sentence().endswith(
+        "choose a draft of the target's family, or none: --method lookup needs no draft."
+    )
 
 
 def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> None:

@@ -264,12 +264,12 @@ def test_only_the_settings_of_its_own_device_are_run(
     assert report["environment"]["dtype"] == ("bfloat16" if device == "cpu" else "float32")
 
 
-def test_a_profile_without_a_draft_decodes_plainly(
+def test_a_profile_without_a_draft_is_decoded_by_lookup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = write_profile(tmp_path, "alone", draft=None)
     assert run(["summarize", "a.txt", "--json", "-p", alone]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == "plain"
+    assert json.loads(capsys.readouterr().out)["method"] == "lookup"
     assert run(["summarize", "a.txt", "-p", alone, "--method", "tree"]) == 2
     assert "has no draft, so only --method plain and lookup can run" in capsys.readouterr().err
 
@@ -443,7 +443,33 @@ def test_a_check_without_findings(summarize: Run) -> None:
     ended = summarize("a.txt", "--json", "--check-lossless")
     assert ended.code == 0
     assert "specx: a.txt: identical to plain decoding (24 tokens)\n" in ended.err
+    assert "specx: a.txt: the first 24 tokens are those of transformers, too\n" in ended.err
     assert json.loads(ended.out)["lossless"]["identical"] is True
+
+
+def test_a_model_that_is_computed_wrongly_is_exit_code_6(
+    summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pair.load_pair
+
+    def scaled(*arguments: Any) -> Any:
+        found = real(*arguments)
+        with torch.no_grad():
+            for layer in found.target.model.get_decoder().layers:
+                layer.input_layernorm.weight *= 3
+        return found
+
+    monkeypatch.setattr(pair, "load_pair", scaled)
+    ended = summarize("a.txt", "--check-lossless", "--report", "r.json")
+    assert ended.code == 6
+    assert re.search(
+        r"^specx: a\.txt: transformers writes another token than specx at token \d+ \(logit gap "
+        r"[\d.]+\), so specx computes this model wrongly; see `lossless\.reference` in the report$",
+        ended.err,
+        re.MULTILINE,
+    )
+    found = json.loads(Path("r.json").read_text())["lossless"]
+    assert (found["identical"], found["reference"]["identical"]) == (True, False)
 
 
 def test_a_divergence_is_exit_code_6(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:

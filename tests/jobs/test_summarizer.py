@@ -408,7 +408,9 @@ def test_citations_say_what_they_count(embedded: Pair) -> None:
 @pytest.mark.parametrize("generation", [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}])
 def test_a_check_of_equal_outputs(make: Maker, generation: dict[str, Any]) -> None:
     report = summarize(make(check=True, generation=generation)).to_dict()
+    reference = report["lossless"].pop("reference")
     assert report["lossless"] == {"identical": True, "position": None, "logit_gap": None}
+    assert (reference["identical"], reference["tokens"]) == (True, 64 if generation else 24)
     assert set(report) == {*KEYS, "lossless"}
 
 

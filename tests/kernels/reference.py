@@ -147,11 +147,13 @@ def penalized(
 
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """Return the first of the greatest logits of each row; 0 where no id has a chance."""
+    """Return the first of the greatest logits of each row; −1 where one is NaN or +inf, and where
+    no id has a chance."""
     allowed = logits.double().masked_fill(forbidden, -torch.inf)
     ids = torch.arange(logits.shape[1], device=logits.device)
     is_best = allowed == allowed.amax(-1, keepdim=True)
-    return torch.where(is_best, ids, len(ids)).amin(-1)
+    best = torch.where(is_best, ids, len(ids)).amin(-1)
+    return torch.where(allowed.amax(-1).isfinite(), best, -1)
 
 
 def walk(tree: TokenTree, choices: list[int]) -> list[int]:

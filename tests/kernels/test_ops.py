@@ -5,6 +5,7 @@ Triton's interpreter (``tests/conftest.py`` chooses it). That computes with nump
 bfloat16: Triton is tested in that type on a device only.
 """
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -630,6 +631,25 @@ def on_device(tree: TokenTree, backend: Backend) -> TokenTree:
         if isinstance(value, Tensor)
     }  # fmt: skip
     return replace(tree, **moved)
+
+
+@LOGITS
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("vocabulary", [300, 5000])
+def test_no_choice_from_logits_that_are_not_finite(
+    backend: Backend, vocabulary: int, wrong: float
+) -> None:
+    logits, _, _ = draw_logits(5, vocabulary, backend.dtype, backend.device, seed=1)
+    forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=backend.device)
+    forbidden[7] = True
+    sound = backend.ops.most_probable(logits, forbidden).tolist()
+    logits[1, vocabulary - 3] = wrong
+    logits[2, 7] = wrong  # it is forbidden, so it says nothing
+    logits[3] = wrong
+    expected = [*sound[:3], -1, sound[4]]
+    if wrong != -math.inf:  # which one id may have
+        expected[1] = -1
+    assert backend.ops.most_probable(logits, forbidden).tolist() == expected
 
 
 def chain(nodes: int, accepted: int, spare: int) -> tuple[TokenTree, list[int]]:

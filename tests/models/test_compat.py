@@ -19,7 +19,7 @@ def _refused(target: Any, draft: Any) -> str:
         check_pair(target, draft)
     sentence = str(caught.value)
     assert sentence.startswith(f"The target {target.source} and the draft {draft.source} ")
-    assert sentence.endswith("; choose a draft of the target's family.")
+    assert sentence.endswith("family, or none: --method lookup needs no draft.")
     return sentence
 
 

@@ -39,8 +39,8 @@ def test_of_auto_there_is_nothing_to_keep(profile: Profile) -> None:
 def test_of_no_draft_there_is_nothing_to_keep(profile: Profile) -> None:
     plain = profile.changed(draft=None)
     assert plain.changed(draft={"model": "d", "trained_context": 2048}).draft is not None
-    with pytest.raises(ProfileError, match=r"`draft\.trained_context` is missing"):
-        plain.changed(draft={"model": "d"})
+    with pytest.raises(ProfileError, match=r"`draft\.model` is missing"):
+        plain.changed(draft={"trained_context": 2048})
 
 
 def test_every_problem_has_a_line(profile: Profile) -> None:

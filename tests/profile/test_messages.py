@@ -149,9 +149,14 @@ def test_one_problem(text: str, expected: str) -> None:
             "line 3: `draft.kind` is 'eagle'; it must be model",
         ),
         (
-            "target: {model: m}\ndraft: {model: d}",
-            "line 3: `draft.trained_context` is missing: tokens of context the draft was trained "
-            "on, beyond which it guesses badly",
+            "target: {model: m}\ndraft: {dtype: auto}",
+            "line 3: `draft.model` is missing: hub id, local folder, or `embedded:draft` (shipped "
+            "with specx)",
+        ),
+        (
+            "target: {model: m}",
+            "line 1: `draft` is missing: the model that proposes tokens; null: none, and lookup "
+            "drafts; write `draft: null`, or use --model, which needs no profile",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from specx.errors import UsageError
 from specx.records import Speedup
 from specx.reports.chosen_keys import KEYS, ChosenKeys, Tree
-from specx.reports.report import LosslessCheck, PartSummary, Report
+from specx.reports.report import LosslessCheck, PartSummary, ReferenceCheck, Report
 from tests.reports.examples import make_report
 
 
@@ -20,7 +20,7 @@ def full_report() -> Report:
     return dataclasses.replace(
         make_report(),
         levels=[[part]],
-        lossless=LosslessCheck(identical=True),
+        lossless=LosslessCheck(identical=True, reference=ReferenceCheck(identical=True)),
         speedup=Speedup(plain=3.0, predicted=2.0, measured=1.5),
     )
 

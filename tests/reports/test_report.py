@@ -79,7 +79,12 @@ def test_speedups_are_there_when_they_were_measured() -> None:
 def test_the_check_is_there_when_it_was_asked_for() -> None:
     report = make_report()
     report.lossless = LosslessCheck(identical=False, position=7, logit_gap=0.01)
-    assert report.to_dict()["lossless"] == {"identical": False, "position": 7, "logit_gap": 0.01}
+    assert report.to_dict()["lossless"] == {
+        "identical": False,
+        "position": 7,
+        "logit_gap": 0.01,
+        "reference": None,
+    }
 
 
 def test_no_time_is_no_speed() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import inf
 
 from specx.bench.experiments.experiment import (
     INPUT,
@@ -55,7 +56,7 @@ def grid(profile: Profile) -> list[RetrievalSetting]:
     """Return the profile's setting; every working cache with every frequency at its chunk size; and
     with every chunk size at its frequency, as far as the draft was trained for them."""
     own = own_setting(profile)
-    most = profile.draft.trained_context if profile.draft else 0
+    most = (profile.draft.trained_context or inf) if profile.draft else 0
     settings = [own]
     for size in (size for size in WORKING if size <= most):
         shapes = [(own.chunk, every) for every in EVERY] + [(chunk, own.every) for chunk in CHUNKS]

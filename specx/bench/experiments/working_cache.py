@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from specx.bench.experiments.experiment import (
     INPUT,
@@ -41,7 +42,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 def usable_sizes(profile: Profile) -> list[int]:
     """Return the sizes of at least two chunks that the draft was trained for."""
     chunk = profile.draft_cache.chunk
-    most = profile.draft.trained_context if profile.draft else 0
+    most = (profile.draft.trained_context or inf) if profile.draft else 0
     fitting = [size for size in SIZES if size % chunk == 0 and 2 * chunk <= size <= most]
     return fitting or [chunk * profile.draft_cache.top_k]
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.kernels.trees import Level, LevelInputs, Path, TokenTree, doublings
+from specx.kernels.trees import NO_CHOICE, Level, LevelInputs, Path, TokenTree, doublings
 
 
 def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
@@ -27,8 +27,12 @@ def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
 
     The best id is nearly always allowed, and then no logits have to be copied to be masked.
     """
-    best = logits.argmax(-1)
-    return most_probable(logits, forbidden) if forbidden.index_select(0, best).any() else best
+    best = logits.argmax(-1)  # a NaN, if there is one
+    if forbidden.index_select(0, best).any():
+        return most_probable(logits, forbidden)
+    if logits.gather(-1, best[:, None]).isfinite().all():
+        return best
+    return most_probable(logits, forbidden)
 
 
 def best_children(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
@@ -95,7 +99,8 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     """Compute ``Ops.most_probable``."""
-    return logits.masked_fill(forbidden, -torch.inf).argmax(-1)
+    greatest, best = logits.masked_fill(forbidden, -torch.inf).max(-1)
+    return best.where(greatest.isfinite(), NO_CHOICE)
 
 
 def accept(tree: TokenTree, choices: Tensor) -> Path:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.kernels.trees import MAX_ROWS, TokenTree, doublings
+from specx.kernels.trees import MAX_ROWS, NO_CHOICE, TokenTree, doublings
 from specx.kernels.triton.select import allowed_logits
 
 PROGRAMS = 256  # of all rows: about two for each multiprocessor
@@ -24,7 +24,7 @@ PATH = 32  # rows of a path: up to here one kernel serves, not one for each numb
 
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """Compute ``Ops.most_probable``; 0 where all ids are forbidden.
+    """Compute ``Ops.most_probable``.
 
     logits [T, V] float16, bfloat16 or float32, rows contiguous; forbidden bool [V].
     """
@@ -38,7 +38,7 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     ids = torch.empty((rows, parts), dtype=torch.int64, device=logits.device)
     _best_of_parts[(parts, rows)](
         logits, forbidden, values, ids, vocabulary, logits.stride(0), part_blocks,
-        BLOCK=BLOCK, num_warps=WARPS,
+        BLOCK=BLOCK, NONE=NO_CHOICE, num_warps=WARPS,
     )  # fmt: skip
     if parts == 1:
         return ids[:, 0]
@@ -74,8 +74,9 @@ def _best_of_parts(
     row_stride: tl.tensor,
     part_blocks: tl.tensor,
     BLOCK: tl.constexpr,
+    NONE: tl.constexpr,
 ) -> None:
-    """The greatest logit of one part of one row, and its id."""
+    """The greatest logit of one part of one row, and its id; NONE if it is not finite."""
     part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
     first = tl.program_id(0) * part_blocks
@@ -85,9 +86,12 @@ def _best_of_parts(
     for block in range(first, first + part_blocks):
         ids = block * BLOCK + lane
         logits = allowed_logits(logits_ptr + ids, forbidden_ptr + ids, ids < vocabulary)
+        # NaN compares with nothing; as infinity it is greater than all.
+        logits = tl.where(logits == logits, logits, float("inf"))
         best_id = tl.where(logits > best, ids, best_id)
         best = tl.maximum(best, logits)
     value, best_id = _first_greatest(best, best_id)
+    best_id = tl.where(tl.abs(value) < float("inf"), best_id, NONE)
     tl.store(value_ptr + part, value)
     tl.store(id_ptr + part, best_id.to(tl.int64))
 
