@@ -14,7 +14,7 @@ from specx.errors import DocumentError
 
 _SHORT = 1000  # characters; a shorter piece costs nothing
 _LONGEST_WORD = 500  # characters, an address with a long query counted in
-_MEAN_WORD = 15  # characters; the words of a text have 4 to 9, table cells and code up to 12
+_MEAN_WORD = 20  # characters; words have 4 to 9 in a text, up to 12 in tables and code, 18 in XML
 _FEWEST_LETTERS = 0.1  # of the characters; less in rows of dots and dashes
 
 # Scripts that put no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese.

@@ -26,8 +26,10 @@ def kept(text: str) -> list[str]:
         "委员会在旧市政厅开会，阅读了港务局长的报告。" * 100,
         "คณะกรรมการประชุมที่ศาลากลางเก่า" * 100,
         "See https://example.org/" + "query=1&" * 50 + " for more",
+        '<xsl:param name="slides.title"/> <xsl:value-of select="$size"/> </xsl:param> ' * 40
+        + "</xsl:set>",
     ],
-    ids=["empty", "short", "prose", "German", "table", "Chinese", "Thai", "address"],
+    ids=["empty", "short", "prose", "German", "table", "Chinese", "Thai", "address", "XML"],
 )
 def test_text_is_kept(text: str) -> None:
     assert kept(text) == [text]
