@@ -49,6 +49,7 @@ KEYS = {
     "acceptance_by_position": {"conditional", "unconditional"},
     "tokens_per_second": {"decode", "end_to_end"},
     "speedup": None,
+    "generation": None,
     "timings_s": {
         "read",
         "tokenize",
@@ -57,6 +58,7 @@ KEYS = {
         "draft_prefill",
         "drafting",
         "verification",
+        "penalties",
         "keep",
         "retrieval",
         "host",
