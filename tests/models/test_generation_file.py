@@ -25,7 +25,7 @@ def write(folder: Path, content: Any) -> Path:
 def settings(folder: Path, content: Any) -> dict[str, Any]:
     """What the file says, without the keys of which it says nothing."""
     stated = read_generation(write(folder, content), "The target m")
-    return {key: value for key, value in stated.settings if value is not None and key != "seed"}
+    return {key: value for key, value in stated.settings if value is not None}
 
 
 @pytest.mark.parametrize(
