@@ -11,6 +11,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from specx.errors import ProfileError, UsageError, harmless, printable
+from specx.models.generation_file import local_generation
 from specx.profile import (
     SUFFIXES,
     Profile,
@@ -94,8 +95,6 @@ def _sampling(name: str) -> Iterator[str]:
         profile = load_profile(name)
     except ProfileError:
         return
-    from specx.models.generation_file import local_generation
-
     stated = local_generation(profile.target)
     settings = None if stated is None else stated.settings
     chosen = vars(resolve_sampling(profile, settings))
