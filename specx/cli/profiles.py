@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specx.cli.options import Draft, Model
 from specx.errors import ProfileError, UsageError, harmless, printable
+from specx.models.generation_file import local_generation
 from specx.profile import (
     SUFFIXES,
     Profile,
@@ -23,6 +24,8 @@ from specx.profile import (
     profile_for,
     profile_path,
     read_profile,
+    resolve_sampling,
+    sources_of,
     user_folder,
     yaml_for,
 )
@@ -82,14 +85,39 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 @app.command()
 def show(name: Name = None, model: Model = None, draft: Draft = None) -> None:
-    """Print a profile's YAML, comments included, and its styles.
+    """Print a profile's YAML, comments included, its styles, and how tokens are chosen.
 
-    With --model: the profile that summarizing with this model, and this draft, stands for.
+    With --model: the profile that summarizing with this model, and this draft, stands for. The
+    model's generation_config.json is read where it is on this machine; nothing is downloaded.
     """
     if name is not None and model is not None:
         raise UsageError(f"{name} is a profile and --model needs none; name one of them")
     typer.echo(harmless(_text(name, model, draft).rstrip("\n")))
     typer.echo("".join(_styles(name, model, draft)), nl=False)
+    typer.echo("".join(_sampling(name, model, draft)), nl=False)
+
+
+def _sampling(name: str | None, model: str | None, draft: str | None) -> Iterator[str]:
+    """Yield a comment for each value of ``generation``, with the place that it comes from."""
+    try:
+        profile = profile_for(name, model, draft)
+    except ProfileError:
+        return
+    stated = local_generation(profile.target)
+    settings = None if stated is None else stated.settings
+    chosen = vars(resolve_sampling(profile, settings))
+    for key, source in sources_of(profile, settings).items():
+        value = list(chosen[key]) if isinstance(chosen[key], tuple) else chosen[key]
+        yield f"# generation.{key}: {value} ({_SAYS[source]})\n"
+    if stated is None:
+        yield "# the model's generation_config.json is not here yet, and may say otherwise\n"
+
+
+_SAYS = {
+    "profile": "this profile",
+    "model": "the model's generation_config.json",
+    "specx": "specx's default",
+}
 
 
 def _text(name: str | None, model: str | None, draft: str | None) -> str:

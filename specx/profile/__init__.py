@@ -22,7 +22,7 @@ from specx.profile.load import (
 )
 from specx.profile.of_models import DEFAULT, profile_for, yaml_for
 from specx.profile.profile import Devices, DeviceSettings, Profile
-from specx.profile.sampling import Sampling, resolve_sampling
+from specx.profile.sampling import Sampling, resolve_sampling, sources_of
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,
@@ -80,6 +80,7 @@ __all__ = [
     "read_profile",
     "resolve_sampling",
     "shipped_folder",
+    "sources_of",
     "user_folder",
     "yaml_for",
 ]
