@@ -1,11 +1,14 @@
 """``--check-lossless``: comparing an output with plain decoding, and that with transformers."""
 
+from functools import partial
+
 import torch
 
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.errors import SpecxError, in_one_line
+from specx.jobs.thinking import decode_thinking
 from specx.models.reference import Reference
 from specx.profile import GenerationSettings, Profile
 from specx.records import PrefillProgress, Step, Stop
@@ -72,7 +75,8 @@ def _plain_tokens(
     pair: Pair, profile: Profile, prompt: tuple[int, ...], stop: Stop | None
 ) -> list[int]:
     plain: list[int] = []
-    for event in decode(pair, profile, "plain", prompt, stop=stop):
+    start = partial(decode, pair, profile, "plain")
+    for event in decode_thinking(start, prompt, stop):
         if isinstance(event, Step):
             plain += event.tokens
     return plain
