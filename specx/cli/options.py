@@ -32,7 +32,7 @@ Draft = Annotated[
     ),
 ]
 
-_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences"}
+_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences|think"}
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
 
 
@@ -48,6 +48,7 @@ class Wishes:
     style: str | None
     language: str | None
     instruction: str | None
+    think: int | None = None
 
 
 def changed_profile(
@@ -110,6 +111,8 @@ def _refuse_for_digest(profile: Profile, given: dict[str, object]) -> None:
             raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
         if name == "language":
             raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
+        if name == "think":
+            raise UsageError(f"{copies}, and reasons about nothing; for --think {choose}")
         if name in ("style", "instruction"):
             raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
 

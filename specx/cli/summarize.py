@@ -134,6 +134,12 @@ def summarize(
             metavar="TEXT", help="Ask this instead of a summary; @FILE reads it from a file."
         ),
     ] = None,
+    think: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Let a reasoning model reason first, for at most N tokens."
+        ),
+    ] = None,
     parts: Annotated[
         bool,
         typer.Option(
@@ -226,6 +232,7 @@ def summarize(
             style=style,
             language=language,
             instruction=instruction,
+            think=think,
         ),
         generation,
         parts=parts,

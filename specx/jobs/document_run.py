@@ -15,7 +15,8 @@ class DocumentRun:
 
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the beginning of the work. ``check_s``: seconds of
-    ``--check-lossless``, which the summary did not need.
+    ``--check-lossless``, which the summary did not need. ``reasoning_tokens``: of all tokens, those
+    that are no answer. ``closed``: outputs whose reasoning its budget ended.
     """
 
     timings: Timings
@@ -27,6 +28,13 @@ class DocumentRun:
     speedup: Speedup = field(default_factory=Speedup)
     lossless: LosslessCheck | None = None
     check_s: float = 0.0
+    reasoning_tokens: int = 0
+    closed: int = 0
+
+    @property
+    def answer_tokens(self) -> int:
+        """Return the tokens so far without reasoning."""
+        return self.tally.tokens - self.reasoning_tokens
 
     def on(self, event: Event) -> None:
         """Add what an event of decoding says."""

@@ -1,13 +1,17 @@
 """``--check-lossless``: comparing an output with plain decoding, and that with transformers."""
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 
 from specx.engine.decode import decode
-from specx.engine.methods import Pair
+from specx.engine.methods import Pair, sampling_of
 from specx.engine.target import Target
 from specx.errors import SpecxError, in_one_line
+from specx.jobs.thinking import decode_thinking
 from specx.models.reference import Reference
-from specx.profile import GenerationSettings, Profile
+from specx.profile import Profile, Sampling
 from specx.records import PrefillProgress, Step, Stop
 from specx.reports.report import LosslessCheck, ReferenceCheck
 
@@ -45,9 +49,10 @@ def check_reference(
     ``plain``: what plain decoding wrote. Where it did not always choose the most probable token,
     or where that is not known (None), tokens are decoded that are.
     """
-    greedy = GenerationSettings()
-    if plain is None or profile.generation.changed(max_new_tokens=None, seed=0) != greedy:
-        few = profile.changed(generation=greedy.changed(max_new_tokens=REFERENCE_TOKENS))
+    greedy = Sampling()
+    if plain is None or replace(sampling_of(pair, profile), seed=greedy.seed) != greedy:
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(greedy).items()}
+        few = profile.changed(generation={**values, "max_new_tokens": REFERENCE_TOKENS})
         plain = _plain_tokens(pair, few, prompt, None)
     ours = plain[:REFERENCE_TOKENS]
     if not ours:
@@ -72,7 +77,8 @@ def _plain_tokens(
     pair: Pair, profile: Profile, prompt: tuple[int, ...], stop: Stop | None
 ) -> list[int]:
     plain: list[int] = []
-    for event in decode(pair, profile, "plain", prompt, stop=stop):
+    start = partial(decode, pair, profile, "plain")
+    for event in decode_thinking(start, prompt, stop):
         if isinstance(event, Step):
             plain += event.tokens
     return plain

@@ -24,12 +24,20 @@ from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
 from specx.jobs.preparing import MakePrompts, Prepared
+from specx.jobs.thinking import decode_thinking
 from specx.models.memory import check_memory
-from specx.profile import DigestPrompt, InstructPrompt, Profile, sources_of
+from specx.profile import (
+    REASONING_TOKENS,
+    DigestPrompt,
+    InstructPrompt,
+    Profile,
+    sources_of,
+)
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
-from specx.records import Method, Step, Timings
+from specx.prompts.reasoning import CLOSING, Thinking
+from specx.records import Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 
 
@@ -58,7 +66,8 @@ class Summarizer:
         self._listener = listener
         self._check, self._neighbours, self._deadline = check, neighbours, deadline
         self._kind = _prompt_kind(profile, pair)
-        self._room = _room(profile, pair)
+        self._reasoning = _reasoning(profile, self._kind, context_window(pair, profile))
+        self._room = _room(profile, pair, self._reasoning)
         self._sources = sources_of(profile, pair.target.stated.settings, asked)
         resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
         self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
@@ -124,11 +133,16 @@ class Summarizer:
             cited_by=quotes[0].counted if quotes else None,
             dropped=sum(output.dropped for output in written.outputs),
             completed=sum(output.completed for output in written.outputs),
+            reasoning_tokens=run.reasoning_tokens,
             reasons=run.reasons,
             removed=removed(document),
             levels=written.levels,
             warnings=found,
-            notes=[*noted, *warnings.fallback(run.fell_back)],
+            notes=[
+                *noted,
+                *warnings.fallback(run.fell_back),
+                *warnings.closed(run.closed, self._reasoning),
+            ],
             lossless=run.lossless,
             speedup=run.speedup,
         )
@@ -145,7 +159,7 @@ class Summarizer:
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started
         longest = max(len(prompt.token_ids) for prompt in prompts)
-        self._check_memory(longest + self.profile.output_limit)
+        self._check_memory(longest + self.profile.output_limit + _reserved(self._reasoning))
         return prompts
 
     def _write(
@@ -161,10 +175,9 @@ class Summarizer:
         if heading:
             self._add(heading, gap, shown=shown)
             gap = "\n\n"
-        stop = self._kind.stop(prompt)
-        events = decode(
-            self.pair, profile, self.method, prompt.token_ids, stop=stop, shelf=self._shelf
-        )
+        stop = self._stop(prompt)
+        start = partial(decode, self.pair, profile, self.method, shelf=self._shelf)
+        events = decode_thinking(start, prompt.token_ids, stop)
         events = self._deadline.between(events) if self._deadline else events
         for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
@@ -175,14 +188,30 @@ class Summarizer:
                 gap = self._add(text, gap, shown=shown)
         text, output = reader.finish()
         self._add(text, gap, shown=shown)
+        run.reasoning_tokens += output.reasoning_tokens
+        run.closed += isinstance(stop, Thinking) and stop.was_closed
         if self._check and (run.lossless is None or run.lossless.identical):
             self._check_lossless(prompt, profile, ids, run)
         return output
 
     def _profile_for(self, prompt: Prompt) -> Profile:
-        if prompt.limit is None:
+        if prompt.limit is None and not self._reasoning:
             return self.profile
-        return self.profile.changed(generation={"max_new_tokens": prompt.limit})
+        tokens = self._limit(prompt) + self._reasoning
+        return self.profile.changed(generation={"max_new_tokens": tokens})
+
+    def _limit(self, prompt: Prompt) -> int:
+        return self.profile.output_limit if prompt.limit is None else prompt.limit
+
+    def _stop(self, prompt: Prompt) -> Stop | None:
+        """Return what ends the output that answers ``prompt``. It has seen nothing yet."""
+        stop = self._kind.stop(prompt)
+        if not self._reasoning:
+            return stop
+        assert isinstance(self._kind, Instruct)
+        tokenizer, limit = self.pair.target.tokenizer, self._limit(prompt)
+        answer, budget = self._kind.answer(), self._reasoning
+        return Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
 
     def _check_lossless(
         self, prompt: Prompt, profile: Profile, written: list[int], run: DocumentRun
@@ -190,16 +219,14 @@ class Summarizer:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         self._shelf.clear()  # plain decoding needs caches of its own
-        stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
         ids, before = prompt.token_ids, run.lossless
-        found = check_lossless(self.pair, profile, ids, written, stop)
+        found = check_lossless(self.pair, profile, ids, written, self._stop(prompt))
         reference = before.reference if before else None
         if not self._referred:  # once: loading a model again takes a while
             self._referred = True
             self._listener.phase("checking against transformers")
-            reference = check_reference(
-                self.pair, profile, ids, written if found.identical else None
-            )
+            is_plain = found.identical and not run.closed
+            reference = check_reference(self.pair, profile, ids, written if is_plain else None)
         run.lossless = replace(found, reference=reference)
         run.check_s += time.perf_counter() - started
 
@@ -234,12 +261,25 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.request)
+    return Instruct(tokenizer, prompt.request, prompt.think)
 
 
-def _room(profile: Profile, pair: Pair) -> int:
+def _reasoning(profile: Profile, kind: PromptKind, window: int) -> int:
+    """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
+    if not isinstance(kind, Instruct) or not kind.thinks:
+        return 0
+    assert isinstance(profile.prompt, InstructPrompt)
+    return profile.prompt.think or min(REASONING_TOKENS, window // 4)
+
+
+def _reserved(reasoning: int) -> int:
+    """Return the tokens of an output beyond those of its answer."""
+    return reasoning + CLOSING if reasoning else 0
+
+
+def _room(profile: Profile, pair: Pair, reasoning: int) -> int:
     """Return the most tokens of a prompt. Raises UsageError when the output fills the window."""
-    window, limit = context_window(pair, profile), profile.output_limit
+    window, limit = context_window(pair, profile) - _reserved(reasoning), profile.output_limit
     if limit < window:
         return window - limit
     output, advice = f"max_new_tokens is {limit}", "lower it"
@@ -250,7 +290,8 @@ def _room(profile: Profile, pair: Pair) -> int:
     elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
         output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
     raise UsageError(
-        f"{output}, which leaves no room for a document in a window of {window} tokens; {advice}"
+        f"{output}, which leaves no room for a document in a window of {window} tokens"
+        f"{f' beside {reasoning} tokens of reasoning' if reasoning else ''}; {advice}"
     )
 
 

@@ -80,6 +80,16 @@ def not_done(asked: Sequence[str], profile: Profile) -> list[str]:
     ]
 
 
+def closed(outputs: int, budget: int) -> list[str]:
+    """Note that reasoning was ended by its budget, in so many ``outputs``."""
+    if not outputs:
+        return []
+    return [
+        f"the model's reasoning was ended after {budget} tokens"
+        f"{f', in {outputs} outputs' if outputs > 1 else ''}; --think allows more"
+    ]
+
+
 def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
     """Warn about outputs that did not end by themselves."""
     warnings = []

@@ -31,6 +31,7 @@ INSTRUCTION, WORDS = "Summarize the document.", 300
 # Tokenizers need 1.3 to 1.6 tokens for an English word, 2.5 for a German and 3.5 for a Russian one
 # (docs/notes/2026-11-23-parts.md), and models write somewhat more than they are asked for.
 TOKENS_PER_WORD = 4
+REASONING_TOKENS = 2048  # of models whose template has no way without
 STYLES = {
     "bullets": "Write a list of bullet points, one sentence each.",
     "paragraphs": "Write connected paragraphs without headings or lists.",
@@ -79,6 +80,12 @@ class InstructPrompt(Section):
         default=None,
         min_length=1,
         description="language of the summary, such as German; null: the model chooses",
+    )
+    think: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens that a reasoning model may reason for before it answers; null: it is "
+        f"asked not to, and if it always does, at most {REASONING_TOKENS}",
     )
     styles: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default=STYLES,

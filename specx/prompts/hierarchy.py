@@ -68,8 +68,7 @@ class Hierarchy:
         return prompt if last else self._limited(prompt)
 
     def _limited(self, prompt: Prompt) -> Prompt:
-        # Of a model that thinks first, nobody knows how much: its summary is measured afterwards.
-        return prompt if self._kind.thinks else replace(prompt, limit=self._budget)
+        return replace(prompt, limit=self._budget)
 
     def _request(self, text: str, tokens: int) -> str:
         return self._asked.request_for_part(text, self._words(tokens))

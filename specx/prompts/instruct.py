@@ -8,7 +8,6 @@ from typing import Any
 
 from specx.documents.document import Document
 from specx.errors import ModelError, harmless
-from specx.prompts.detokenize import Detokenizer
 from specx.prompts.letters import Letters, enclosed
 from specx.prompts.prompt import (
     Output,
@@ -19,10 +18,9 @@ from specx.prompts.prompt import (
     token_counter,
     too_little_room,
 )
+from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
 
-_REASONING = re.compile(r"<think>.*?</think>", re.DOTALL)
-# The last is an escape sequence of terminals, such as a window's title.
-_UNFINISHED = re.compile(r"(<think>.*|<[a-z/]*|\x1b[\]PX^_][^\n]*)\Z", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b[\]PX^_][^\n]*\Z")  # a terminal's sequence, such as its title
 _LEFT_OUT = ("contents", "index")  # parts without sentences
 JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
@@ -31,11 +29,12 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 class Instruct:
     """Prompts that make the same request about any text.
 
-    ``thinks``: every output begins inside the model's reasoning.
+    ``think``: the tokens that the model may reason for before it answers; None: it is asked not
+    to. ``thinks``: an output may begin with reasoning all the same.
     """
 
-    def __init__(self, tokenizer: Any, request: str) -> None:
-        self.tokenizer, self._request = tokenizer, request
+    def __init__(self, tokenizer: Any, request: str, think: int | None = None) -> None:
+        self.tokenizer, self._request, self._think = tokenizer, request, think
         self._chats = bool(getattr(tokenizer, "chat_template", None))
         before, place, after = self._render(_PLACE).partition(_PLACE) if self._chats else [""] * 3
         if self._chats and not place:
@@ -45,7 +44,9 @@ class Instruct:
         self._before, self._after = before, after
         self._letters = Letters(tokenizer, before + after)
         # Some templates begin the model's reasoning themselves: the output has only its end.
-        self.thinks = self._chats and self._render("").rstrip().endswith("<think>")
+        self._begun = begun_by(self._render("")) if self._chats else None
+        self._marks = marks_of(tokenizer)
+        self.thinks = bool(think or self._begun or CHANNEL in self._marks.values())
 
     def asking(self, request: str) -> "Instruct":
         """Return prompts for the same model that make another request."""
@@ -74,7 +75,11 @@ class Instruct:
         raise too_little_room(space)
 
     def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
-        return InstructReader(self.tokenizer, thinks=self.thinks)
+        return InstructReader(self.answer())
+
+    def answer(self) -> Answer:
+        """Return what tells the answer in an output from the model's reasoning."""
+        return Answer(self.tokenizer, self._marks, self._begun)
 
     def stop(self, prompt: Prompt) -> None:
         """Return None: the model's own words are ended by nothing but itself."""
@@ -111,13 +116,18 @@ class Instruct:
         return ids
 
     def _render(self, content: str) -> str:
-        # Templates of reasoning models know enable_thinking; the others ignore it.
+        thinks = self._think is not None
+        # Templates of reasoning models know some of these; the others ignore them.
+        wish: dict[str, Any] = {"enable_thinking": thinks, "thinking": thinks}
+        wish["thinking_budget"] = self._think or 0
+        if CHANNEL in str(self.tokenizer.chat_template):  # others have other efforts
+            wish["reasoning_effort"] = "medium" if thinks else "low"
         try:
             rendered: str = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": content}],
                 tokenize=False,
                 add_generation_prompt=True,
-                enable_thinking=False,
+                **wish,
             )
         except Exception as error:  # of jinja, or of what a template calls
             raise ModelError(
@@ -130,28 +140,20 @@ class Instruct:
 class InstructReader:
     """Hand the output on as it comes, without the reasoning of a model that thinks first.
 
-    ``thinks``: the output begins inside the reasoning. The pieces handed out add up to the text.
+    The pieces handed out add up to the text.
     """
 
-    def __init__(self, tokenizer: Any, *, thinks: bool = False) -> None:
-        self._text = Detokenizer(tokenizer)
-        self._before = "<think>" if thinks else ""
-        self._shown = ""
+    def __init__(self, answer: Answer) -> None:
+        self._answer, self._shown = answer, ""
 
     def feed(self, ids: Sequence[int]) -> str:
-        self._text.feed(ids)
-        return self._show(harmless(_UNFINISHED.sub("", self._answer())))
+        for token in ids:
+            self._answer.add(token)
+        return self._show(harmless(_UNFINISHED.sub("", self._answer.text)))
 
     def finish(self) -> tuple[str, Output]:
-        self._text.finish()
-        text = harmless(self._answer()).lstrip()
-        if text.startswith("<think>"):  # cut off in the middle of the reasoning
-            text = ""
-        shown = self._show(text)
-        return shown, Output(self._shown)
-
-    def _answer(self) -> str:
-        return _REASONING.sub("", self._before + self._text.text)
+        shown = self._show(harmless(self._answer.end()))
+        return shown, Output(self._shown, reasoning_tokens=self._answer.reasoning_tokens)
 
     def _show(self, text: str) -> str:
         """Return the new part of ``text``; white space waits for the word behind it."""

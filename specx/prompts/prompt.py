@@ -53,13 +53,15 @@ class Output:
 
     Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
     because they are not their paragraphs', and of those that the model broke off for their length
-    and that were ``completed`` from their paragraphs.
+    and that were ``completed`` from their paragraphs. ``reasoning_tokens``: of the output, none of
+    which are in the text.
     """
 
     text: str
     quotes: tuple[Quote, ...] = ()
     dropped: int = 0
     completed: int = 0
+    reasoning_tokens: int = 0
 
 
 class OutputReader(Protocol):

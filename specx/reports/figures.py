@@ -49,6 +49,8 @@ def figures(report: Report) -> Iterator[tuple[str, str]]:
     yield "profile", report.profile
     yield "method", report.method
     yield "tokens written", f"{tally.tokens:,}"
+    if report.reasoning_tokens:
+        yield "of these, tokens of reasoning", f"{report.reasoning_tokens:,}"
     yield "steps (target verification passes)", f"{tally.steps:,}"
     yield "acceptance length τ (tokens per drafting step)", f"{tally.acceptance_length:.2f}"
     yield "accepted drafts per step (τ without bonus token)", f"{tally.accepted_per_step:.2f}"

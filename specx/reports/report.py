@@ -142,7 +142,8 @@ class Report:
     time in UTC. ``settings``: the profile as it was run; ``generation``: how tokens were
     chosen, each ``value`` and where it came ``from``. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
-    paragraph they could cite. ``completed``: those whose end the model did not write. ``reasons``:
+    paragraph they could cite. ``reasoning_tokens``: of those written, what a model reasoned with
+    before it answered. ``completed``: those whose end the model did not write. ``reasons``:
     why each prompt's output ended. ``levels``: the summaries of parts, level by level; none if the
     document was read in one piece. ``warnings``: what was lost, guessed or cut; ``notes``: what is
     usual, or concerns speed alone. ``lossless``: None if nobody asked for it.
@@ -165,6 +166,7 @@ class Report:
     cited_by: Literal["page", "line", "paragraph"] | None = None
     dropped: int = 0
     completed: int = 0
+    reasoning_tokens: int = 0
     reasons: list[FinishReason] = field(default_factory=list)
     removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
@@ -191,6 +193,7 @@ class Report:
             "removed": asdict(self.removed),
             "levels": [{"parts": [asdict(part) for part in level]} for level in self.levels],
             "generated_tokens": tally.tokens,
+            "reasoning_tokens": self.reasoning_tokens,
             "steps": tally.steps,
             "acceptance_length": round(tally.acceptance_length, 4),
             "accepted_per_step": round(tally.accepted_per_step, 4),

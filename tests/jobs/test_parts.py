@@ -18,7 +18,7 @@ from specx.reports.report import Report
 from tests.tiny import CHAT_TEMPLATE
 
 from .listening import Ear
-from .pairs import TEXT, saying, write_profile
+from .pairs import TEXT, encode, saying, write_profile
 
 PAPER = Document(
     "a.pdf",
@@ -167,10 +167,13 @@ def test_a_model_that_thinks_first_is_read_without_its_thoughts(
     thinking = CHAT_TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
     monkeypatch.setattr(make.pair.target.tokenizer, "chat_template", thinking)
     monkeypatch.setattr(summarizer, "decode", saying("Hm. Let me see.</think>\n\nOne."))
+    thoughts = len(encode("Hm. Let me see.</think>"))
     report = summarize(make())
-    assert len(report.levels) == 2
+    assert len(report.levels) > 1
     assert {part.summary for level in report.levels for part in level} == {"One."}
-    assert {part.limit for part in report.levels[0]} == {None}
+    assert None not in {part.limit for part in report.levels[0]}
+    assert {part.tokens for part in report.levels[0]} == {len(encode("\n\nOne.")) + 1}
+    assert report.reasoning_tokens == sum(len(level) for level in report.levels) * thoughts
     assert report.summary == make.ear.text == "One."
 
 

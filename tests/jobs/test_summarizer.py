@@ -45,6 +45,7 @@ KEYS = {
     "removed": {"lines", "pages"},
     "levels": None,
     "generated_tokens": None,
+    "reasoning_tokens": None,
     "steps": None,
     "acceptance_length": None,
     "accepted_per_step": None,

@@ -73,8 +73,10 @@ def test_levels_join_all_parts_in_order_until_one_is_left(tokenizer: Any) -> Non
     assert levels.shortened == 0
 
 
-def test_a_model_that_thinks_first_may_think_as_long_as_the_profile_says() -> None:
-    assert {prompt.limit for prompt in hierarchy(THINKING).prompts} == {None}
+def test_reasoning_does_not_count_in_the_limit_of_a_part() -> None:
+    limits = {prompt.limit for prompt in hierarchy(THINKING).prompts}
+    assert limits == {prompt.limit for prompt in hierarchy().prompts}
+    assert None not in limits
 
 
 @settings(deadline=None, max_examples=25)

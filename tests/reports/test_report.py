@@ -54,6 +54,7 @@ def test_keys_are_stable() -> None:
         "removed",
         "levels",
         "generated_tokens",
+        "reasoning_tokens",
         "steps",
         "acceptance_length",
         "accepted_per_step",
