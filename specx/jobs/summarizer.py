@@ -125,10 +125,7 @@ class Summarizer:
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=facts(self.pair),
             settings=settings,
-            generation={
-                key: {"value": settings["generation"][key], "from": source}
-                for key, source in self._sources.items()
-            },
+            generation=self._chosen(settings["generation"]),
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
             dropped=sum(output.dropped for output in written.outputs),
@@ -146,6 +143,10 @@ class Summarizer:
             lossless=run.lossless,
             speedup=run.speedup,
         )
+
+    def _chosen(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return how tokens are chosen, and whose each value is."""
+        return {k: {"value": values[k], "from": source} for k, source in self._sources.items()}
 
     def _prompts(
         self, document: Document, run: DocumentRun, prepared: Prepared | None
