@@ -151,6 +151,28 @@ def summarize(
         float | None, typer.Option(min=0, max=1, help="Sample from this share of probability.")
     ] = None,
     top_k: Annotated[int | None, typer.Option(min=0, help="Sample from so many tokens.")] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Sample from tokens with this share of the likeliest one's chance."
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(min=0, help="More than 1: fewer tokens that prompt or output have already."),
+    ] = None,
+    presence_penalty: Annotated[
+        float | None,
+        typer.Option(min=-2, max=2, help="Taken off the logits of tokens that the output has."),
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None,
+        typer.Option(min=-2, max=2, help="Taken off for each time that the output has a token."),
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None,
+        typer.Option(min=0, help="So many tokens in a row are written once at most; 0: no limit."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
     fallback: Annotated[
         bool,
@@ -198,6 +220,11 @@ def summarize(
             "temperature": temperature,
             "top_p": top_p,
             "top_k": top_k,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+            "presence_penalty": presence_penalty,
+            "frequency_penalty": frequency_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
             "seed": seed,
         },
         parts=parts,

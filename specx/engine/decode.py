@@ -13,7 +13,7 @@ from specx.engine.cost import TreePlan
 from specx.engine.drafter import Drafter, Reshapable
 from specx.engine.fallback import PlainTimes
 from specx.engine.measured_costs import known_of
-from specx.engine.methods import Pair
+from specx.engine.methods import Pair, sampling_of
 from specx.engine.pending import HostCopy, PendingEvents
 from specx.engine.pipeline import Pipeline
 from specx.engine.runner import runner_for
@@ -113,11 +113,11 @@ def decode_with(
 def _make_workspace(
     pair: Pair, profile: Profile, target: Target, drafter: Drafter, capacity: int
 ) -> Workspace:
-    device = pair.target.device
+    device, sampling = pair.target.device, sampling_of(pair, profile)
     state = DecodingState(
         target=target,
-        # Its stream of random numbers reaches as far as any text in the cache.
-        sampler=Sampler(profile.generation, pair.target_allowed, capacity, pair.target.ops),
+        # Its stream of random numbers and its text reach as far as the cache.
+        sampler=Sampler(sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
         runner=runner_for(device, graphs=profile.graphs, fused_layers=pair.fused_layers),
         end=TextEnd.on(device),
@@ -132,7 +132,8 @@ def _plain_times(pair: Pair, profile: Profile) -> PlainTimes | None:
     """
     if pair.target.device.type != "cuda":
         return None
-    kind = profile.graphs, profile.compile, profile.generation.temperature > 0
+    sampling = sampling_of(pair, profile)
+    kind = profile.graphs, profile.compile, sampling.temperature > 0, sampling.penalizes
     return pair.plain_times.setdefault(kind, PlainTimes())
 
 
@@ -193,7 +194,7 @@ class _Decoding:
                 logits = item
         assert logits is not None
         root = state.end.root
-        root.copy_(state.sampler.choose(logits, 0, torch.zeros_like(root)))
+        root.copy_(state.sampler.first(logits, ids))
         first = HostCopy(root)
         self.pending.add(partial(_first_step, first, self.written, self.budget))
         yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()

@@ -18,7 +18,14 @@ from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
-from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
+from specx.profile import (
+    AutoTree,
+    DraftCacheSettings,
+    Profile,
+    Sampling,
+    TreeSettings,
+    resolve_sampling,
+)
 from specx.records import WITHOUT_DRAFT, Method
 
 
@@ -43,6 +50,11 @@ class Pair:
         """True if the layers of all its models are (``models/fused_layers.py``)."""
         models = [self.target, self.draft] if self.draft else [self.target]
         return all(is_fused(each.model) for each in models)
+
+
+def sampling_of(pair: Pair, profile: Profile) -> Sampling:
+    """Return the target's settings for choosing tokens, the same for every method."""
+    return resolve_sampling(profile, pair.target.stated.settings)
 
 
 def cache_settings(method: Method, profile: Profile) -> DraftCacheSettings:

@@ -4,13 +4,16 @@ import torch
 from torch import Tensor
 from transformers import (
     LogitsProcessorList,
+    MinPLogitsWarper,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
 from specx.kernels.ops import Ops
-from specx.profile import GenerationSettings
+from specx.kernels.penalties import Penalties, TextSoFar
+from specx.kernels.trees import Path, TokenTree, root_only
+from specx.profile import Sampling
 
 
 class Sampler:
@@ -19,26 +22,67 @@ class Sampler:
     The number that decides position i of the output is the i-th of one seeded stream, whatever
     tree position i is reached by. Speculative and plain decoding therefore not only have the same
     distribution: with the same seed they write the same text. ``allowed``: bool [V]; ids outside
-    the tokenizer never win, and checkpoints pad their vocabulary. ``limit``: tokens of the output,
-    and as many more as trees may reach beyond it.
+    the tokenizer never win, and checkpoints pad their vocabulary. ``limit``: tokens of prompt and
+    output, and as many more as trees may reach beyond them.
+
+    Penalties are on what stands before each row of a tree: prompt, output and its own ancestors. So
+    they are exact for every tree, too.
     """
 
-    def __init__(self, settings: GenerationSettings, allowed: Tensor, limit: int, ops: Ops) -> None:
+    def __init__(self, settings: Sampling, allowed: Tensor, limit: int, ops: Ops) -> None:
         self.ops, self.greedy = ops, settings.temperature == 0
-        self._forbidden = ~allowed
+        self._forbidden = _without(~allowed, settings.suppress_tokens)
+        self._forbidden_first = _without(self._forbidden, settings.begin_suppress_tokens)
+        self._penalties, self._text = _penalties(settings), None
+        if settings.penalizes:
+            self._text = TextSoFar.on(allowed.device, len(allowed), limit)
         self._warpers = _warpers(settings)
         generator = torch.Generator().manual_seed(settings.seed)
         stream = torch.rand(limit, generator=generator, dtype=torch.float64)
         self._uniform = stream.to(allowed.device)
 
+    def first(self, logits: Tensor, prompt: Tensor) -> Tensor:
+        """Choose the first token of the output behind ``prompt`` int64 [L]: int64 [1].
+
+        logits [1, V] may be overwritten. What was before is forgotten.
+        """
+        if self._text is not None:
+            self._text.begin(prompt)
+            logits = self._penalized(logits, root_only(prompt[-1:]))
+        token = self._choose(logits, 0, torch.zeros_like(prompt[-1:]), self._forbidden_first)
+        self.keep(Path.of(token))
+        return token
+
+    def follow(self, logits: Tensor, tree: TokenTree, emitted: Tensor) -> Tensor:
+        """Choose a token behind each row of a tree: int64 [T].
+
+        logits [T, V] may be overwritten; ``emitted`` int64 [1]: tokens of the output so far.
+        """
+        return self.choose(self._penalized(logits, tree), emitted, tree.depths)
+
+    def keep(self, path: Path) -> None:
+        """Note what a step emits, which is text for the next."""
+        if self._text is not None:
+            self._text.append(path)
+
     def choose(self, logits: Tensor, first: Tensor | int, offsets: Tensor) -> Tensor:
-        """Choose a token for each row of logits [T, V]: int64 [T].
+        """Choose a token for each row of logits [T, V], whatever the text has already: int64 [T].
 
         ``first + offsets`` (int64 [1], [T]): the place in the output that each row decides.
         """
+        return self._choose(logits, first, offsets, self._forbidden)
+
+    def _penalized(self, logits: Tensor, tree: TokenTree) -> Tensor:
+        if self._text is None:
+            return logits
+        return self.ops.penalize(logits, tree, self._text, self._penalties)
+
+    def _choose(
+        self, logits: Tensor, first: Tensor | int, offsets: Tensor, forbidden: Tensor
+    ) -> Tensor:
         if self.greedy:
-            return self.ops.most_probable(logits, self._forbidden)
-        logits = logits.float().masked_fill(self._forbidden, -torch.inf)
+            return self.ops.most_probable(logits, forbidden)
+        logits = logits.float().masked_fill(forbidden, -torch.inf)
         probabilities = self._warpers(None, logits).softmax(-1).double()
         # Inverse transform sampling, one number a position. The cumulated sum is in float64: a
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
@@ -47,7 +91,22 @@ class Sampler:
         return torch.searchsorted(cumulated, goal, right=True).squeeze(-1)
 
 
-def _warpers(settings: GenerationSettings) -> LogitsProcessorList:
+def _without(forbidden: Tensor, ids: tuple[int, ...]) -> Tensor:
+    """Return bool [V], ``forbidden`` and those ``ids`` that there are."""
+    known = torch.tensor([i for i in ids if i < len(forbidden)], dtype=torch.int64)
+    return forbidden.index_fill(0, known.to(forbidden.device), True)
+
+
+def _penalties(settings: Sampling) -> Penalties:
+    return Penalties(
+        repetition=settings.repetition_penalty,
+        presence=settings.presence_penalty,
+        frequency=settings.frequency_penalty,
+        ngram=settings.no_repeat_ngram,
+    )
+
+
+def _warpers(settings: Sampling) -> LogitsProcessorList:
     """Return the warpers of transformers' ``generate``, in the same order."""
     warpers = LogitsProcessorList()
     if settings.temperature not in (0, 1):
@@ -56,4 +115,6 @@ def _warpers(settings: GenerationSettings) -> LogitsProcessorList:
         warpers.append(TopKLogitsWarper(settings.top_k))
     if settings.top_p < 1:
         warpers.append(TopPLogitsWarper(settings.top_p))
+    if settings.min_p:
+        warpers.append(MinPLogitsWarper(settings.min_p))
     return warpers

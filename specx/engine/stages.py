@@ -78,8 +78,7 @@ class Verify:
     end: TextEnd
 
     def work(self, tree: TokenTree) -> Path:
-        logits = self.target.verify(tree)
-        choices = self.sampler.choose(logits, self.end.emitted, tree.depths)
+        choices = self.sampler.follow(self.target.verify(tree), tree, self.end.emitted)
         return self.target.ops.accept(tree, choices)
 
 
@@ -89,11 +88,13 @@ class Keep:
 
     target: Target
     drafter: Drafter
+    sampler: Sampler
     end: TextEnd
 
     def work(self, tree: TokenTree, path: Path) -> Emission:
         self.target.keep(path)
         self.drafter.commit(path)
+        self.sampler.keep(path)
         self.end.root.copy_(path.last)
         self.end.emitted.add_(path.count)
         return Emission.of(tree, path, self.drafter.note())
@@ -131,6 +132,6 @@ class Stages:
             self._modes[key] = ModeStages(
                 Draft(self.drafter),
                 Verify(self.target, self.sampler, self.end),
-                Keep(self.target, self.drafter, self.end),
+                Keep(self.target, self.drafter, self.sampler, self.end),
             )
         return self._modes[key]

@@ -28,6 +28,7 @@ from specx.kernels.layers import (
     Product,
     WholePass,
 )
+from specx.kernels.penalties import Penalties, TextSoFar
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
@@ -242,6 +243,18 @@ class Ops(Protocol):
         """Return the best id of each row that is not forbidden, the lowest of equals: int64 [T].
 
         logits [T, V]; forbidden bool [V].
+        """
+
+    def penalize(
+        self, logits: Tensor, tree: TokenTree, text: TextSoFar, penalties: Penalties
+    ) -> Tensor:
+        """Penalize, in each row, tokens that its text has already: float32 or wider [T, V].
+
+        logits [T, V] may be overwritten. ``text`` ends with the root; a row's text goes on with its
+        ancestors and itself. Repetition and n-grams count prompt and output, presence and frequency
+        the output alone; ``logit / r`` or, of negative ones, ``logit · r``, minus ``frequency ·
+        count``, minus ``presence`` (transformers' and vLLM's definitions). What would repeat an
+        n-gram gets −inf.
         """
 
     def accept(self, tree: TokenTree, choices: Tensor) -> Path:

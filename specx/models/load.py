@@ -1,6 +1,6 @@
 """Loading a target or a draft: an unmodified class of transformers, checked, and its facts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pickle import UnpicklingError
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.facts import ModelFacts, model_facts
 from specx.models.fused_layers import fuse_layers
+from specx.models.generation_file import Stated, read_generation
 from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
@@ -52,8 +53,9 @@ class LoadedModel(ModelFacts):
     """A model ready for the engine, in evaluation mode and without gradients.
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
-    operations of its device; ``compiled``: its layers are (``compiled.py``); ``prefill_call``,
-    ``tree_call``: the records its forward passes are called with.
+    operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
+    ``generation_config.json``, how tokens are to be chosen; ``prefill_call``, ``tree_call``: the
+    records its forward passes are called with.
     """
 
     model: Any
@@ -64,6 +66,7 @@ class LoadedModel(ModelFacts):
     weight_bytes: int
     ops: Ops
     compiled: bool = False
+    stated: Stated = field(default_factory=Stated)
     prefill_call: type[PrefillCall] = PrefillCall
     tree_call: type[TreeCall] = TreeCall
 
@@ -95,9 +98,10 @@ def load_model(
         if role == "draft":
             check_fixed_rope(config, source.label)
         check_piecewise(config, source.label)
+        stated = read_generation(source.folder, source.label)
         source = _fetch_weights(source, config, DTYPES[spec.dtype], device)
         model = _load_weights(source, config, spec.dtype, device)
-        loaded = in_memory(model, tokenizer, spec.model, spec.attention)
+        loaded = replace(in_memory(model, tokenizer, spec.model, spec.attention), stated=stated)
         check_seam(model, loaded, source.label, used)
         if role == "draft":
             check_rotation(model, loaded, source.label)

@@ -13,6 +13,7 @@ from specx.profile.find import (
     user_folder,
 )
 from specx.profile.folders import HUB_ID, model_folder
+from specx.profile.generation import GenerationSettings
 from specx.profile.load import (
     check_profile,
     load_profile,
@@ -20,6 +21,7 @@ from specx.profile.load import (
     read_profile,
 )
 from specx.profile.profile import Devices, DeviceSettings, Profile
+from specx.profile.sampling import Sampling, resolve_sampling
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,
@@ -33,7 +35,6 @@ from specx.profile.schema import (
     DraftSettings,
     Dtype,
     FallbackSettings,
-    GenerationSettings,
     InstructPrompt,
     Layer,
     TargetSettings,
@@ -63,6 +64,7 @@ __all__ = [
     "Layer",
     "Profile",
     "ProfileEntry",
+    "Sampling",
     "Section",
     "TargetSettings",
     "TreeSettings",
@@ -73,6 +75,7 @@ __all__ = [
     "parse_profile",
     "profile_path",
     "read_profile",
+    "resolve_sampling",
     "shipped_folder",
     "user_folder",
 ]

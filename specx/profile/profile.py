@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from specx.profile.generation import GenerationSettings
 from specx.profile.schema import (
     Device,
     DigestPrompt,
@@ -12,7 +13,6 @@ from specx.profile.schema import (
     DraftSettings,
     Dtype,
     FallbackSettings,
-    GenerationSettings,
     InstructPrompt,
     TargetSettings,
     Tree,

@@ -345,34 +345,6 @@ class DraftCacheSettings(Section):
         return None if self.policy == "full" else self.chunk * self.top_k
 
 
-class GenerationSettings(Section):
-    """The target's choice of tokens."""
-
-    max_new_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens after which writing stops; null: enough for the sentences of a digest "
-        f"({TOKENS_PER_SENTENCE} for each, and 1) or for the words of a summary ({TOKENS_PER_WORD} "
-        "for each), otherwise 512",
-    )
-    temperature: float = Field(
-        default=0.0, ge=0, description="0: the most probable token; more: sampling"
-    )
-
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="sample from this share of the probability; 1: all"
-    )
-    top_k: int = Field(default=0, ge=0, description="sample from so many tokens; 0: all")
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the sampling")
-
-    @field_validator("temperature")
-    @classmethod
-    def _temperature_is_usable(cls, temperature: float) -> float:
-        if 0 < temperature < 0.01:  # logits divided by less leave the range of float32
-            raise ValueError(f"is {temperature:g}; it must be 0 or at least 0.01")
-        return temperature
-
-
 class FallbackSettings(Section):
     """The condition under which drafting stops because it does not pay."""
 

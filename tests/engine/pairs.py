@@ -13,12 +13,11 @@ from specx.kernels.ops import built_in_ops
 from specx.models import attention as dispatch
 from specx.models.facts import model_facts
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import GenerationSettings, Profile
 from specx.profile.schema import (
     DraftCacheSettings,
     DraftSettings,
     FallbackSettings,
-    GenerationSettings,
     TargetSettings,
     TreeSettings,
 )

@@ -7,7 +7,7 @@ from specx.engine.methods import Pair
 from specx.engine.sampling import Sampler
 from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import TokenTree
-from specx.profile import GenerationSettings
+from specx.profile import Sampling
 from tests.engine.chi_square import p_value
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.engine.trigrams import random_table, trigram_model
@@ -152,7 +152,7 @@ def test_the_rule_is_exact_where_recursive_rejection_is_biased():
         levels=1,
     )
     generator = torch.Generator().manual_seed(0)
-    settings = GenerationSettings(temperature=1.0)
+    settings = Sampling(temperature=1.0)
     sampler = Sampler(settings, all_of(target), 2000, OPS)
     choices = sampler.choose(target.log().expand(2000, -1), 0, torch.arange(2000))
     ours, biased = torch.zeros(4), torch.zeros(4)
@@ -203,7 +203,7 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
     )
     probabilities = output.scores[0][0].softmax(-1)
     draws = 20_000
-    sampler = Sampler(GenerationSettings(**warping), all_of(probabilities), draws, OPS)
+    sampler = Sampler(Sampling(**warping), all_of(probabilities), draws, OPS)
     tokens = sampler.choose(output.logits[0].expand(draws, -1), 0, torch.arange(draws))
     counts = torch.bincount(tokens, minlength=len(probabilities))
     assert p_value(counts, probabilities) > CHANCE
@@ -213,7 +213,7 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
 
 def test_a_place_in_the_output_draws_alike_wherever_it_stands_in_the_batch():
     logits = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
-    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(logits[0]), 50, OPS)
+    sampler = Sampler(Sampling(temperature=1.0), all_of(logits[0]), 50, OPS)
     alone = [int(sampler.choose(row[None], 0, torch.tensor([place]))) for place, row in
              enumerate(logits)]  # fmt: skip
     order = torch.tensor([4, 4, 0, 8, 2, 6])
@@ -225,7 +225,7 @@ def test_ids_that_are_not_allowed_have_no_chance(temperature):
     logits = torch.zeros(500, 30)
     logits[:, 20:] = 9.0
     allowed = torch.zeros(30, dtype=torch.bool).index_fill(0, torch.tensor([5, 9, 17]), True)
-    sampler = Sampler(GenerationSettings(temperature=temperature), allowed, 500, OPS)
+    sampler = Sampler(Sampling(temperature=temperature), allowed, 500, OPS)
     tokens = sampler.choose(logits, 0, torch.arange(500))
     assert set(tokens.tolist()) == ({5, 9, 17} if temperature else {5})
     assert (logits[:, 20:] == 9.0).all()  # what was passed is as it was
@@ -235,7 +235,7 @@ WITH_GAPS = torch.tensor([-torch.inf, 0.0, -torch.inf, -torch.inf, 1.0, -torch.i
 
 
 def test_impossible_tokens_are_never_drawn():
-    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(WITH_GAPS), 20_000, OPS)
+    sampler = Sampler(Sampling(temperature=1.0), all_of(WITH_GAPS), 20_000, OPS)
     tokens = sampler.choose(WITH_GAPS.expand(20_000, -1), 0, torch.arange(20_000))
     assert set(tokens.tolist()) == {1, 4}
 
@@ -243,14 +243,14 @@ def test_impossible_tokens_are_never_drawn():
 @pytest.mark.parametrize(("number", "token"), [(0.0, 1), (1.0 - 2**-53, 4)])
 def test_impossible_tokens_are_not_drawn_at_the_borders_of_the_unit_interval(number, token):
     """The smallest and the largest number that torch.rand can give in float64."""
-    sampler = Sampler(GenerationSettings(temperature=1.0), all_of(WITH_GAPS), 1, OPS)
+    sampler = Sampler(Sampling(temperature=1.0), all_of(WITH_GAPS), 1, OPS)
     sampler._uniform[0] = number
     assert sampler.choose(WITH_GAPS[None], 0, torch.tensor([0])).tolist() == [token]
 
 
 def test_temperature_zero_takes_the_most_probable_token():
     logits = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
-    sampler = Sampler(GenerationSettings(temperature=0.0), all_of(logits[0]), 40, OPS)
+    sampler = Sampler(Sampling(temperature=0.0), all_of(logits[0]), 40, OPS)
     assert torch.equal(sampler.choose(logits, 0, torch.arange(40)), logits.argmax(-1))
 
 
@@ -258,7 +258,7 @@ def test_temperature_zero_takes_the_most_probable_token():
 def test_a_temperature_near_zero_takes_the_most_probable_token_too(temperature):
     logits = 100 * torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
     logits[:, 50:] = -torch.inf
-    sampler = Sampler(GenerationSettings(temperature=temperature), all_of(logits[0]), 40, OPS)
+    sampler = Sampler(Sampling(temperature=temperature), all_of(logits[0]), 40, OPS)
     assert torch.equal(sampler.choose(logits, 0, torch.arange(40)), logits.argmax(-1))
 
 

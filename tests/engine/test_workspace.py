@@ -18,8 +18,7 @@ from specx.engine.workspace import AHEAD, ALIKE, STEP, Shelf, Workspace, Workspa
 from specx.kernels.ops import built_in_ops
 from specx.kernels.trees import MAX_ROWS
 from specx.models.features import Features
-from specx.profile import AutoTree
-from specx.profile.schema import GenerationSettings
+from specx.profile import AutoTree, Sampling
 from specx.records import METHODS, WITHOUT_DRAFT
 from tests.engine.pairs import Run, collect, loaded, make_profile, make_prompt, pair_of
 from tests.engine.test_head_lossless import apt_pair
@@ -242,7 +241,6 @@ def test_capacities_grow_in_small_steps(tokens):
 def test_longer_streams_of_random_numbers_begin_alike():
     allowed, ops = torch.ones(5, dtype=torch.bool), built_in_ops(torch.device("cpu"))
     short, long = (
-        Sampler(GenerationSettings(temperature=1.0), allowed, limit, ops)._uniform
-        for limit in (7, 30_000)
+        Sampler(Sampling(temperature=1.0), allowed, limit, ops)._uniform for limit in (7, 30_000)
     )
     assert torch.equal(short, long[:7])

@@ -13,14 +13,14 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting, refuse_head
 from specx.engine.decode import context_window
-from specx.engine.methods import Pair
+from specx.engine.methods import Pair, sampling_of
 from specx.errors import DocumentError, UsageError
 from specx.models import attention as dispatch
 from specx.models.compiled import uncompiled
 from specx.models.fused_layers import unfused
 from specx.models.load import LoadedModel
 from specx.models.quiet import quiet_transformers
-from specx.profile import GenerationSettings, Profile
+from specx.profile import Profile, Sampling
 
 ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
@@ -100,7 +100,7 @@ class Stock:
 
     def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":
         """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
-        pair, settings = setting.pair, setting.profile.generation
+        pair, settings = setting.pair, sampling_of(setting.pair, setting.profile)
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:
@@ -124,7 +124,7 @@ class Stock:
         return clock
 
 
-def _sampling(settings: GenerationSettings) -> dict[str, Any]:
+def _sampling(settings: Sampling) -> dict[str, Any]:
     if settings.temperature == 0:
         return {"do_sample": False}
     return {

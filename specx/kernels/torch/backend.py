@@ -24,6 +24,7 @@ from specx.kernels.torch import (
     cpu_layer,
     cpu_product,
     layer,
+    penalties,
     scores,
     softmax,
     trees,
@@ -65,6 +66,7 @@ class TorchOps:
     level_inputs = staticmethod(trees.level_inputs)
     best_tree = staticmethod(trees.best_tree)
     most_probable = staticmethod(trees.most_probable)
+    penalize = staticmethod(penalties.penalize)
     accept = staticmethod(trees.accept)
 
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(

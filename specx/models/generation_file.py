@@ -1,0 +1,130 @@
+"""A model's own settings for choosing tokens: ``generation_config.json``, beside its weights."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from specx.errors import ModelError
+from specx.models.reason import reason
+from specx.profile import GenerationSettings
+from specx.profile.messages import sentence_of
+from specx.profile.wording import shown
+
+NAME = "generation_config.json"
+_KEYS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "suppress_tokens": "suppress_tokens",
+    "begin_suppress_tokens": "begin_suppress_tokens",
+}  # of transformers and vLLM -> of a profile
+# What changes the output, is not done here, and the value at which it changes nothing.
+_NOT_DONE: dict[str, Any] = {
+    "num_beams": 1,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0,
+    "dola_layers": None,
+    "guidance_scale": 1,
+    "sequence_bias": None,
+    "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "force_words_ids": None,
+    "constraints": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "forced_decoder_ids": None,
+    "exponential_decay_length_penalty": None,
+    "stop_strings": None,
+    "token_healing": None,
+    "watermarking_config": None,
+}
+_NOT_DONE_SAMPLING = {"top_h": None, "typical_p": 1, "epsilon_cutoff": 0, "eta_cutoff": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """The contents of a model's own file.
+
+    ``settings``: keys of a profile's ``generation``, null where it says nothing. ``not_done``:
+    what it asks for beside, with its values, which changes the output and is not done.
+    """
+
+    settings: GenerationSettings = field(default_factory=GenerationSettings)
+    not_done: tuple[str, ...] = ()
+
+
+def read_generation(folder: Path, label: str) -> Stated:
+    """Read the file, if there is one.
+
+    As in transformers, a model samples if the file says ``do_sample: true``, by default at
+    temperature 1, and is greedy otherwise.
+
+    Raises ModelError for a file that is damaged, and for values of a wrong type or range.
+    """
+    raw = _read(folder / NAME, label)
+    _check_ends(raw.get("eos_token_id"), label)
+    given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
+    try:
+        settings = GenerationSettings.model_validate(given)
+    except ValidationError as error:
+        problems = "; ".join(sentence_of(each, GenerationSettings) for each in error.errors())
+        raise _wrong(label, problems.replace("no_repeat_ngram", "no_repeat_ngram_size")) from error
+    samples = _samples(raw.get("do_sample"), label)
+    temperature = 0.0 if samples is False else None
+    if samples:
+        temperature = 1.0 if settings.temperature is None else settings.temperature
+    asked = _NOT_DONE | (_NOT_DONE_SAMPLING if samples else {})
+    return Stated(
+        settings=settings.changed(temperature=temperature),
+        not_done=tuple(_not_done(raw, asked)),
+    )
+
+
+def _samples(do_sample: object, label: str) -> bool | None:
+    if do_sample is None or isinstance(do_sample, bool):
+        return do_sample
+    raise _wrong(label, f"`do_sample` is {shown(do_sample)}; it must be true or false")
+
+
+def _check_ends(ids: object, label: str) -> None:
+    """Raise ModelError unless ``ids`` are one id of a token, several, or none."""
+    for each in ids if isinstance(ids, list) else [] if ids is None else [ids]:
+        if type(each) is not int:
+            raise _wrong(label, f"`eos_token_id` is {shown(ids)}; it must be ids of tokens")
+
+
+def _not_done(raw: dict[str, Any], neutral: dict[str, Any]) -> Iterator[str]:
+    for key, nothing in neutral.items():
+        value = raw.get(key)
+        if value and value != nothing:
+            yield key if isinstance(value, list | dict | bool) else f"{key} {shown(value)}"
+
+
+def _wrong(label: str, problem: str) -> ModelError:
+    return ModelError(f"{label} has a {NAME} in which {problem}; correct the file.")
+
+
+def _read(path: Path, label: str) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"{label} has a {NAME} that cannot be read ({reason(error)}); download it again."
+        ) from error
+    if not isinstance(raw, dict):
+        raise ModelError(f"{label} has a {NAME} that is no JSON object; download it again.")
+    return raw
