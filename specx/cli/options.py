@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+from specx.profile import FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, OnLoop, Profile
 
-_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences"}
+_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences|on_loop"}
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
 
 
@@ -23,6 +23,7 @@ class Wishes:
     style: str | None
     language: str | None
     instruction: str | None
+    on_loop: OnLoop | None
 
 
 def changed_profile(
@@ -85,6 +86,8 @@ def _refuse_for_digest(profile: Profile, given: dict[str, object]) -> None:
             raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
         if name == "language":
             raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
+        if name == "on_loop":
+            raise UsageError(f"{copies}, so it does not repeat itself; for --on-loop {choose}")
         if name in ("style", "instruction"):
             raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
 

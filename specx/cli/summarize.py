@@ -21,6 +21,7 @@ from specx.profile import (
     MOST_SENTENCES,
     AutoTree,
     DigestPrompt,
+    OnLoop,
     Profile,
     load_profile,
 )
@@ -134,6 +135,14 @@ def summarize(
             metavar="TEXT", help="Ask this instead of a summary; @FILE reads it from a file."
         ),
     ] = None,
+    on_loop: Annotated[
+        OnLoop | None,
+        typer.Option(
+            help="What becomes of a text that repeats itself: it is written once more with a "
+            "repetition penalty, ends before its repeats, or goes on. Without it: as the profile "
+            "says, which is retry."
+        ),
+    ] = None,
     parts: Annotated[
         bool,
         typer.Option(
@@ -214,6 +223,7 @@ def summarize(
             style=style,
             language=language,
             instruction=instruction,
+            on_loop=on_loop,
         ),
         {
             "max_new_tokens": max_new_tokens,

@@ -10,7 +10,7 @@ import torch
 from specx.documents.document import Document
 from specx.engine.decode import context_window, decode
 from specx.engine.forward import cache_shape
-from specx.engine.methods import Pair
+from specx.engine.methods import Pair, sampling_of
 from specx.engine.workspace import Shelf, capacity_for
 from specx.errors import DocumentError, UsageError
 from specx.jobs import warnings
@@ -91,7 +91,8 @@ class Summarizer:
             *document.warnings,
             *warnings.known_before(document, self.profile),
             *unread,
-            *warnings.cut(written.reasons, self.profile.output_limit),
+            *warnings.cut(written, self.profile.output_limit),
+            *warnings.loops(run, written),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
             *written.warnings,
@@ -113,6 +114,7 @@ class Summarizer:
             dropped=sum(output.dropped for output in written.outputs),
             completed=sum(output.completed for output in written.outputs),
             reasons=run.reasons,
+            rewritten=run.rewritten,
             removed=removed(document),
             levels=written.levels,
             warnings=found,
@@ -140,16 +142,35 @@ class Summarizer:
         self, run: DocumentRun, prompt: Prompt, *, heading: str, shown: bool, anew: bool
     ) -> Output:
         profile = self._profile_for(prompt)
-        reader = self._kind.reader(prompt)
-        ends = self.pair.target.eos_token_ids
-        ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
+        run.begin_text()
         self.partial = "" if anew else self.partial
-        gap = "\n\n" if self.partial else ""
-        if heading:
-            self._add(heading, gap, shown=shown)
-            gap = "\n\n"
-        stop = self._kind.stop(prompt)
+        self._add(heading, self._gap, shown=shown)
+        before, gap = self.partial, self._gap
+        output, ids = self._decode(run, prompt, profile, shown=shown)
+        if run.reasons[-1] == "looping" and (other := self._with_penalty(profile)) is not None:
+            self.partial, profile = before, other
+            run.begin_again()
+            self._listener.show("")
+            self._listener.phase("writing once more")
+            output, ids = self._decode(run, prompt, profile, shown=shown)
+        if not self._kind.final:
+            self.partial = before
+            self._add(output.text, gap, shown=shown)
+        if self._check and (run.lossless is None or run.lossless.identical):
+            self._check_lossless(prompt, profile, ids, run)
+        return output
+
+    def _decode(
+        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+    ) -> tuple[Output, list[int]]:
+        """Write the output of one prompt; return it, and its token ids.
+
+        What is final is shown so, as it is written.
+        """
+        ends, ids = self.pair.target.eos_token_ids, list[int]()
+        reader, stop = self._kind.reader(prompt), self._kind.stop(prompt)
+        final, before, gap = self._kind.final, len(self.partial), self._gap
         events = decode(
             self.pair, profile, self.method, prompt.token_ids, stop=stop, shelf=self._shelf
         )
@@ -160,12 +181,24 @@ class Summarizer:
             if isinstance(event, Step):
                 ids += event.tokens
                 text = reader.feed([i for i in event.tokens if i not in ends])
-                gap = self._add(text, gap, shown=shown)
+                gap = self._add(text, gap, shown=shown and final)
+                if shown and not final:
+                    self._listener.show(self.partial[before:])
         text, output = reader.finish()
-        self._add(text, gap, shown=shown)
-        if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, profile, ids, run)
-        return output
+        self._add(text, gap, shown=shown and final)
+        return output, ids
+
+    def _with_penalty(self, profile: Profile) -> Profile | None:
+        """Return the settings for a text that is written once more; None if it is not to be.
+
+        With as large a penalty as that, it would repeat itself again.
+        """
+        prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
+        if not isinstance(prompt, InstructPrompt) or prompt.on_loop != "retry":
+            return None
+        if penalty >= warnings.RETRY_PENALTY:
+            return None
+        return profile.changed(generation={"repetition_penalty": warnings.RETRY_PENALTY})
 
     def _profile_for(self, prompt: Prompt) -> Profile:
         if prompt.limit is None:
@@ -181,6 +214,11 @@ class Summarizer:
         stop = self._kind.stop(prompt)  # another one: it has seen nothing yet
         run.lossless = check_lossless(self.pair, profile, prompt.token_ids, written, stop)
         run.check_s += time.perf_counter() - started
+
+    @property
+    def _gap(self) -> str:
+        """Return what is between the text so far and the next one."""
+        return "\n\n" if self.partial else ""
 
     def _add(self, text: str, gap: str, *, shown: bool) -> str:
         """Append new text behind ``gap``; return the gap that the next text needs."""
@@ -208,7 +246,8 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.request)
+    ends_loops = prompt.on_loop != "keep"
+    return Instruct(tokenizer, prompt.request, words=prompt.words, ends_loops=ends_loops)
 
 
 def _room(profile: Profile, pair: Pair) -> int:

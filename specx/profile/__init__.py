@@ -37,6 +37,7 @@ from specx.profile.schema import (
     FallbackSettings,
     InstructPrompt,
     Layer,
+    OnLoop,
     TargetSettings,
     TreeSettings,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "GenerationSettings",
     "InstructPrompt",
     "Layer",
+    "OnLoop",
     "Profile",
     "ProfileEntry",
     "Sampling",

@@ -10,6 +10,7 @@ from specx.documents.document import Document
 from specx.errors import ModelError, harmless
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.letters import Letters, enclosed
+from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -31,11 +32,22 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 class Instruct:
     """Prompts that make the same request about any text.
 
-    ``thinks``: every output begins inside the model's reasoning.
+    ``words``: as many are asked for, None: any number. ``ends_loops``: outputs that repeat
+    themselves end. ``thinks``: every output begins inside the model's reasoning.
     """
 
-    def __init__(self, tokenizer: Any, request: str) -> None:
-        self.tokenizer, self._request = tokenizer, request
+    final = False  # a text may be cut, or written once more
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        request: str,
+        *,
+        words: int | None = None,
+        ends_loops: bool = True,
+    ) -> None:
+        self.tokenizer, self._request, self._words = tokenizer, request, words
+        self._ends_loops = ends_loops
         self._chats = bool(getattr(tokenizer, "chat_template", None))
         before, place, after = self._render(_PLACE).partition(_PLACE) if self._chats else [""] * 3
         if self._chats and not place:
@@ -47,10 +59,10 @@ class Instruct:
         # Some templates begin the model's reasoning themselves: the output has only its end.
         self.thinks = self._chats and self._render("").rstrip().endswith("<think>")
 
-    def asking(self, request: str) -> "Instruct":
-        """Return prompts for the same model that make another request."""
+    def asking(self, request: str, words: int | None) -> "Instruct":
+        """Return prompts for the same model that make another request, for so many words."""
         other = copy(self)
-        other._request = request
+        other._request, other._words = request, words
         return other
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
@@ -73,14 +85,19 @@ class Instruct:
             space -= longest - room  # tokens can differ where paragraphs meet
         raise too_little_room(space)
 
-    def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
-        return InstructReader(self.tokenizer, thinks=self.thinks)
+    def reader(self, prompt: Prompt) -> OwnWordsReader:
+        return OwnWordsReader(self.stop(prompt))
 
-    def stop(self, prompt: Prompt) -> None:
-        """Return None: the model's own words are ended by nothing but itself."""
+    def stop(self, prompt: Prompt) -> OwnWordsJudge:
+        reader = InstructReader(self.tokenizer, thinks=self.thinks)
+        return OwnWordsJudge(reader, prompt.words, ends_loops=self._ends_loops)
+
+    def prompt(self, text: str, units: Sequence[Unit]) -> Prompt:
+        """Return the prompt that makes the request about ``text``, which is made of ``units``."""
+        return Prompt(tuple(self.encode(text)), tuple(units), words=self._words)
 
     def _prompt(self, part: Sequence[Unit]) -> Prompt:
-        return Prompt(tuple(self.encode("\n\n".join(unit.text for unit in part))), tuple(part))
+        return self.prompt("\n\n".join(unit.text for unit in part), part)
 
     def encode(self, text: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template where it has one.

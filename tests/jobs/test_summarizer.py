@@ -40,6 +40,7 @@ KEYS = {
     "dropped_sentences": None,
     "completed_sentences": None,
     "finish_reasons": None,
+    "rewritten_texts": None,
     "removed": {"lines", "pages"},
     "levels": None,
     "generated_tokens": None,
