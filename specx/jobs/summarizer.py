@@ -246,8 +246,7 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    ends_loops = prompt.on_loop != "keep"
-    return Instruct(tokenizer, prompt.request, words=prompt.words, ends_loops=ends_loops)
+    return Instruct.of(tokenizer, prompt)
 
 
 def _room(profile: Profile, pair: Pair) -> int:

@@ -89,6 +89,12 @@ class InstructPrompt(Section):
     style: str | None = Field(
         default=None, description="one of `styles`; null: the model chooses the form"
     )
+    system: str | None = Field(
+        default=None,
+        min_length=1,
+        description="system prompt: who the model is, how it writes; in front of the request where "
+        "the model's chat template has no place for it; null: the template's own, if it has one",
+    )
     on_loop: OnLoop = Field(
         default="retry",
         description="a text that repeats itself: retry: is written once more with a repetition "

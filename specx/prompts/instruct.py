@@ -8,6 +8,7 @@ from typing import Any
 
 from specx.documents.document import Document
 from specx.errors import ModelError, harmless
+from specx.profile import InstructPrompt
 from specx.prompts.detokenize import Detokenizer
 from specx.prompts.letters import Letters, enclosed
 from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
@@ -30,10 +31,12 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 
 
 class Instruct:
-    """Prompts that make the same request about any text.
+    """Prompts that make the same request about any text, before and behind it.
 
-    ``words``: as many are asked for, None: any number. ``ends_loops``: outputs that repeat
-    themselves end. ``thinks``: every output begins inside the model's reasoning.
+    Repeated behind the text, a request is followed better
+    (docs/notes/2026-11-25-where-the-request-stands.md). ``system``: a system prompt, None for the
+    chat template's own. ``words``: as many are asked for, None: any number. ``ends_loops``: outputs
+    that repeat themselves end. ``thinks``: every output begins inside the model's reasoning.
     """
 
     final = False  # a text may be cut, or written once more
@@ -44,11 +47,14 @@ class Instruct:
         request: str,
         *,
         words: int | None = None,
+        system: str | None = None,
         ends_loops: bool = True,
     ) -> None:
         self.tokenizer, self._request, self._words = tokenizer, request, words
         self._ends_loops = ends_loops
         self._chats = bool(getattr(tokenizer, "chat_template", None))
+        self._system = system if system and self._takes_system(system) else None
+        self._opening = f"{system}\n\n" if system and not self._system else ""
         before, place, after = self._render(_PLACE).partition(_PLACE) if self._chats else [""] * 3
         if self._chats and not place:
             raise ModelError(
@@ -58,6 +64,17 @@ class Instruct:
         self._letters = Letters(tokenizer, before + after)
         # Some templates begin the model's reasoning themselves: the output has only its end.
         self.thinks = self._chats and self._render("").rstrip().endswith("<think>")
+
+    @classmethod
+    def of(cls, tokenizer: Any, asked: InstructPrompt) -> "Instruct":
+        """Return the prompts that a profile asks for."""
+        return cls(
+            tokenizer,
+            asked.request,
+            words=asked.words,
+            system=asked.system,
+            ends_loops=asked.on_loop != "keep",
+        )
 
     def asking(self, request: str, words: int | None) -> "Instruct":
         """Return prompts for the same model that make another request, for so many words."""
@@ -102,10 +119,10 @@ class Instruct:
     def encode(self, text: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template where it has one.
 
-        The document stands between tags. A token in it that ends the user's turn is text: only the
-        template may give commands.
+        The document stands between tags, the request before and behind it. A token in it that ends
+        the user's turn is text: only the template may give commands.
         """
-        content = f"{self._request}\n\n{enclosed(text)}"
+        content = f"{self._opening}{self._request}\n\n{enclosed(text)}\n\n{self._request}"
         if not self._chats:
             content = f"{content}\n\nSummary:"
         whole = self._encode(self._render(content) if self._chats else content)
@@ -127,20 +144,33 @@ class Instruct:
         ids: list[int] = self.tokenizer(text, verbose=False, **how)["input_ids"]
         return ids
 
-    def _render(self, content: str) -> str:
-        # Templates of reasoning models know enable_thinking; the others ignore it.
+    def _takes_system(self, system: str) -> bool:
+        """Return True if the chat template has a place for a system prompt, and shows it."""
+        if not self._chats:
+            return False
         try:
-            rendered: str = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": content}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=False,
-            )
+            return system.strip() in self._rendered(_PLACE, system)
+        except Exception:  # of a template that refuses the role
+            return False
+
+    def _render(self, content: str) -> str:
+        try:
+            return self._rendered(content, self._system)
         except Exception as error:  # of jinja, or of what a template calls
             raise ModelError(
                 f"the model's chat template cannot be used ({' '.join(str(error).split())}); "
                 "choose a model whose template needs nothing but a user's message"
             ) from error
+
+    def _rendered(self, content: str, system: str | None) -> str:
+        first = [] if system is None else [{"role": "system", "content": system}]
+        # Templates of reasoning models know enable_thinking; the others ignore it.
+        rendered: str = self.tokenizer.apply_chat_template(
+            [*first, {"role": "user", "content": content}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+        )
         return rendered
 
 

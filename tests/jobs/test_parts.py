@@ -26,6 +26,7 @@ PAPER = Document(
     tuple(Page(n + 1, TEXT) for n in range(12)),
     tuple(Paragraph(f"{TEXT} Number {n}.", n + 1) for n in range(12)),
 )
+WINDOW = {"window": 347}  # tokens: four of the paragraphs and two long requests
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ class Maker:
         self.pair, self.folder, self.ear = pair, folder, Ear()
 
     def __call__(self, **changes: Any) -> Summarizer:
-        profile = load_profile(write_profile(self.folder, **changes))
+        profile = load_profile(write_profile(self.folder, **{"target": WINDOW, **changes}))
         return Summarizer(profile, "plain", self.pair, self.ear)
 
 
@@ -189,7 +190,8 @@ def test_a_window_too_small_is_refused_before_anything_is_written(
 
 
 def test_a_check_of_parts_decodes_each_with_its_own_limit(make: Maker) -> None:
-    profile = load_profile(write_profile(make.folder, generation={"max_new_tokens": 80}))
+    settings: dict[str, Any] = {"generation": {"max_new_tokens": 80}, "target": {"window": 370}}
+    profile = load_profile(write_profile(make.folder, **settings))
     one = Summarizer(profile, "plain", make.pair, make.ear, check=True)
     report = summarize(one, Document("a.txt", "text", (), PAPER.paragraphs * 2))
     assert report.levels[0][0].limit not in (None, 80)
