@@ -147,6 +147,27 @@ class Summarizer:
         self.partial = "" if anew else self.partial
         self._add(heading, self._gap, shown=shown)
         before, gap = self.partial, self._gap
+        try:
+            output, profile, ids = self._decode_again(run, prompt, profile, shown=shown)
+        except Exception:
+            if shown and not self._kind.final:  # nothing changes it any more
+                self._listener.write(self.partial[len(before) :])
+            raise
+        if not self._kind.final:
+            self.partial = before
+            self._add(output.text, gap, shown=shown)
+        if self._check and (run.lossless is None or run.lossless.identical):
+            self._check_lossless(prompt, profile, ids, run)
+        return output
+
+    def _decode_again(
+        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+    ) -> tuple[Output, Profile, list[int]]:
+        """Write the output of one prompt, once more with a penalty if it repeats itself.
+
+        Return it, the settings with which it was written, and its token ids.
+        """
+        before = self.partial
         output, ids = self._decode(run, prompt, profile, shown=shown)
         if run.reasons[-1] == "looping" and (other := self._with_penalty(profile)) is not None:
             self.partial, profile = before, other
@@ -154,12 +175,7 @@ class Summarizer:
             self._listener.show("")
             self._listener.phase("writing once more")
             output, ids = self._decode(run, prompt, profile, shown=shown)
-        if not self._kind.final:
-            self.partial = before
-            self._add(output.text, gap, shown=shown)
-        if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, profile, ids, run)
-        return output
+        return output, profile, ids
 
     def _decode(
         self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
