@@ -17,7 +17,7 @@ from typing import Literal, get_args
 Method = Literal["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
 METHODS: tuple[Method, ...] = get_args(Method)
 WITHOUT_DRAFT: frozenset[Method] = frozenset(("plain", "lookup"))  # no model drafts
-FinishReason = Literal["end", "length", "window", "strayed"]
+FinishReason = Literal["end", "length", "window", "strayed", "words", "looping"]
 
 # Asked about every emitted token, in order; a reason ends the text behind that token. It sees token
 # ids alone, so every method ends at the same one, however many tokens its steps emit.
@@ -130,9 +130,10 @@ class Finished:
     """The end of decoding.
 
     ``reason``: ``end`` (of the text), ``length`` (the token limit), ``window`` (no room is left,
-    even if the token limit was reached at the same token) or ``strayed`` (a digest no longer quotes
-    its document). ``decoding``: seconds from the first token to the last, the draft's prefill
-    included, on a GPU by its own clock.
+    even if the token limit was reached at the same token), ``strayed`` (a digest no longer quotes
+    its document), ``words`` (the sentence in which the asked number of words was reached has ended)
+    or ``looping`` (the text repeats itself). ``decoding``: seconds from the first token to the
+    last, the draft's prefill included, on a GPU by its own clock.
     """
 
     reason: FinishReason

@@ -47,7 +47,7 @@ def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
         return (Control if task == "control" else Digest)(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.request)
+    return Instruct.of(tokenizer, prompt)
 
 
 def make_cases(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, OnLoop, Profile
 
 ProfileName = Annotated[
     str | None,
@@ -32,7 +32,11 @@ Draft = Annotated[
     ),
 ]
 
-_OPTIONS = {"generation": r"\w+", "prompt": "words|style|language|instruction|sentences|think"}
+_PROMPT = "words|style|language|instruction|sentences|think|on_loop"
+_OPTIONS = {"generation": r"\w+", "prompt": _PROMPT}
+    "generation": r"\w+",
+    "prompt": "words|style|language|instruction|sentences|think|on_loop",
+}
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
 
 
@@ -48,6 +52,7 @@ class Wishes:
     style: str | None
     language: str | None
     instruction: str | None
+    on_loop: OnLoop | None
     think: int | None = None
 
 
@@ -113,6 +118,8 @@ def _refuse_for_digest(profile: Profile, given: dict[str, object]) -> None:
             raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
         if name == "think":
             raise UsageError(f"{copies}, and reasons about nothing; for --think {choose}")
+        if name == "on_loop":
+            raise UsageError(f"{copies}, so it does not repeat itself; for --on-loop {choose}")
         if name in ("style", "instruction"):
             raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
 

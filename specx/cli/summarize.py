@@ -21,6 +21,7 @@ from specx.profile import (
     MOST_SENTENCES,
     AutoTree,
     DigestPrompt,
+    OnLoop,
     Profile,
     profile_for,
 )
@@ -140,6 +141,14 @@ def summarize(
             min=1, metavar="N", help="Let a reasoning model reason first, for at most N tokens."
         ),
     ] = None,
+    on_loop: Annotated[
+        OnLoop | None,
+        typer.Option(
+            help="What becomes of a text that repeats itself: it is written once more with a "
+            "repetition penalty, ends before its repeats, or goes on. Without it: as the profile "
+            "says, which is retry."
+        ),
+    ] = None,
     parts: Annotated[
         bool,
         typer.Option(
@@ -233,6 +242,7 @@ def summarize(
             language=language,
             instruction=instruction,
             think=think,
+            on_loop=on_loop,
         ),
         generation,
         parts=parts,

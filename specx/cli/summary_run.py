@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specx.cache_folder import is_first_time
@@ -14,7 +15,8 @@ from specx.cli.teller import Teller
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
-from specx.errors import SpecxError, UsageError
+from specx.errors import SpecxError, UsageError, printable
+from specx.jobs.changes import changes_since
 from specx.jobs.collecting import without_collecting
 from specx.jobs.crew import Crew
 from specx.jobs.deadline import Deadline
@@ -115,7 +117,7 @@ class SummaryRun:
             self._options.importing.begin()
         with ExitStack() as stack:
             earlier = stack.enter_context(
-                Earlier(self._job, self._destination, self._request.settings)
+                Earlier(self._job, self._destination, self._request.settings, self._tell_of_changes)
             )
             live = stack.enter_context(self._live())
             self._options.interruption.tidy += [live.abandon, remove_unfinished]
@@ -261,6 +263,17 @@ class SummaryRun:
             neighbours=Neighbours() if gives_way else None,
             deadline=deadline,
             asked=request.asked,
+        )
+
+    def _tell_of_changes(self, reports: list[Path]) -> None:
+        """Say why documents that were done before are done again."""
+        request = self._request
+        found = (changes_since(path, request.profile, request.method) for path in reports)
+        changes = next(filter(None, found), "")
+        told = f": {printable(changes)}" if changes else ""
+        self._console.print(
+            f"specx: documents that were done with other settings are done again{told}",
+            soft_wrap=True,
         )
 
     def _tell_of_mini(self) -> None:

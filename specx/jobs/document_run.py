@@ -14,9 +14,11 @@ class DocumentRun:
     """Sums over all parts of one document.
 
     ``timings`` begins with the seconds already spent on the document (reading, loading).
-    ``started``: ``time.perf_counter()`` at the beginning of the work. ``check_s``: seconds of
-    ``--check-lossless``, which the summary did not need. ``reasoning_tokens``: of all tokens, those
-    that are no answer. ``closed``: outputs whose reasoning its budget ended.
+    ``started``: ``time.perf_counter()`` at the beginning of the work. ``reasons``: for each prompt
+    why its text ended; ``written``: tokens of the latest text; ``rewritten``: texts that repeated
+    themselves and were written once more. ``check_s``: seconds of ``--check-lossless``, which the
+    summary did not need. ``reasoning_tokens``: of all tokens, those that are no answer;
+    ``closed``: outputs whose reasoning its budget ended.
     """
 
     timings: Timings
@@ -25,6 +27,8 @@ class DocumentRun:
     prompt_tokens: int = 0
     fell_back: list[FellBack] = field(default_factory=list)
     reasons: list[FinishReason] = field(default_factory=list)
+    written: int = 0
+    rewritten: int = 0
     speedup: Speedup = field(default_factory=Speedup)
     lossless: LosslessCheck | None = None
     check_s: float = 0.0
@@ -36,11 +40,22 @@ class DocumentRun:
         """Return the tokens so far without reasoning."""
         return self.tally.tokens - self.reasoning_tokens
 
+    def begin_text(self) -> None:
+        """Begin the text of a prompt."""
+        self.written = 0
+
+    def begin_again(self) -> None:
+        """Begin the text of the same prompt once more."""
+        self.begin_text()
+        self.reasons.pop()
+        self.rewritten += 1
+
     def on(self, event: Event) -> None:
         """Add what an event of decoding says."""
         match event:
             case Step():
                 self.tally.add(event)
+                self.written += len(event.tokens)
             case FellBack():
                 self.fell_back.append(event)
             case Finished():

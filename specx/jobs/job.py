@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Self
@@ -68,10 +69,22 @@ class JobOptions:
 
 
 class Earlier:
-    """The work of earlier runs, and the ``journal`` to which this one adds, if it has one."""
+    """The work of earlier runs, and the ``journal`` to which this one adds, if it has one.
 
-    def __init__(self, options: JobOptions, destination: Destination, settings: str) -> None:
+    ``changed``: is told once, at the first document that was done with other settings and is done
+    again, the files of its report.
+    """
+
+    def __init__(
+        self,
+        options: JobOptions,
+        destination: Destination,
+        settings: str,
+        changed: Callable[[list[Path]], None] = lambda _: None,
+    ) -> None:
         self._options, self._results = options, Results(destination, headings=False)
+        self._reports, self._changed = destination.report_paths, changed
+        self._told = False
         folder = destination.folder
         if folder:
             remove_abandoned(Path(os.path.realpath(folder)))
@@ -91,12 +104,12 @@ class Earlier:
         """Return True if a document must not be done again."""
         if self._options.skip_existing and self._results.are_complete(relative):
             return True
-        return (
-            self._options.resume
-            and self.journal is not None
-            and self.journal.is_done(relative, identity)
-            and self._results.are_there(relative)
-        )
+        if not self._options.resume or self.journal is None:
+            return False
+        if self.journal.was_done(relative, identity) and not self._told:
+            self._told = True
+            self._changed(self._reports(relative))
+        return self.journal.is_done(relative, identity) and self._results.are_there(relative)
 
 
 def settings_of(profile: Profile, method: Method, reading: ReadOptions, *, check: bool) -> str:

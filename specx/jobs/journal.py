@@ -45,13 +45,19 @@ class Journal:
 
     def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
         """Return True for a document that is done with these settings, and unchanged since."""
+        settings = self._settings_of(relative, identity)
+        return settings is not None and settings == self._settings
+
+    def was_done(self, relative: PurePath, identity: Identity | None) -> bool:
+        """Return True for one that is unchanged, and was done with other settings."""
+        settings = self._settings_of(relative, identity)
+        return settings is not None and settings != self._settings
+
+    def _settings_of(self, relative: PurePath, identity: Identity | None) -> str | None:
+        """Return the settings with which an unchanged document was done, None for any other."""
         entry = self._entries.get(relative.as_posix(), {})
-        return (
-            identity is not None
-            and entry.get("state") == "done"
-            and entry.get("input") == identity
-            and entry.get("settings") == self._settings
-        )
+        done = entry.get("state") == "done" and entry.get("input") == identity
+        return entry.get("settings") if done and identity is not None else None
 
     def done(self, relative: PurePath, identity: Identity | None) -> None:
         """Note that the results of a document are written."""

@@ -37,8 +37,14 @@ class Listener(Phases, Protocol):
     def on(self, event: Event) -> None:
         """Note an event of decoding."""
 
+    def show(self, text: str) -> None:
+        """Show what the summary goes on with as far as is known: it may still change.
+
+        It replaces what was shown so before, and the next ``write`` replaces it.
+        """
+
     def write(self, text: str) -> None:
-        """Append ``text`` to the summary."""
+        """Append ``text``, which is final, to the summary."""
 
     def done(self, report: Report) -> None:
         """End the document."""

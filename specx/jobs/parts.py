@@ -106,9 +106,9 @@ class PartWriter:
         level = LevelWritten(document, prompts, headings=shown)
         for number, prompt in enumerate(prompts, start=1):
             self._listener.part(number, len(prompts))
-            before, heading = self._run.answer_tokens, level.heading(number)
+            heading = level.heading(number)
             output = self._write(prompt, heading=heading, shown=shown, anew=number == 1)
-            level.add(output, self._run.answer_tokens - before, self._run.reasons[-1])
+            level.add(output, self._run.written, self._run.reasons[-1])
         return level
 
 

@@ -58,7 +58,8 @@ def _summary(document: Document, profile: Profile) -> str | None:
         short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
         return f"a digest of {counted(asked, 'sentence')}" if short else None
     prompt = profile.prompt
-    if prompt != InstructPrompt(words=prompt.words, styles=prompt.styles):
+    usual = InstructPrompt(words=prompt.words, styles=prompt.styles, on_loop=prompt.on_loop)
+    if prompt != usual:
         return None  # anything else that is asked for is done
     words = prompt.words or USUAL_WORDS
     return f"a summary of {words} words" if len(document.text.split()) <= words else None

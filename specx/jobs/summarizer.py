@@ -107,7 +107,8 @@ class Summarizer:
             *warnings.known_before(document, self.profile),
             *unread,
             *warnings.not_done(self.pair.target.stated.not_done, self.profile),
-            *warnings.cut(written.reasons, self.profile.output_limit),
+            *warnings.cut(written, self.profile.output_limit),
+            *warnings.loops(run, written),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
             *written.warnings,
@@ -132,6 +133,7 @@ class Summarizer:
             completed=sum(output.completed for output in written.outputs),
             reasoning_tokens=run.reasoning_tokens,
             reasons=run.reasons,
+            rewritten=run.rewritten,
             removed=removed(document),
             levels=written.levels,
             warnings=found,
@@ -167,16 +169,51 @@ class Summarizer:
         self, run: DocumentRun, prompt: Prompt, *, heading: str, shown: bool, anew: bool
     ) -> Output:
         profile = self._profile_for(prompt)
-        reader = self._kind.reader(prompt)
-        ends = self.pair.target.eos_token_ids
-        ids: list[int] = []
         run.prompt_tokens += len(prompt.token_ids)
+        run.begin_text()
         self.partial = "" if anew else self.partial
-        gap = "\n\n" if self.partial else ""
-        if heading:
-            self._add(heading, gap, shown=shown)
-            gap = "\n\n"
-        stop = self._stop(prompt)
+        self._add(heading, self._gap, shown=shown)
+        before, gap = self.partial, self._gap
+        try:
+            output, profile, ids = self._decode_again(run, prompt, profile, shown=shown)
+        except Exception:
+            if shown and not self._kind.final:  # nothing changes it any more
+                self._listener.write(self.partial[len(before) :])
+            raise
+        if not self._kind.final:
+            self.partial = before
+            self._add(output.text, gap, shown=shown)
+        if self._check and (run.lossless is None or run.lossless.identical):
+            self._check_lossless(prompt, profile, ids, run)
+        return output
+
+    def _decode_again(
+        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+    ) -> tuple[Output, Profile, list[int]]:
+        """Write the output of one prompt, once more with a penalty if it repeats itself.
+
+        Return it, the settings with which it was written, and its token ids.
+        """
+        before = self.partial
+        output, ids = self._decode(run, prompt, profile, shown=shown)
+        if run.reasons[-1] == "looping" and (other := self._with_penalty(profile)) is not None:
+            self.partial, profile = before, other
+            run.begin_again()
+            self._listener.show("")
+            self._listener.phase("writing once more")
+            output, ids = self._decode(run, prompt, profile, shown=shown)
+        return output, profile, ids
+
+    def _decode(
+        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+    ) -> tuple[Output, list[int]]:
+        """Write the output of one prompt; return it, and its token ids.
+
+        What is final is shown so, as it is written.
+        """
+        ends, ids = self.pair.target.eos_token_ids, list[int]()
+        reader, stop = self._kind.reader(prompt), self._stop(prompt)
+        final, before, gap = self._kind.final, len(self.partial), self._gap
         start = partial(decode, self.pair, profile, self.method, shelf=self._shelf)
         events = decode_thinking(start, prompt.token_ids, stop)
         events = self._deadline.between(events) if self._deadline else events
@@ -186,14 +223,26 @@ class Summarizer:
             if isinstance(event, Step):
                 ids += event.tokens
                 text = reader.feed([i for i in event.tokens if i not in ends])
-                gap = self._add(text, gap, shown=shown)
+                gap = self._add(text, gap, shown=shown and final)
+                if shown and not final:
+                    self._listener.show(self.partial[before:])
         text, output = reader.finish()
-        self._add(text, gap, shown=shown)
+        self._add(text, gap, shown=shown and final)
         run.reasoning_tokens += output.reasoning_tokens
         run.closed += isinstance(stop, Thinking) and stop.was_closed
-        if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, profile, ids, run)
-        return output
+        return output, ids
+
+    def _with_penalty(self, profile: Profile) -> Profile | None:
+        """Return the settings for a text that is written once more; None if it is not to be.
+
+        With as large a penalty as that, it would repeat itself again.
+        """
+        prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
+        if not isinstance(prompt, InstructPrompt) or prompt.on_loop != "retry":
+            return None
+        if penalty >= warnings.RETRY_PENALTY:
+            return None
+        return profile.changed(generation={"repetition_penalty": warnings.RETRY_PENALTY})
 
     def _profile_for(self, prompt: Prompt) -> Profile:
         if prompt.limit is None and not self._reasoning:
@@ -231,6 +280,11 @@ class Summarizer:
         run.lossless = replace(found, reference=reference)
         run.check_s += time.perf_counter() - started
 
+    @property
+    def _gap(self) -> str:
+        """Return what is between the text so far and the next one."""
+        return "\n\n" if self.partial else ""
+
     def _add(self, text: str, gap: str, *, shown: bool) -> str:
         """Append new text behind ``gap``; return the gap that the next text needs."""
         if not text:
@@ -262,7 +316,7 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     prompt, tokenizer = profile.prompt, pair.target.tokenizer
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
-    return Instruct(tokenizer, prompt.request, prompt.think)
+    return Instruct.of(tokenizer, prompt)
 
 
 def _reasoning(profile: Profile, kind: PromptKind, window: int) -> int:

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 
 from specx.documents.document import Document
 from specx.documents.prose import is_prose, prose_share
+from specx.jobs.document_run import DocumentRun
+from specx.jobs.parts import Written
 from specx.profile import EMBEDDED, DigestPrompt, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
+
+RETRY_PENALTY = 1.1  # of repetitions; more ruins a text
 
 NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
 WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
@@ -90,17 +94,42 @@ def closed(outputs: int, budget: int) -> list[str]:
     ]
 
 
-def cut(reasons: Sequence[FinishReason], max_new_tokens: int) -> list[str]:
+def cut(written: Written, max_new_tokens: int) -> list[str]:
     """Warn about outputs that did not end by themselves."""
     warnings = []
-    if "length" in reasons:
-        warnings.append(
-            f"the output was stopped at max_new_tokens ({max_new_tokens}); "
-            "--max-new-tokens allows more"
-        )
-    if "window" in reasons:
+    ends = zip(written.outputs, written.reasons, strict=True)
+    stopped = [output for output, reason in ends if reason == "length"]
+    if stopped:
+        # More tokens would add nothing to a text that repeats itself.
+        more = not all(output.looped for output in stopped)
+        advice = "; --max-new-tokens allows more" if more else ""
+        warnings.append(f"the output was stopped at max_new_tokens ({max_new_tokens}){advice}")
+    if "window" in written.reasons:
         warnings.append("the output was stopped at the end of the model's window")
     return warnings
+
+
+def loops(run: DocumentRun, written: Written) -> list[str]:
+    """Warn in one sentence about texts that repeated themselves, and say what became of them."""
+    told, texts = [], len(run.reasons)
+    if run.rewritten:
+        was = "was" if run.rewritten == 1 else "were"
+        told.append(
+            f"{_repeated(run.rewritten, texts)} and {was} written once more with a repetition "
+            f"penalty of {RETRY_PENALTY}"
+        )
+    if number := run.reasons.count("looping"):
+        was, again = "was" if number == 1 else "were", " again" if run.rewritten else ""
+        told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
+    looped = sum(output.looped for output in written.outputs)
+    if number := looped - written.reasons.count("looping"):
+        told.append(f"{_repeated(number, texts)}; --on-loop retry writes such a text once more")
+    return ["; ".join(told)] if told else []
+
+
+def _repeated(number: int, texts: int) -> str:
+    subject = "the text" if texts == 1 else f"{number} of {texts} texts"
+    return f"{subject} repeated {'itself' if number == 1 else 'themselves'}"
 
 
 def dropped(outputs: Sequence[Output], reasons: Sequence[FinishReason]) -> list[str]:

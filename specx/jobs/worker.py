@@ -46,8 +46,11 @@ class Relay:
         if self._clock() >= self._next:
             self._pass_on()
 
-    def write(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Nothing: the partial summary goes with the events."""
+
+    def write(self, text: str) -> None:
+        """Nothing, for the same reason."""
 
     def start(self, name: str, **_: object) -> None:
         """Nothing: the run knows which document it is."""

@@ -39,6 +39,7 @@ from specx.profile.schema import (
     FallbackSettings,
     InstructPrompt,
     Layer,
+    OnLoop,
     TargetSettings,
     TreeSettings,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "GenerationSettings",
     "InstructPrompt",
     "Layer",
+    "OnLoop",
     "Profile",
     "ProfileEntry",
     "Sampling",

@@ -20,6 +20,7 @@ from specx.profile.wording import did_you_mean, shown
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 Layer = Literal["last", "auto"] | int
 Device = Literal["cpu", "cuda"]
+OnLoop = Literal["retry", "stop", "keep"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
 EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
@@ -94,6 +95,17 @@ class InstructPrompt(Section):
     )
     style: str | None = Field(
         default=None, description="one of `styles`; null: the model chooses the form"
+    )
+    system: str | None = Field(
+        default=None,
+        min_length=1,
+        description="system prompt: who the model is, how it writes; in front of the request where "
+        "the model's chat template has no place for it; null: the template's own, if it has one",
+    )
+    on_loop: OnLoop = Field(
+        default="retry",
+        description="a text that repeats itself: retry: is written once more with a repetition "
+        "penalty; stop: ends before its repeats; keep: goes on",
     )
 
     @property

@@ -25,6 +25,8 @@ class Control:
     tokenizer that lacks the tokens of a digest or ``<sub>``, or whose text tokens are no pairs.
     """
 
+    final = True
+
     def __init__(self, tokenizer: Any, sentences: int) -> None:
         self._digest = Digest(tokenizer, sentences)
         self._first_text_id = first_text_id(tokenizer)

@@ -41,6 +41,8 @@ class Digest:
     Raises ModelError for a tokenizer without markers, the request or as many sentences.
     """
 
+    final = True  # a sentence is handed on once it is whole and checked
+
     def __init__(self, tokenizer: Any, sentences: int) -> None:
         self.tokenizer, self._sentences = tokenizer, sentences
         vocabulary = tokenizer.get_vocab()

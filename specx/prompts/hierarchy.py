@@ -31,12 +31,12 @@ class Hierarchy:
         """``room``: the most tokens of a prompt; ``limit``: of the last summary."""
         self._kind, self._asked, self._room = kind, asked, room
         self._per_word = _tokens_per_word(kind, asked, document)
-        longest = [self._request(_PART, limit), self._request(_SUMMARIES, limit), asked.request]
-        text = room - max(len(kind.asking(request).encode("")) for request in longest)
-        parts = kind.asking(self._request(_PART, limit)).prompts(document, room)
+        longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
+        text = room - max(len(each.encode("")) for each in longest)
+        parts = longest[0].prompts(document, room)
         self._budget = plan_levels(len(parts), text, limit, JOINT)[0].budget
         self._fan_in = fan_in_of(text, self._budget, JOINT)
-        first = kind.asking(self._request(_PART, self._budget))
+        first = self._asking(_PART, self._budget)
         self.prompts = [self._limited(prompt) for prompt in first.prompts(document, room)]
         self.shortened = 0
 
@@ -53,25 +53,28 @@ class Hierarchy:
         ]
 
     def _join(self, prompts: Sequence[Prompt], texts: Sequence[str], *, last: bool) -> Prompt:
-        words = self._asked.words if last else self._words(self._budget)
-        kind = self._kind.asking(self._asked.request_for_part(_SUMMARIES, words))
+        kind = self._asking(_SUMMARIES, None if last else self._budget)
         units = tuple(unit for prompt in prompts for unit in prompt.units)
         budget = self._budget
         while True:
-            ids = kind.encode("\n\n".join(text for text in texts if text))
-            excess = len(ids) - self._room
+            prompt = kind.prompt("\n\n".join(text for text in texts if text), units)
+            excess = len(prompt.token_ids) - self._room
             if excess <= 0:  # nearly always; tokens can differ where texts meet
                 break
             budget -= -(-excess // len(texts))
             texts = [self._cut(text, budget) for text in texts]
-        prompt = Prompt(tuple(ids), units)
         return prompt if last else self._limited(prompt)
 
     def _limited(self, prompt: Prompt) -> Prompt:
         return replace(prompt, limit=self._budget)
 
-    def _request(self, text: str, tokens: int) -> str:
-        return self._asked.request_for_part(text, self._words(tokens))
+    def _asking(self, text: str, tokens: int | None) -> Instruct:
+        """Return prompts about parts with summaries of at most so many tokens; None: the last.
+
+        ``text``: a sentence that says what their text is.
+        """
+        words = self._asked.words if tokens is None else self._words(tokens)
+        return self._kind.asking(self._asked.request_for_part(text, words), words)
 
     def _words(self, tokens: int) -> int:
         """Return how many words a part may have: never more than the last summary."""

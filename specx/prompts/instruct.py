@@ -8,7 +8,9 @@ from typing import Any
 
 from specx.documents.document import Document
 from specx.errors import ModelError, harmless
+from specx.profile import InstructPrompt
 from specx.prompts.letters import Letters, enclosed
+from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
 from specx.prompts.prompt import (
     Output,
     Prompt,
@@ -27,15 +29,32 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 
 
 class Instruct:
-    """Prompts that make the same request about any text.
+    """Prompts that make the same request about any text, before and behind it.
 
-    ``think``: the tokens that the model may reason for before it answers; None: it is asked not
-    to. ``thinks``: an output may begin with reasoning all the same.
+    Repeated behind the text, a request is followed better
+    (docs/notes/2026-11-25-where-the-request-stands.md). ``system``: a system prompt, None for the
+    chat template's own. ``words``: as many are asked for, None: any number. ``ends_loops``: outputs
+    that repeat themselves end. ``think``: the tokens that the model may reason for before it
+    answers; None: it is asked not to. ``thinks``: an output may begin with reasoning all the same.
     """
 
-    def __init__(self, tokenizer: Any, request: str, think: int | None = None) -> None:
-        self.tokenizer, self._request, self._think = tokenizer, request, think
+    final = False  # a text may be cut, or written once more
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        request: str,
+        *,
+        words: int | None = None,
+        system: str | None = None,
+        ends_loops: bool = True,
+        think: int | None = None,
+    ) -> None:
+        self.tokenizer, self._request, self._words = tokenizer, request, words
+        self._ends_loops, self._think = ends_loops, think
         self._chats = bool(getattr(tokenizer, "chat_template", None))
+        self._system = system if system and self._takes_system(system) else None
+        self._opening = f"{system}\n\n" if system and not self._system else ""
         before, place, after = self._render(_PLACE).partition(_PLACE) if self._chats else [""] * 3
         if self._chats and not place:
             raise ModelError(
@@ -48,10 +67,22 @@ class Instruct:
         self._marks = marks_of(tokenizer)
         self.thinks = bool(think or self._begun or CHANNEL in self._marks.values())
 
-    def asking(self, request: str) -> "Instruct":
-        """Return prompts for the same model that make another request."""
+    @classmethod
+    def of(cls, tokenizer: Any, asked: InstructPrompt) -> "Instruct":
+        """Return the prompts that a profile asks for."""
+        return cls(
+            tokenizer,
+            asked.request,
+            words=asked.words,
+            system=asked.system,
+            ends_loops=asked.on_loop != "keep",
+            think=asked.think,
+        )
+
+    def asking(self, request: str, words: int | None) -> "Instruct":
+        """Return prompts for the same model that make another request, for so many words."""
         other = copy(self)
-        other._request = request
+        other._request, other._words = request, words
         return other
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
@@ -74,26 +105,32 @@ class Instruct:
             space -= longest - room  # tokens can differ where paragraphs meet
         raise too_little_room(space)
 
-    def reader(self, prompt: Prompt) -> "InstructReader":  # noqa: ARG002
-        return InstructReader(self.answer())
+    def reader(self, prompt: Prompt) -> OwnWordsReader:
+        return OwnWordsReader(self.stop(prompt))
 
     def answer(self) -> Answer:
         """Return what tells the answer in an output from the model's reasoning."""
         return Answer(self.tokenizer, self._marks, self._begun)
 
-    def stop(self, prompt: Prompt) -> None:
-        """Return None: the model's own words are ended by nothing but itself."""
+    def stop(self, prompt: Prompt) -> OwnWordsJudge:
+        answer = self.answer()
+        reader = InstructReader(answer)
+        return OwnWordsJudge(reader, prompt.words, ends_loops=self._ends_loops, answer=answer)
+
+    def prompt(self, text: str, units: Sequence[Unit]) -> Prompt:
+        """Return the prompt that makes the request about ``text``, which is made of ``units``."""
+        return Prompt(tuple(self.encode(text)), tuple(units), words=self._words)
 
     def _prompt(self, part: Sequence[Unit]) -> Prompt:
-        return Prompt(tuple(self.encode("\n\n".join(unit.text for unit in part))), tuple(part))
+        return self.prompt("\n\n".join(unit.text for unit in part), part)
 
     def encode(self, text: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template where it has one.
 
-        The document stands between tags. A token in it that ends the user's turn is text: only the
-        template may give commands.
+        The document stands between tags, the request before and behind it. A token in it that ends
+        the user's turn is text: only the template may give commands.
         """
-        content = f"{self._request}\n\n{enclosed(text)}"
+        content = f"{self._opening}{self._request}\n\n{enclosed(text)}\n\n{self._request}"
         if not self._chats:
             content = f"{content}\n\nSummary:"
         whole = self._encode(self._render(content) if self._chats else content)
@@ -115,25 +152,38 @@ class Instruct:
         ids: list[int] = self.tokenizer(text, verbose=False, **how)["input_ids"]
         return ids
 
+    def _takes_system(self, system: str) -> bool:
+        """Return True if the chat template has a place for a system prompt, and shows it."""
+        if not self._chats:
+            return False
+        try:
+            return system.strip() in self._rendered(_PLACE, system)
+        except Exception:  # of a template that refuses the role
+            return False
+
     def _render(self, content: str) -> str:
+        try:
+            return self._rendered(content, self._system)
+        except Exception as error:  # of jinja, or of what a template calls
+            raise ModelError(
+                f"the model's chat template cannot be used ({' '.join(str(error).split())}); "
+                "choose a model whose template needs nothing but a user's message"
+            ) from error
+
+    def _rendered(self, content: str, system: str | None) -> str:
+        first = [] if system is None else [{"role": "system", "content": system}]
         thinks = self._think is not None
         # Templates of reasoning models know some of these; the others ignore them.
         wish: dict[str, Any] = {"enable_thinking": thinks, "thinking": thinks}
         wish["thinking_budget"] = self._think or 0
         if CHANNEL in str(self.tokenizer.chat_template):  # others have other efforts
             wish["reasoning_effort"] = "medium" if thinks else "low"
-        try:
-            rendered: str = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": content}],
-                tokenize=False,
-                add_generation_prompt=True,
-                **wish,
-            )
-        except Exception as error:  # of jinja, or of what a template calls
-            raise ModelError(
-                f"the model's chat template cannot be used ({' '.join(str(error).split())}); "
-                "choose a model whose template needs nothing but a user's message"
-            ) from error
+        rendered: str = self.tokenizer.apply_chat_template(
+            [*first, {"role": "user", "content": content}],
+            tokenize=False,
+            add_generation_prompt=True,
+            **wish,
+        )
         return rendered
 
 

@@ -16,13 +16,14 @@ class Prompt:
     """Token ids for the target, made of ``units`` of the document, or of summaries of them.
 
     ``limit``: the most tokens of the output, where it is not the profile's. ``sentences``: the most
-    sentences of a digest.
+    sentences of a digest. ``words``: as many are asked for of any other summary, None: any number.
     """
 
     token_ids: tuple[int, ...]
     units: tuple["Unit", ...] = ()
     limit: int | None = None
     sentences: int | None = None
+    words: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class Output:
 
     Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
     because they are not their paragraphs', and of those that the model broke off for their length
-    and that were ``completed`` from their paragraphs. ``reasoning_tokens``: of the output, none of
-    which are in the text.
+    and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
+    ``reasoning_tokens``: of the output, none of which are in the text.
     """
 
     text: str
@@ -62,10 +63,14 @@ class Output:
     dropped: int = 0
     completed: int = 0
     reasoning_tokens: int = 0
+    looped: bool = False
 
 
 class OutputReader(Protocol):
-    """Read one prompt's output as it is written."""
+    """Read one prompt's output as it is written.
+
+    The whole may leave out the end of what was shown.
+    """
 
     def feed(self, ids: Sequence[int]) -> str:
         """Take more token ids, and return the text they add, ready to be shown."""
@@ -75,7 +80,12 @@ class OutputReader(Protocol):
 
 
 class PromptKind(Protocol):
-    """A way to ask a model for a summary."""
+    """A way to ask a model for a summary.
+
+    ``final``: what a reader hands on while the model writes stays as it is.
+    """
+
+    final: bool
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         """Return the document as prompts of at most ``room`` tokens each, nothing left out.

@@ -137,8 +137,9 @@ def _beginning(text: str) -> int:
 class Thinking:
     """Ends an output at ``limit`` tokens of its answer, and its reasoning at ``budget`` tokens.
 
-    ``stop``: the judge of the answer, not asked about reasoning. ``is_over``: reasoning took all of
-    its budget, and what ``close`` returns is to be written in the model's place.
+    ``stop``: the judge of the answer, which sees all tokens and ends no reasoning. ``is_over``:
+    reasoning took all of its budget, and what ``close`` returns is to be written in the model's
+    place.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Thinking:
         self.is_over = self.was_closed = False
 
     def __call__(self, token: int) -> FinishReason | None:
+        reason = self._stop(token) if self._stop else None
         if self._answer.add(token):
             spent = self._answer.reasoning_tokens >= self._budget
             if not spent or self._answer.open is None:
@@ -156,7 +158,6 @@ class Thinking:
             self.is_over = not self.was_closed  # once: a model that goes on reasoning is cut
             return "length"
         self._left -= 1
-        reason = self._stop(token) if self._stop else None
         return reason or ("length" if self._left <= 0 else None)
 
     def close(self) -> tuple[int, ...]:
@@ -166,5 +167,7 @@ class Thinking:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         for token in ids:
             self._answer.add(token)
+            if self._stop:
+                self._stop(token)
         self.is_over, self.was_closed = False, True
         return tuple(ids)

@@ -1,7 +1,8 @@
 """The live line on stderr, and the summary on stdout while it is being written.
 
 Both often share a terminal. So the unfinished line of the summary is drawn together with the live
-line, and moves to stdout as soon as it ends: nothing is ever overwritten.
+line, and moves to stdout as soon as it ends: nothing is ever overwritten. Text that may still
+change is drawn there, too, as much of its end as the terminal has room for.
 """
 
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class LiveLine:
         self._progress = Progress("")
         self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
+        self._shown = ""  # text behind it that may still change
         self._told: set[str] = set()  # the phases of the document that had a plain line
         self._followed: dict[int, Progress] = {}  # documents in work elsewhere, by number
         self._told_of: dict[int, set[str]] = {}  # their phases that had a plain line
@@ -116,11 +118,19 @@ class LiveLine:
         if self._progress.phase != entered or not self._region.shown:
             self._show()
 
+    def show(self, text: str) -> None:
+        """Show what the summary goes on with as far as is known; it may still change.
+
+        A ``write`` replaces it. Where no more comes, it is kept like all that was written.
+        """
+        self._shown = "" if self._stream is None else text
+
     def write(self, text: str) -> None:
         """Stream a piece of the summary, without control characters, if there is a stream.
 
         The last line may be unfinished: ``done`` ends it.
         """
+        self._shown = ""
         if self._pass_on is not None and text:
             self._aside = self._steps_aside
             if self._aside:
@@ -181,9 +191,10 @@ class LiveLine:
 
     def _end_line(self) -> None:
         """End the last line of the summary, so that later output begins below it."""
-        text, self._unfinished = self._unfinished, ""
-        if text:
-            self._put(f"{text}\n" if self._draws else "\n")
+        unfinished, shown = self._unfinished, self._shown
+        self._unfinished = self._shown = ""
+        if unfinished or shown:
+            self._put(f"{unfinished if self._draws else ''}{shown}\n")
 
     def _rows(self) -> list[Text]:
         """Return the unfinished line of the summary, cut to the screen, and the live lines."""
@@ -192,7 +203,7 @@ class LiveLine:
         lines = [each.line(width - 1) for each in shown[: max(height - 2, 1)]]
         if self.job is not None and height > 2:
             lines.append(self.job.line(width - 1))
-        text = Text(harmless(self._unfinished).expandtabs())
+        text = Text(harmless(self._unfinished + self._shown).expandtabs())
         rows = list(text.wrap(self._console, width - 1))[-max(height - 1 - len(lines), 1) :]
         return [*(rows if text else []), *(_styled(line) for line in lines)]
 

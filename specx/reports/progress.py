@@ -68,6 +68,7 @@ class Progress:
         match event:
             case PrefillProgress():
                 self.phase, self.prefill = READING_PROMPT, event
+                self.part_tokens = 0  # a text begins, perhaps the same part's once more
             case Step():
                 self.phase = self.phase if self.phase == WRITING_PLAINLY else WRITING
                 self.prefill = None

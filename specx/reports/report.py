@@ -144,7 +144,8 @@ class Report:
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``reasoning_tokens``: of those written, what a model reasoned with
     before it answered. ``completed``: those whose end the model did not write. ``reasons``:
-    why each prompt's output ended. ``levels``: the summaries of parts, level by level; none if the
+    why each prompt's output ended; ``rewritten``: how many repeated themselves and were written
+    once more. ``levels``: the summaries of parts, level by level; none if the
     document was read in one piece. ``warnings``: what was lost, guessed or cut; ``notes``: what is
     usual, or concerns speed alone. ``lossless``: None if nobody asked for it.
     """
@@ -168,6 +169,7 @@ class Report:
     completed: int = 0
     reasoning_tokens: int = 0
     reasons: list[FinishReason] = field(default_factory=list)
+    rewritten: int = 0
     removed: Removed = Removed()
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -190,6 +192,7 @@ class Report:
             "dropped_sentences": self.dropped,
             "completed_sentences": self.completed,
             "finish_reasons": self.reasons,
+            "rewritten_texts": self.rewritten,
             "removed": asdict(self.removed),
             "levels": [{"parts": [asdict(part) for part in level]} for level in self.levels],
             "generated_tokens": tally.tokens,

@@ -196,7 +196,9 @@ def test_a_run_goes_on_where_another_ended(specx: Run) -> None:
 def test_other_settings_are_another_job(specx: Run) -> None:
     specx("docs", "--out", "OUT")
     ended = specx("docs", "--out", "OUT", "--resume", "--sentences", "12")
-    assert (ended.code, "done before" in ended.err) == (0, False)
+    assert (ended.code, "done before (" in ended.err) == (0, False)
+    told = "specx: documents that were done with other settings are done again: prompt."
+    assert ended.err.count(told) == 1
     assert "(3 done before)" in specx("docs", "--out", "OUT", "--resume", "--sentences", "12").err
 
 

@@ -8,10 +8,15 @@ class Ear:
 
     def __init__(self) -> None:
         self.text = ""
+        self.shown = ""  # what may still change
         self.parts: list[tuple[int, int]] = []
+
+    def show(self, text: str) -> None:
+        self.shown = text
 
     def write(self, text: str) -> None:
         self.text += text
+        self.shown = ""
 
     def part(self, part: int, parts: int) -> None:
         self.parts.append((part, parts))

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from specx.records import Event, Finished, PrefillProgress, Step, Timings
+from specx.records import Event, Finished, PrefillProgress, Step, Stop, Timings
 from tests.tiny import make_checkpoint, make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -53,18 +53,21 @@ def encode(text: str) -> list[int]:
 
 
 def saying(*texts: str, then: BaseException | None = None) -> Callable[..., Iterator[Event]]:
-    """A stand-in for ``decode`` that writes these texts, one a prompt, the last over and over.
+    """A stand-in for ``decode`` that writes these texts, one a call, the last over and over.
 
     ``then``: raised in place of the end.
     """
     left = list(texts)
 
-    def decode(*arguments: Any, **_: Any) -> Iterator[Event]:
+    def decode(*arguments: Any, stop: Stop | None = None, **_: Any) -> Iterator[Event]:
         prompt = arguments[-1]
         yield PrefillProgress("target", len(prompt), len(prompt))
         ids = encode(left.pop(0) if len(left) > 1 else left[0])
         for token in ids:
             yield Step((token,), drafted=2, accepted=0, seconds=0.001)
+            if stop is not None and (reason := stop(token)):
+                yield Finished(reason, Timings(target_prefill=0.001))
+                return
         if then is not None:
             raise then
         yield Step((1,), drafted=2, accepted=0, seconds=0.001)  # end of text

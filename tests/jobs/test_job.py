@@ -1,6 +1,7 @@
 """The options of a whole job, and what makes two runs the same job."""
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import pytest
 
 from specx.documents.read import ReadOptions
+from specx.jobs.changes import changes_since
 from specx.jobs.job import Earlier, JobOptions, settings_of
 from specx.jobs.results import Destination, Results
 from specx.jobs.shard import Shard
-from specx.profile import load_profile
+from specx.profile import Profile, load_profile
 from tests.reports.examples import make_report
 
 MINI = load_profile("mini")
@@ -65,6 +67,46 @@ def test_what_is_done_already(tmp_path: Path, resume: bool, skip: bool) -> None:
         assert later.is_done(A, INPUT) is resume
         (tmp_path / "a.txt.json").unlink()
         assert not later.is_done(A, INPUT)
+
+
+def test_settings_that_changed_are_told_once(tmp_path: Path) -> None:
+    destination = Destination(io.StringIO(), out=tmp_path)
+    with Earlier(JobOptions(), destination, "s") as first:
+        assert first.journal is not None
+        for each in (A, PurePath("b.txt")):
+            Results(destination, headings=False).done(make_report(), each, 0)
+            first.journal.done(each, INPUT)
+    told: list[list[Path]] = []
+    with Earlier(JobOptions(resume=True), destination, "t", told.append) as later:
+        assert not later.is_done(PurePath("new.txt"), INPUT)
+        assert not later.is_done(A, {**INPUT, "size": 4})  # it changed itself
+        assert told == []
+        assert not later.is_done(A, INPUT)
+        assert not later.is_done(PurePath("b.txt"), INPUT)
+    assert told == [[tmp_path / "a.txt.json", tmp_path / "a.txt.html"]]
+
+
+def test_changes_since_a_report(tmp_path: Path) -> None:
+    profile = load_profile("qwen3-8b")
+    settings = profile.changed(generation={"max_new_tokens": 7}).model_dump(mode="json")
+    path = tmp_path / "a.json"
+
+    def changes(now: Profile = profile, method: str = "plain", **old: Any) -> str:
+        report = {"method": "plain", "settings": {**settings, **old}}
+        path.write_text(json.dumps(report), encoding="utf-8")
+        return changes_since(path, now, method)
+
+    assert changes() == ""
+    assert changes(profile.changed(prompt={"words": 9}), "lookup") == (
+        f"prompt.words is 9 (was {json.dumps(settings['prompt']['words'])}), "
+        'method is "lookup" (was "plain")'
+    )
+    older = {k: v for k, v in settings["prompt"].items() if k != "on_loop"}
+    assert changes(prompt=older) == 'prompt.on_loop is "retry" (is new)'
+    assert changes(prompt={}).endswith(" more")
+    path.write_text("{", encoding="utf-8")
+    assert changes_since(path, profile, "plain") == ""
+    assert changes_since(tmp_path / "none.json", profile, "plain") == ""
 
 
 def test_without_a_folder_there_is_no_journal(tmp_path: Path) -> None:

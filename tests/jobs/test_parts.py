@@ -26,6 +26,7 @@ PAPER = Document(
     tuple(Page(n + 1, TEXT) for n in range(12)),
     tuple(Paragraph(f"{TEXT} Number {n}.", n + 1) for n in range(12)),
 )
+WINDOW = {"window": 347}  # tokens: four of the paragraphs and two long requests
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ class Maker:
         self.pair, self.folder, self.ear = pair, folder, Ear()
 
     def __call__(self, **changes: Any) -> Summarizer:
-        profile = load_profile(write_profile(self.folder, **changes))
+        profile = load_profile(write_profile(self.folder, **{"target": WINDOW, **changes}))
         return Summarizer(profile, "plain", self.pair, self.ear)
 
 
@@ -132,7 +133,9 @@ def test_parts_are_shown_as_they_are_written(make: Maker, monkeypatch: pytest.Mo
     one = make(long_documents="separate")
     with pytest.raises(KeyboardInterrupt):
         summarize(one)
-    assert make.ear.text == one.partial == "## Part 1 of 3, pages 1–4\n\nHalf a sen"
+    assert make.ear.text == "## Part 1 of 3, pages 1–4"
+    assert make.ear.text + make.ear.shown == one.partial
+    assert make.ear.shown == "\n\nHalf a sen"
 
 
 def test_one_part_needs_no_heading(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +152,8 @@ def test_what_is_not_whole_is_told(make: Maker, monkeypatch: pytest.MonkeyPatch)
     assert f"{stopped} of {parts} summaries of parts were stopped at their limit of 5 tokens" in (
         report.warnings
     )
-    monkeypatch.setattr(summarizer, "decode", saying(TEXT, "", TEXT, TEXT, "All."))
+    endless = TEXT.replace(".", ",")
+    monkeypatch.setattr(summarizer, "decode", saying(endless, "", endless, endless, "All."))
     told = summarize(make()).warnings
     assert told == ["3 of 4 summaries of parts were too long and cut", "1 of 4 parts gave no text"]
 
@@ -189,7 +193,8 @@ def test_a_window_too_small_is_refused_before_anything_is_written(
 
 
 def test_a_check_of_parts_decodes_each_with_its_own_limit(make: Maker) -> None:
-    profile = load_profile(write_profile(make.folder, generation={"max_new_tokens": 80}))
+    settings: dict[str, Any] = {"generation": {"max_new_tokens": 80}, "target": {"window": 370}}
+    profile = load_profile(write_profile(make.folder, **settings))
     one = Summarizer(profile, "plain", make.pair, make.ear, check=True)
     report = summarize(one, Document("a.txt", "text", (), PAPER.paragraphs * 2))
     assert report.levels[0][0].limit not in (None, 80)

@@ -1,6 +1,7 @@
 """From one document to its report, with a tiny random pair."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ KEYS = {
     "dropped_sentences": None,
     "completed_sentences": None,
     "finish_reasons": None,
+    "rewritten_texts": None,
     "removed": {"lines", "pages"},
     "levels": None,
     "generated_tokens": None,
@@ -205,7 +207,7 @@ def test_the_summaries_of_parts_are_kept_when_interrupted(
 def test_falling_back_in_every_part_is_told_once(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speedups = iter([0.9, 0.61, 0.8, 0.7, 0.95])
+    speedups = iter([0.9, 0.61, *[0.8] * 20])
     write = saying("One.")
 
     def decode(*arguments: Any, **_: Any) -> Any:
@@ -221,7 +223,7 @@ def test_falling_back_in_every_part_is_told_once(
 
 
 def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five prompts: four parts and what is made of them."""
+    """Of every prompt: those of the parts, and of what is made of them."""
     write = saying("One.")
 
     def decode(*arguments: Any, **_: Any) -> Any:
@@ -235,7 +237,11 @@ def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(summarizer, "decode", decode)
     report = summarize(make(), document(12))
-    assert report.speedup == Speedup(plain=30.0, measured=20.0, predicted=15.0)
+    prompts = len(report.reasons)
+    assert prompts > 3
+    assert report.speedup == Speedup(
+        plain=6.0 * prompts, measured=4.0 * prompts, predicted=3.0 * prompts
+    )
     assert report.to_dict()["speedup"] == {"predicted": 2.0, "measured": 1.5}
 
 
@@ -509,3 +515,133 @@ def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
     assert "German" in warning
     assert "specx profiles ls" in warning
     assert not [w for w in summarize(digests(embedded, 4)).warnings if "text is in" in w]
+
+
+# ---------------------------------------------------------------- texts that repeat themselves
+
+LOOP = "The harbour is old. " + "It is very old. " * 40
+CUT = "The harbour is old. It is very old."
+ENDLESS = {"max_new_tokens": 200, "suppress_tokens": [1], "frequency_penalty": -2.0}
+TOLD_AGAIN = "the text repeated itself and was written once more with a repetition penalty of 1.1"
+TOLD_CUT = "the text repeated itself and was cut in front of the repeats"
+
+
+@pytest.fixture
+def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | None]]:
+    """Have decoding say these texts; returns the penalty of each call so far."""
+
+    def say(*texts: str) -> list[float | None]:
+        asked: list[float | None] = []
+        says = saying(*texts)
+
+        def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
+            asked.append(profile.generation.repetition_penalty)
+            return says(pair, profile, *arguments, **options)
+
+        monkeypatch.setattr(summarizer, "decode", decode)
+        return asked
+
+    return say
+
+
+def test_a_text_that_repeats_itself_is_written_once_more(make: Maker, penalties: Any) -> None:
+    asked = penalties(LOOP, "All is well.")
+    report = summarize(make())
+    assert asked == [None, 1.1]
+    assert report.summary == make.ear.text == "All is well."
+    assert (report.reasons, report.rewritten) == (["end"], 1)
+    assert report.warnings[1:] == [TOLD_AGAIN]
+    assert report.tally.tokens > 80  # all that was written
+    assert report.input.prompt_tokens == summarize(make()).input.prompt_tokens
+
+
+def test_if_the_second_text_repeats_itself_it_is_cut(make: Maker, penalties: Any) -> None:
+    asked = penalties(LOOP)
+    one = make()
+    report = summarize(one)
+    assert asked == [None, 1.1]
+    assert report.summary == make.ear.text == one.partial == CUT
+    assert (report.reasons, report.rewritten) == (["looping"], 1)
+    assert report.warnings[1:] == [
+        f"{TOLD_AGAIN}; the text repeated itself again and was cut in front of the repeats"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "generation"),
+    [({"on_loop": "stop"}, {}), ({}, {"repetition_penalty": 1.2})],
+    ids=["stop", "a penalty was set"],
+)
+def test_it_is_cut_at_once(
+    make: Maker, penalties: Any, prompt: dict[str, Any], generation: dict[str, Any]
+) -> None:
+    asked = penalties(LOOP)
+    report = summarize(make(prompt=prompt, generation=generation))
+    assert len(asked) == 1
+    assert report.summary == CUT
+    assert (report.reasons, report.rewritten) == (["looping"], 0)
+    assert report.warnings[1:] == [TOLD_CUT]
+
+
+def test_it_may_go_on(make: Maker, penalties: Any) -> None:
+    asked = penalties(LOOP)
+    report = summarize(make(prompt={"on_loop": "keep"}))
+    assert len(asked) == 1
+    assert report.summary == LOOP.strip()
+    assert report.reasons == ["end"]
+    assert report.warnings[1:] == [
+        "the text repeated itself; --on-loop retry writes such a text once more"
+    ]
+
+
+def test_more_tokens_are_no_advice_for_a_loop(make: Maker) -> None:
+    told = summarize(make(prompt={"on_loop": "keep"}, generation=ENDLESS), document(1)).warnings
+    assert any("repeated itself" in warning for warning in told), "this pair no longer loops"
+    assert "the output was stopped at max_new_tokens (200)" in told
+
+
+def test_a_part_that_repeats_itself_is_no_input_of_the_next_level(
+    make: Maker, penalties: Any
+) -> None:
+    loop = "It is old. It is very" + ", very" * 90  # no sentence of it has all words
+    penalties(loop, loop, "Two.", "Three.", "Four.", "All.")
+    report = summarize(make(), document(12))
+    assert report.levels[0][0].summary == "It is old."
+    assert report.reasons[0] == "looping"
+    assert report.rewritten == 1
+    assert report.levels[0][0].tokens < 2 * 100
+    several = f"1 of {len(report.reasons)} texts"
+    assert report.warnings[1:] == [
+        f"{several} repeated itself and was written once more with a repetition penalty of 1.1; "
+        f"{several} repeated itself again and was cut in front of the repeats"
+    ]
+
+
+def test_what_may_change_is_shown_and_not_written(make: Maker, penalties: Any) -> None:
+    penalties(LOOP, "All is well.")
+    one, seen = make(), list[tuple[str, str]]()
+    make.ear.on = lambda _: seen.append((make.ear.text, make.ear.shown))  # type: ignore[method-assign]
+    summarize(one)
+    assert {text for text, _ in seen} == {""}
+    shown = [text for _, text in seen]
+    assert any(text.startswith(CUT) for text in shown)
+    assert "All is" in shown
+    assert make.ear.shown == ""
+
+
+def test_every_method_ends_a_loop_at_the_same_token(make: Maker) -> None:
+    """A random model repeats itself soon; it is left as it is, and checked against plain."""
+    loops: dict[str, Any] = {"prompt": {"on_loop": "stop"}, "generation": ENDLESS}
+    reports = [summarize(make(method, check=True, **loops), document(1)) for method in METHODS]
+    assert {tuple(report.reasons) for report in reports} == {("looping",)}
+    assert len({report.tally.tokens for report in reports}) == 1
+    assert len({report.summary for report in reports}) == 1
+    assert all(report.lossless and report.lossless.identical for report in reports)
+
+
+def test_a_text_ends_with_the_sentence_that_has_its_last_word(make: Maker, penalties: Any) -> None:
+    penalties("The harbour is old. It is small. Nobody likes it.")
+    report = summarize(make(prompt={"words": 5}))
+    assert report.summary == make.ear.text == "The harbour is old. It is small."
+    assert report.reasons == ["words"]
+    assert report.warnings[1:] == []

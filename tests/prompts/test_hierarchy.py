@@ -103,7 +103,7 @@ def test_what_is_longer_than_its_budget_is_cut_between_words_and_counted() -> No
     outputs = [Output("Short."), *[Output(f"{TEXT} " * 5)] * (len(levels.prompts) - 1)]
     again = levels.reduce(levels.prompts, outputs)
     assert levels.shortened == len(outputs) - 1
-    texts = text_of(again[0]).split("\n\n")[1:-1]
+    texts = text_of(again[0]).split("\n\n")[1:-2]
     assert texts[0] == "<document>\nShort."
     texts[-1] = texts[-1].removesuffix("\n</document>")
     assert all((f"{TEXT} " * 5).startswith(f"{text} ") for text in texts[1:])

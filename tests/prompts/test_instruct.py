@@ -48,7 +48,7 @@ def read(text: str, size: int = 1, template: str | None = None) -> str:
 
 def test_without_a_chat_template() -> None:
     text = PLAIN.decode(only(Instruct(PLAIN, ASK), "One.", "Two."))
-    assert text == f"Summarize this.\n\n{tagged('One.', 'Two.')}\n\nSummary:"
+    assert text == f"{ASK}\n\n{tagged('One.', 'Two.')}\n\n{ASK}\n\nSummary:"
 
 
 def test_contents_and_indexes_are_left_out() -> None:
@@ -56,13 +56,43 @@ def test_contents_and_indexes_are_left_out() -> None:
         Paragraph(part, None, part=part) for part in ("title", "contents", "body", "index")
     )
     (prompt,) = Instruct(PLAIN, ASK).prompts(Document("a.txt", "text", (), made), 10_000)
-    assert PLAIN.decode(list(prompt.token_ids)) == f"{ASK}\n\n{tagged('title', 'body')}\n\nSummary:"
+    text = PLAIN.decode(list(prompt.token_ids))
+    assert text == f"{ASK}\n\n{tagged('title', 'body')}\n\n{ASK}\n\nSummary:"
 
 
 def test_the_chat_template_is_used() -> None:
     text = CHATTING.decode(only(Instruct(CHATTING, ASK), "One.", "Two."))
-    asked = f"Summarize this.\n\n{tagged('One.', 'Two.')}"
+    asked = f"{ASK}\n\n{tagged('One.', 'Two.')}\n\n{ASK}"
     assert text == f"<s>user\n{asked}</s>\n<s>assistant\n"
+
+
+SYSTEM = "You write for a town council."
+NO_SYSTEM = "{% for m in messages %}{{ raise_exception('no') if m.role == 'system' else '' }}"
+
+
+def test_a_system_prompt_has_its_place_in_the_template() -> None:
+    text = CHATTING.decode(only(Instruct(CHATTING, ASK, system=SYSTEM), "One."))
+    asked = f"{ASK}\n\n{tagged('One.')}\n\n{ASK}"
+    assert text == f"<s>system\n{SYSTEM}</s>\n<s>user\n{asked}</s>\n<s>assistant\n"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        CHAT_TEMPLATE.replace("{% for m in messages %}", NO_SYSTEM),
+        CHAT_TEMPLATE.replace("in messages", "in messages if m.role != 'system'"),
+        None,
+    ],
+    ids=["refused", "ignored", "no template"],
+)
+def test_without_such_a_place_it_stands_before_the_request(template: str | None) -> None:
+    tokenizer = make_tokenizer(chat_template=template is not None)
+    if template is not None:
+        tokenizer.chat_template = template
+        assert template != CHAT_TEMPLATE
+    text = tokenizer.decode(only(Instruct(tokenizer, ASK, system=SYSTEM), "One."))
+    assert f"{SYSTEM}\n\n{ASK}\n\n<document>" in text
+    assert text.count(SYSTEM) == 1
 
 
 def test_reasoning_is_switched_off_where_the_template_can() -> None:

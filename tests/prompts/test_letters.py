@@ -92,7 +92,7 @@ def test_only_the_template_gives_commands(tokenizer: Any) -> None:
 
 
 def test_an_ordinary_document_is_encoded_with_its_template(tokenizer: Any) -> None:
-    messages = [{"role": "user", "content": f"{ASK}\n\n{enclosed('One.')}"}]
+    messages = [{"role": "user", "content": f"{ASK}\n\n{enclosed('One.')}\n\n{ASK}"}]
     rendered = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
     )

@@ -140,7 +140,7 @@ def test_prompts_hold_the_whole_document(kind: PromptKind, made: Document, room:
         )
     else:
         read = "".join(TOKENIZER.decode(p.token_ids, skip_special_tokens=True) for p in prompts)
-        for ours in ("Sayitshortly.<document>", "</document>Summary:"):
+        for ours in ("Sayitshortly.<document>", "</document>Sayitshortly.Summary:"):
             read = letters(read).replace(ours, "")
     assert letters(read) == whole
 

@@ -400,6 +400,44 @@ def test_messages_go_above_the_live_line(screen: Screen) -> None:
     assert screen.text == "page 4 has no text"
 
 
+# ---------------------------------------------------------------- text that may still change
+
+
+def test_what_may_change_is_drawn_and_the_final_text_takes_its_place(screen: Screen) -> None:
+    stdout = Screen()
+    with LiveLine(make_console(screen), stream_to=stdout) as live:
+        live.start("report.pdf")
+        live.phase("writing")
+        live.show("One.\n\nTwo, two, two, ")
+        time.sleep(0.25)
+        assert screen.text.startswith("One.\n\nTwo, two, two,\nreport.pdf: writing")
+        assert stdout.raw == ""
+        live.write("One.\n\nTwo.")
+        time.sleep(0.25)
+        assert screen.text.startswith("Two.\nreport.pdf: writing")
+        live.done(make_report())
+    assert screen.text == CLOSING
+    assert stdout.raw == "One.\n\nTwo.\n"
+
+
+def test_an_interruption_keeps_what_might_have_changed(screen: Screen) -> None:
+    with suppress(KeyboardInterrupt), LiveLine(make_console(screen), stream_to=screen) as live:
+        live.start("report.pdf")
+        live.phase("writing")
+        live.write("## Part 1")
+        live.show("\n\nHalf a sen")
+        raise KeyboardInterrupt
+    assert screen.text == "## Part 1\n\nHalf a sen"
+    assert screen.column == 0
+
+
+def test_without_a_terminal_for_stderr_only_the_final_text_is_seen(screen: Screen) -> None:
+    with LiveLine(make_console(io.StringIO()), stream_to=screen) as live:
+        live.show("One, one, one")
+        live.write("One.\n")
+    assert screen.raw == "One.\n"
+
+
 # ---------------------------------------------------------------- a pipe for stdout
 
 

@@ -51,6 +51,7 @@ def test_keys_are_stable() -> None:
         "dropped_sentences",
         "completed_sentences",
         "finish_reasons",
+        "rewritten_texts",
         "removed",
         "levels",
         "generated_tokens",

@@ -1,0 +1,188 @@
+"""Texts in a model's own words end where they are long enough, and before they repeat."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specx.prompts.instruct import Instruct, InstructReader
+from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
+from specx.prompts.prompt import Output, Prompt
+from tests.tiny import CHAT_TEMPLATE, make_tokenizer
+
+TOKENIZER = make_tokenizer()
+
+
+def encode(text: str) -> list[int]:
+    ids: list[int] = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def judged(
+    text: str, words: int | None = None, size: int = 1, *, ends_loops: bool = True
+) -> tuple[Output, OwnWordsJudge, int]:
+    """What is kept of a text that comes in pieces of ``size`` tokens, and how many were read."""
+    judge = OwnWordsJudge(InstructReader(TOKENIZER), words, ends_loops=ends_loops)
+    reader, ids = OwnWordsReader(judge), encode(text)
+    pieces = [reader.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
+    rest, output = reader.finish()
+    assert "".join(pieces) + rest == judge.text
+    assert judge.text.startswith(output.text)
+    stop = Instruct(TOKENIZER, "Sum up.", ends_loops=ends_loops).stop(Prompt((), words=words))
+    reasons = [stop(token) for token in ids]
+    read = next((n for n, reason in enumerate(reasons, start=1) if reason), len(ids))
+    assert (reasons[read - 1] if reasons else None) == judge.ended
+    return output, judge, read
+
+
+def kept(text: str, words: int | None = None, size: int = 1) -> str:
+    return judged(text, words, size)[0].text
+
+
+# ---------------------------------------------------------------- length
+
+FIVE = "The council met in May. "
+
+
+def test_a_text_ends_with_the_sentence_in_which_its_words_are_reached() -> None:
+    text = FIVE * 2 + "It was late when Dr. Smith came. Nobody heard him. Why so?"
+    assert kept(text, 10) == (FIVE * 2).strip()
+    assert kept(text, 11) == FIVE * 2 + "It was late when Dr. Smith came."
+    assert kept(text, 18) == FIVE * 2 + "It was late when Dr. Smith came. Nobody heard him."
+    assert kept(text, 100) == text
+    assert judged(text, 11)[1].ended == "words"
+    assert judged(text, 100)[1].ended is None
+
+
+def test_no_more_is_read_than_the_word_behind_the_sentence() -> None:
+    _, _, read = judged(FIVE * 9, 5)
+    assert read <= len(encode(FIVE + "The council "))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "end"),
+    [
+        ("- the first of all\n- the second of all\n- the third", 7, "- the second of all"),
+        ("# Findings\n\nIt rained all day long\n\nAnd all night", 5, "It rained all day long"),
+        ("apples\npears\nplums\ncherries\nfigs", 3, "plums"),
+        ("委员会认为这些措施有效。报告建议再等一年。然后再看。", 15, "报告建议再等一年。"),
+        ("会議は五月に開かれた。報告書は長い。終わり。", 10, "会議は五月に開かれた。"),
+        ("समिति मई में मिली। रिपोर्ट लंबी थी। और भी बहुत कुछ।", 4, "समिति मई में मिली।"),
+        ("He asked: “Why now?” Nobody knew the reason. So it went.", 4, "“Why now?”"),
+    ],
+)
+def test_ends_of_lines_and_of_other_scripts(text: str, words: int, end: str) -> None:
+    assert kept(text, words).endswith(end)
+    assert kept(text, words) == text[: text.index(end) + len(end)]
+
+
+def test_a_wrapped_line_goes_on() -> None:
+    line = "The committee met in the old town hall and read the report of\nthe harbour master."
+    assert kept(f"{line} Nobody else came to see it.", 5) == line
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.sampled_from([FIVE, "Or not. ", "- one of\n", "e.g. Dr. No. 5 ", "委员会。", "a "])
+    ),
+    st.integers(1, 30),
+    st.integers(1, 9),
+)
+def test_steps_of_any_size_end_at_the_same_token(
+    pieces: Sequence[str], words: int, size: int
+) -> None:
+    text = "".join(pieces)
+    assert kept(text, words, size) == kept(text, words) == kept(text, words, 1000)
+
+
+# ---------------------------------------------------------------- loops
+
+START = "The ships came in. "
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        # Exact periods: of sentences, of parts of one, of a single sign.
+        (START + "All sank. " * 40, "The ships came in. All sank."),
+        (START + "All. They sank, " * 40, "The ships came in. All. They sank, All."),
+        (START + "It was very, " + "very, " * 60, "The ships came in."),
+        ("it was " + "very, " * 60, "it was very,"),
+        (START + "- all sank\n" * 40, "The ships came in. - all sank"),
+        (START + "." * 300, "The ships came in."),
+        # The start of the period is in the middle of a sentence.
+        (
+            START + "Boats came in. " + "Rafts came in. " * 40,
+            START + "Boats came in. Rafts came in.",
+        ),
+        # Sentences that return, with others between them.
+        (
+            START + "".join(f"{n}. Here is the list of all ships.\n\n" for n in range(1, 9)),
+            "The ships came in. 1. Here is the list of all ships.",
+        ),
+        (
+            "".join(f"The report was long and dull. Page {n} was not. " for n in range(9)),
+            "The report was long and dull. Page 0 was not.",
+        ),
+    ],
+)
+def test_repeats_are_cut_off(text: str, left: str, size: int) -> None:
+    output, judge, _ = judged(text, size=size)
+    assert output.text == left
+    assert output.looped
+    assert judge.ended == "looping"
+
+
+def test_a_loop_may_go_on() -> None:
+    text = START + "All sank. " * 40
+    output, judge, read = judged(text, ends_loops=False)
+    assert (output.text, output.looped, judge.ended) == (text.strip(), True, None)
+    assert read == len(encode(text))
+    assert judged(text, words=50, ends_loops=False)[1].ended == "words"
+
+
+def test_a_loop_in_hidden_reasoning_ends_the_text() -> None:
+    output, judge, _ = judged("<think>" + "Hm, let me see. " * 60)
+    assert (output.text, judge.ended) == ("", "looping")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"{n}. The council decided on case {n}.\n" for n in range(1, 40)),
+        "".join(f"In {2000 + n} the group sold {n * 7} ships to the north.\n" for n in range(20)),
+        "".join(f"| {n} | yes | no |\n" for n in range(40)),
+        "Row, row, row your boat,\nGently down the stream.\n" * 2,
+        "\n\n".join(f"{name}: not applicable." for name in "ABCDEFGHIJKLMN"),
+    ],
+)
+def test_lists_tables_and_songs_are_no_loops(text: str) -> None:
+    output, judge, _ = judged(text)
+    assert (output.text, output.looped, judge.ended) == (text.strip(), False, None)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.sampled_from(["All sank. ", "a, ", "None of them came back here. ", "1. ", "\n"])),
+    st.lists(st.sampled_from(["All sank. ", "a, ", "e.g. ", "b\n"]), min_size=1, max_size=4),
+    st.integers(1, 9),
+)
+def test_a_loop_ends_at_the_same_token_whatever_the_steps(
+    before: Sequence[str], period: Sequence[str], size: int
+) -> None:
+    start, again = "".join(before[:9]), "".join(period)
+    text = start + again * (4 + 100 // len(encode(again)))
+    one, judge, _ = judged(text)
+    assert judge.ended == "looping"
+    assert one == judged(text, size=size)[0]
+
+
+def test_words_of_hidden_reasoning_do_not_count() -> None:
+    tokenizer = make_tokenizer(chat_template=True)
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("assistant\n", "assistant\n<think>\n")
+    reader = Instruct(tokenizer, "Sum up.").reader(Prompt((), words=5))
+    reader.feed(encode("Hm. " * 12 + "Let me see.</think>" + FIVE * 3))
+    assert reader.finish()[1].text == FIVE.strip()
