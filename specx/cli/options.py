@@ -32,8 +32,7 @@ Draft = Annotated[
     ),
 ]
 
-_PROMPT = "words|style|language|instruction|sentences|think|on_loop"
-_OPTIONS = {"generation": r"\w+", "prompt": _PROMPT}
+_OPTIONS = {
     "generation": r"\w+",
     "prompt": "words|style|language|instruction|sentences|think|on_loop",
 }
