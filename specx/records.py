@@ -38,6 +38,7 @@ class Timings:
     draft_prefill: float = 0.0
     drafting: float = 0.0
     verification: float = 0.0
+    penalties: float = 0.0
     keep: float = 0.0
     retrieval: float = 0.0
     host: float = 0.0

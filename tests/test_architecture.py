@@ -47,9 +47,11 @@ LATE_IMPORTS = {
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
+    "huggingface_hub",
     "jinja2",
     "markdown_it",
     "matplotlib",

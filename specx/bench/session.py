@@ -25,6 +25,7 @@ from specx.engine.decode import context_window
 from specx.engine.methods import Pair
 from specx.errors import UsageError
 from specx.jobs.pair import choose_device, facts, load_pair
+from specx.jobs.warnings import not_done
 from specx.models.compat import check_pair
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
@@ -214,6 +215,7 @@ def warnings(bench: Workbench) -> list[str]:
             "The models are the embedded pair inside models of public sizes (scaled mini): what a "
             "step costs is that of the large models, what is accepted that of the small ones."
         )
+    found += not_done(bench.pair.target.stated.not_done, bench.profile)
     longest = max(bench.lengths)
     trained = _trained(bench.pair.target)
     if longest > trained:  # only a scaled pair is measured there

@@ -11,6 +11,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from specx.errors import ProfileError, UsageError, harmless, printable
+from specx.models.generation_file import local_generation
 from specx.profile import (
     SUFFIXES,
     Profile,
@@ -21,6 +22,8 @@ from specx.profile import (
     model_folder,
     profile_path,
     read_profile,
+    resolve_sampling,
+    sources_of,
     user_folder,
 )
 
@@ -77,9 +80,36 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 @app.command()
 def show(name: Name) -> None:
-    """Print a profile's YAML, comments included, and its styles."""
+    """Print a profile's YAML, comments included, its styles, and how tokens are chosen.
+
+    The model's generation_config.json is read where it is on this machine; nothing is downloaded.
+    """
     typer.echo(harmless(read_profile(profile_path(name)).rstrip("\n")))
     typer.echo("".join(_styles(name)), nl=False)
+    typer.echo("".join(_sampling(name)), nl=False)
+
+
+def _sampling(name: str) -> Iterator[str]:
+    """Yield a comment for each value of ``generation``, with the place that it comes from."""
+    try:
+        profile = load_profile(name)
+    except ProfileError:
+        return
+    stated = local_generation(profile.target)
+    settings = None if stated is None else stated.settings
+    chosen = vars(resolve_sampling(profile, settings))
+    for key, source in sources_of(profile, settings).items():
+        value = list(chosen[key]) if isinstance(chosen[key], tuple) else chosen[key]
+        yield f"# generation.{key}: {value} ({_SAYS[source]})\n"
+    if stated is None:
+        yield "# the model's generation_config.json is not here yet, and may say otherwise\n"
+
+
+_SAYS = {
+    "profile": "this profile",
+    "model": "the model's generation_config.json",
+    "specx": "specx's default",
+}
 
 
 def _styles(name: str) -> Iterator[str]:

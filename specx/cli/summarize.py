@@ -215,6 +215,18 @@ def summarize(
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
+    generation: dict[str, object] = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "no_repeat_ngram": no_repeat_ngram,
+        "seed": seed,
+    }
     settings = changed_profile(
         load_profile(profile),
         Wishes(
@@ -225,18 +237,7 @@ def summarize(
             instruction=instruction,
             on_loop=on_loop,
         ),
-        {
-            "max_new_tokens": max_new_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "repetition_penalty": repetition_penalty,
-            "presence_penalty": presence_penalty,
-            "frequency_penalty": frequency_penalty,
-            "no_repeat_ngram": no_repeat_ngram,
-            "seed": seed,
-        },
+        generation,
         parts=parts,
         fallback=fallback,
     )
@@ -273,6 +274,7 @@ def summarize(
             force=force,
         ),
         profile=settings,
+        asked=frozenset(key for key, value in generation.items() if value is not None),
         method=chosen,
         device=device,
         threads=threads,

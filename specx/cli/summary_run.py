@@ -47,13 +47,17 @@ _MINI_NOTICE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SummarizeRequest:
-    """Everything that the options ask for."""
+    """Everything that the options ask for.
+
+    ``asked``: keys of the profile's ``generation`` that are among them.
+    """
 
     sources: list[str]
     reading: ReadOptions
     destination: Destination
     job: JobOptions
     profile: Profile
+    asked: frozenset[str]
     method: Method
     device: str
     threads: int | None
@@ -82,6 +86,7 @@ class SummarizeRequest:
             device=self.device,
             check=self.check,
             timeout=self.job.timeout,
+            asked=self.asked,
         )
 
 
@@ -257,6 +262,7 @@ class SummaryRun:
             check=request.check,
             neighbours=Neighbours() if gives_way else None,
             deadline=deadline,
+            asked=request.asked,
         )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:

@@ -41,6 +41,11 @@ class Sampler:
         stream = torch.rand(limit, generator=generator, dtype=torch.float64)
         self._uniform = stream.to(allowed.device)
 
+    @property
+    def penalizes(self) -> bool:
+        """True if the choice depends on what the text has already."""
+        return self._text is not None
+
     def first(self, logits: Tensor, prompt: Tensor) -> Tensor:
         """Choose the first token of the output behind ``prompt`` int64 [L]: int64 [1].
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from specx.records import Speedup, Step
 
-PARTS = ("drafting", "verification", "keep")  # of every step
+PARTS = ("drafting", "verification", "penalties", "keep")  # of every step, if at all
 
 
 @dataclass
@@ -28,7 +28,8 @@ class SpeedupMeter:
         retrieval = sum(samples.get("retrieval", ())) / self._span if counted else 0.0
         for place, step, modelled in counted:
             if modelled is None:
-                modelled = sum(samples[part][place] for part in PARTS) + retrieval
+                modelled = sum(samples[part][place] for part in PARTS if part in samples)
+                modelled += retrieval
             plain_s = plain * len(step.tokens)
             result.add(Speedup(plain=plain_s, measured=step.seconds, predicted=modelled))
         return result

@@ -1,4 +1,5 @@
 """The stages of a step, in the order in which they run: retrieve, catch up, draft, verify, keep.
+Where tokens are penalized, verification is two stages, so that their cost is known.
 
 Each is the same work on the same memory in every step, so it can be recorded (``runner.py``).
 """
@@ -12,6 +13,7 @@ from specx.engine.drafter import Drafter, DraftMode
 from specx.engine.emission import Emission
 from specx.engine.sampling import Sampler
 from specx.engine.target import Target
+from specx.kernels.ops import Ops
 from specx.kernels.trees import Path, TokenTree
 
 
@@ -83,6 +85,28 @@ class Verify:
 
 
 @dataclass(frozen=True, eq=False)
+class Read:
+    """Read the tree with the target: the first half of ``Verify``, where penalties are timed."""
+
+    target: Target
+
+    def work(self, tree: TokenTree) -> Tensor:
+        return self.target.verify(tree)
+
+
+@dataclass(frozen=True, eq=False)
+class Penalize:
+    """Penalize what the text has already and follow the target's choices: the second half."""
+
+    ops: Ops
+    sampler: Sampler
+    end: TextEnd
+
+    def work(self, tree: TokenTree, logits: Tensor) -> Path:
+        return self.ops.accept(tree, self.sampler.follow(logits, tree, self.end.emitted))
+
+
+@dataclass(frozen=True, eq=False)
 class Keep:
     """Make the accepted path the end of the text, for target and draft."""
 
@@ -105,7 +129,7 @@ class ModeStages:
     """The stages that each mode of a drafter has of its own."""
 
     draft: Draft
-    verify: Verify
+    verify: Verify | tuple[Read, Penalize]
     keep: Keep
 
 
@@ -129,9 +153,13 @@ class Stages:
         """Return the stages of a mode, the same ones each time that the drafter is laid out so."""
         key = mode, self.drafter.layout
         if key not in self._modes:
+            verify: Verify | tuple[Read, Penalize] = Verify(self.target, self.sampler, self.end)
+            if self.sampler.penalizes:
+                penalize = Penalize(self.target.ops, self.sampler, self.end)
+                verify = Read(self.target), penalize
             self._modes[key] = ModeStages(
                 Draft(self.drafter),
-                Verify(self.target, self.sampler, self.end),
+                verify,
                 Keep(self.target, self.drafter, self.sampler, self.end),
             )
         return self._modes[key]

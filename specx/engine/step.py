@@ -12,9 +12,10 @@ from specx.engine.drafter import Drafter, DraftMode, NoDrafter, Reshapable
 from specx.engine.emission import Emission
 from specx.engine.runner import Runner
 from specx.engine.sampling import Sampler
-from specx.engine.stages import Stages, TextEnd
+from specx.engine.stages import ModeStages, Stages, TextEnd, Verify
 from specx.engine.stopwatch import Laps, Stopwatch
 from specx.engine.target import Target
+from specx.kernels.trees import Path, TokenTree
 
 
 @dataclass
@@ -71,8 +72,7 @@ class DecodingState:
         if tree is None:
             return
         yield
-        path = runner.prepare(mode.verify, tree)
-        assert path is not None
+        path = yield from _prepare_verification(runner, mode, tree)
         with drafter.laid_out(plan):
             runner.prepare(mode.keep, tree, path)
         yield
@@ -93,6 +93,22 @@ class DecodingState:
         if not self.runner.records:  # what was recorded of plain steps goes on keeping queries
             self.target.stop_retrieval()
         self.draft_with(self.plain)
+
+
+def _prepare_verification(
+    runner: Runner, mode: ModeStages, tree: TokenTree
+) -> Generator[None, None, Path]:
+    """Record the verification of a mode, and return where its path will lie."""
+    if isinstance(mode.verify, Verify):
+        path = runner.prepare(mode.verify, tree)
+    else:
+        read, penalize = mode.verify
+        logits = runner.prepare(read, tree)
+        assert logits is not None
+        yield
+        path = runner.prepare(penalize, tree, logits)
+    assert path is not None
+    return path
 
 
 @dataclass(frozen=True)
@@ -124,8 +140,16 @@ def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, Launc
     tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
     laps.end("drafting")
     yield
-    path = run(mode.verify, tree)
-    laps.end("verification")
+    if isinstance(mode.verify, Verify):
+        path = run(mode.verify, tree)
+        laps.end("verification")
+    else:
+        read, penalize = mode.verify
+        logits = run(read, tree)
+        laps.end("verification")
+        yield
+        path = run(penalize, tree, logits)
+        laps.end("penalties")
     yield
     emission = run(mode.keep, tree, path)
     laps.end("keep")

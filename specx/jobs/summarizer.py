@@ -4,6 +4,7 @@ import resource
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter
 from specx.jobs.preparing import MakePrompts, Prepared
 from specx.models.memory import check_memory
-from specx.profile import DigestPrompt, InstructPrompt, Profile
+from specx.profile import DigestPrompt, InstructPrompt, Profile, sources_of
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
@@ -37,7 +38,8 @@ class Summarizer:
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
     the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
-    other processes between steps. ``deadline``: ends a document that takes too long.
+    other processes between steps. ``deadline``: ends a document that takes too long. ``asked``:
+    keys of ``generation`` that the command line has set in the profile.
     """
 
     def __init__(
@@ -50,13 +52,16 @@ class Summarizer:
         check: bool = False,
         neighbours: Neighbours | None = None,
         deadline: Deadline | None = None,
+        asked: frozenset[str] = frozenset(),
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
         self._check, self._neighbours, self._deadline = check, neighbours, deadline
         self._kind = _prompt_kind(profile, pair)
         self._room = _room(profile, pair)
-        self.profile = profile.changed(generation={"max_new_tokens": profile.output_limit})
+        self._sources = sources_of(profile, pair.target.stated.settings, asked)
+        resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
+        self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
@@ -91,12 +96,14 @@ class Summarizer:
             *document.warnings,
             *warnings.known_before(document, self.profile),
             *unread,
+            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
             *warnings.cut(written, self.profile.output_limit),
             *warnings.loops(run, written),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
             *written.warnings,
         ]
+        settings = self.profile.model_dump(mode="json")
         quotes = [quote for output in written.outputs for quote in output.quotes]
         run.end()
         return Report(
@@ -108,7 +115,11 @@ class Summarizer:
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=facts(self.pair),
-            settings=self.profile.model_dump(mode="json"),
+            settings=settings,
+            generation={
+                key: {"value": settings["generation"][key], "from": source}
+                for key, source in self._sources.items()
+            },
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
             dropped=sum(output.dropped for output in written.outputs),
@@ -256,6 +267,11 @@ class Summarizer:
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
         check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
+
+
+def _listed(value: Any) -> Any:
+    """Return a resolved value as a profile has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:

@@ -19,7 +19,8 @@ from specx.reports.report import Report
 class WorkerSettings:
     """The work of all workers of a run.
 
-    ``timeout``: seconds for each document. ``prepares``: each has a process beside it that makes
+    ``timeout``: seconds for each document. ``asked``: keys of ``generation`` that the command line
+    has set. ``prepares``: each has a process beside it that makes
     the prompts of documents that wait.
     """
 
@@ -28,6 +29,7 @@ class WorkerSettings:
     device: str
     check: bool = False
     timeout: float | None = None
+    asked: frozenset[str] = frozenset()
     prepares: bool = False
 
 

@@ -74,6 +74,16 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     ]
 
 
+def not_done(asked: Sequence[str], profile: Profile) -> list[str]:
+    """Warn about what a model's own file asks for and specx does not do. A digest ignores it."""
+    if not asked or isinstance(profile.prompt, DigestPrompt):
+        return []
+    return [
+        f"the model's generation_config.json asks for {', '.join(asked)}, which specx does not do, "
+        "so the text may differ from what its authors saw"
+    ]
+
+
 def cut(written: Written, max_new_tokens: int) -> list[str]:
     """Warn about outputs that did not end by themselves."""
     warnings = []

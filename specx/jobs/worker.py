@@ -140,6 +140,7 @@ class Worker:
             self._relay,
             check=settings.check,
             deadline=self._deadline,
+            asked=settings.asked,
         )
 
 

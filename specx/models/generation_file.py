@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from specx.errors import ModelError
 from specx.models.reason import reason
-from specx.profile import GenerationSettings
+from specx.profile import EMBEDDED, HUB_ID, GenerationSettings, TargetSettings
 from specx.profile.messages import sentence_of
 from specx.profile.wording import shown
 
@@ -90,6 +90,23 @@ def read_generation(folder: Path, label: str) -> Stated:
         settings=settings.changed(temperature=temperature),
         not_done=tuple(_not_done(raw, asked)),
     )
+
+
+def local_generation(target: TargetSettings) -> Stated | None:
+    """Read the file of a profile's target as far as it is on this machine; None: it is not.
+
+    Raises ModelError as ``read_generation`` does.
+    """
+    label = f"The target {target.model}"
+    if HUB_ID.fullmatch(target.model):
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(target.model, "config.json", revision=target.revision)
+        return read_generation(Path(found).parent, label) if isinstance(found, str) else None
+    if target.model.startswith(EMBEDDED):
+        return Stated()
+    folder = Path(target.model).expanduser()
+    return read_generation(folder, label) if folder.is_dir() else None
 
 
 def _samples(do_sample: object, label: str) -> bool | None:

@@ -21,7 +21,7 @@ from specx.profile.load import (
     read_profile,
 )
 from specx.profile.profile import Devices, DeviceSettings, Profile
-from specx.profile.sampling import Sampling, resolve_sampling
+from specx.profile.sampling import Sampling, resolve_sampling, sources_of
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,
@@ -79,5 +79,6 @@ __all__ = [
     "read_profile",
     "resolve_sampling",
     "shipped_folder",
+    "sources_of",
     "user_folder",
 ]

@@ -73,7 +73,9 @@ class GenerationSettings(Section):
     begin_suppress_tokens: list[int] | None = Field(
         default=None, description=f"ids of tokens that are not written first; {_MODELS} none"
     )
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the sampling")
+    seed: int | None = Field(
+        default=None, ge=0, le=2**32 - 1, description="seed of the sampling; null: 0"
+    )
 
     @field_validator("temperature")
     @classmethod

@@ -68,7 +68,7 @@ def _layers(profile: Profile, stated: GenerationSettings | None) -> dict[Source,
     """Return the values of each source, the first one to ask first."""
     layers: dict[Source, dict[str, Any]] = {"profile": dict(profile.generation)}
     if stated is not None and not isinstance(profile.prompt, DigestPrompt):
-        layers["model"] = {**dict(stated), "seed": None}
+        layers["model"] = dict(stated)
     layers["specx"] = vars(Sampling())
     return layers
 

@@ -36,7 +36,7 @@ KEYS: Tree = {
     "tokens_per_second": _whole("decode", "end_to_end"),
     "speedup": _whole("predicted", "measured"),
     "timings_s": _of(Timings),
-    **_whole("peak_memory_bytes", "environment", "settings", "warnings", "notes"),
+    **_whole("peak_memory_bytes", "environment", "settings", "generation", "warnings", "notes"),
     "lossless": _of(LosslessCheck),
     **_whole("code", "error"),
 }

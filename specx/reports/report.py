@@ -120,7 +120,8 @@ class Report:
 
     ``source``: the file that was read, for links to it, None for stdin; ``paragraphs``: what was
     read, for its text view. Neither is in the JSON, which may be sent elsewhere. ``made``: date and
-    time in UTC. ``settings``: the profile as it was run. ``cited_by``: the unit by which
+    time in UTC. ``settings``: the profile as it was run; ``generation``: how tokens were
+    chosen, each ``value`` and where it came ``from``. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``completed``: those whose end the model did not write. ``reasons``:
     why each prompt's output ended; ``rewritten``: how many repeated themselves and were written
@@ -141,6 +142,7 @@ class Report:
     paragraphs: Sequence[ReadParagraph] = ()
     made: str = field(default_factory=_now)
     settings: dict[str, Any] = field(default_factory=dict)
+    generation: dict[str, dict[str, Any]] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None
     dropped: int = 0
@@ -189,6 +191,7 @@ class Report:
             "peak_memory_bytes": self.peak_memory_bytes,
             "environment": self.environment,
             "settings": self.settings,
+            "generation": self.generation,
             "warnings": self.warnings,
             "notes": self.notes,
         }

@@ -101,10 +101,22 @@ def test_replayed_stages_write_the_same(method, below, monkeypatch):
     assert len(actual.fell_back) == (below is not None and method != "plain")
 
 
+PENALTIES = {"repetition_penalty": 1.1, "frequency_penalty": 0.2, "no_repeat_ngram": 3}
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_a_stage_changes_nothing_on_the_host(method, monkeypatch):
+def test_replayed_stages_know_what_was_written(method, monkeypatch):
+    profile = make_profile(cache=CACHE, max_new_tokens=60, **PENALTIES)
+    expected = run(pair(), profile, method, PROMPT)
+    monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
+    assert run(pair(), profile, method, PROMPT).tokens == expected.tokens
+
+
+@pytest.mark.parametrize("generation", [{}, PENALTIES])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
     monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Watching())
-    run(pair(), make_profile(cache=CACHE, max_new_tokens=30), method, PROMPT)
+    run(pair(), make_profile(cache=CACHE, max_new_tokens=30, **generation), method, PROMPT)
 
 
 def test_graphs_are_for_gpus_and_can_be_switched_off():

@@ -31,6 +31,7 @@ WARPINGS = [
     {"temperature": 0.7, "top_p": 0.85},
     {"temperature": 1.3, "top_k": 3},
     {"temperature": 0.8, "top_p": 0.9, "top_k": 4},
+    {"temperature": 0.9, "top_p": 0.95, "min_p": 0.2},
 ]
 
 OPS = TorchOps()
@@ -47,9 +48,9 @@ def all_of(row: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(row, dtype=torch.bool)
 
 
-def warped(logits, temperature, top_p=1.0, top_k=0):
+def warped(logits, temperature, top_p=1.0, top_k=0, min_p=0.0):
     """Probabilities by the definitions: temperature, then the k best, then the smallest set that
-    holds the share ``top_p``."""
+    holds the share ``top_p``, of these what has ``min_p`` of the likeliest one's."""
     order = logits.argsort(descending=True).tolist()
     probabilities = (logits.double() / temperature).softmax(-1)
     if top_k:
@@ -62,6 +63,7 @@ def warped(logits, temperature, top_p=1.0, top_k=0):
         if kept == len(order):
             break
     probabilities[order[kept:]] = 0
+    probabilities[probabilities < min_p * probabilities.max()] = 0
     return probabilities / probabilities.sum()
 
 
@@ -100,6 +102,7 @@ def sample(draft: str, method="tree", samples=SAMPLES, **generation):
         ("good", WARPINGS[1]),
         ("adversarial", WARPINGS[2]),
         ("bad", WARPINGS[3]),
+        ("good", WARPINGS[4]),
     ],
 )
 def test_texts_are_distributed_as_the_targets_own(draft, warping):

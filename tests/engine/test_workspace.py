@@ -16,6 +16,7 @@ from specx.engine.sampling import Sampler
 from specx.engine.stopwatch import Laps
 from specx.engine.workspace import AHEAD, ALIKE, STEP, Shelf, Workspace, WorkspaceKind, capacity_for
 from specx.kernels.ops import built_in_ops
+from specx.kernels.penalties import TextSoFar
 from specx.kernels.trees import MAX_ROWS
 from specx.models.features import Features
 from specx.profile import AutoTree, Sampling
@@ -29,7 +30,7 @@ HEAD_CACHE = CACHE | {"layer": 0}  # its target has one layer
 FIRST, SECOND = make_prompt(61, seed=1), make_prompt(60, seed=2)[:50] * 2
 # Tensors that no text changes.
 CONSTANT = {"_rows", "inv_freq", "forbidden", "own", "_certain", "_uniform"}
-CONSTANT |= {"_forbidden", "_prior", "_tree", "_target_ids", "_counted"}
+CONSTANT |= {"_forbidden", "_forbidden_first", "_prior", "_tree", "_target_ids", "_counted"}
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,8 @@ def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[torch.Tenso
     elif isinstance(thing, list | tuple):
         for each in thing:
             yield from tensors_of(each, seen)
+    elif isinstance(thing, TextSoFar):
+        yield from vars(thing).values()
     elif (
         type(thing).__module__.startswith("specx.engine")
         or isinstance(thing, Features)
@@ -83,7 +86,7 @@ def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[torch.Tenso
 def poison(workspace: Workspace) -> int:
     """Write what no text could leave behind; return the number of tensors."""
     state = workspace.state
-    found = list(tensors_of([state.target, state.end, workspace.drafter]))
+    found = list(tensors_of([state.target, state.end, state.sampler, workspace.drafter]))
     for tensor in found:
         tensor.fill_(torch.nan if tensor.is_floating_point() else 10**6)
     return len(found)
@@ -94,10 +97,14 @@ def kept(shelf: Shelf) -> Workspace:
     return shelf._kept[1]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "generation",
+    [{}, {"temperature": 0.8}, {"repetition_penalty": 1.1, "presence_penalty": 1.0},
+     {"no_repeat_ngram": 2}],
+)  # fmt: skip
 @pytest.mark.parametrize("method", METHODS)
-def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, temperature):
-    profile, shelf = profile_of(temperature=temperature, below=0.01), Shelf()
+def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, generation):
+    profile, shelf = profile_of(**generation, below=0.01), Shelf()
     alone = figures(run_on(None, SECOND, method, profile))
     run_on(shelf, FIRST, method, profile)
     used = kept(shelf)

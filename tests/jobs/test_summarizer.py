@@ -19,8 +19,10 @@ from specx.jobs import lossless, summarizer
 from specx.jobs.pair import load_pair
 from specx.jobs.preparing import Prepared
 from specx.jobs.summarizer import Summarizer
-from specx.profile import Profile, load_profile
+from specx.models.generation_file import Stated
+from specx.profile import GenerationSettings, Profile, load_profile
 from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
+from specx.reports.remarks import remarks
 from specx.reports.report import Report
 
 from .listening import Ear
@@ -51,6 +53,7 @@ KEYS = {
     "acceptance_by_position": {"conditional", "unconditional"},
     "tokens_per_second": {"decode", "end_to_end"},
     "speedup": None,
+    "generation": None,
     "timings_s": {
         "read",
         "tokenize",
@@ -59,6 +62,7 @@ KEYS = {
         "draft_prefill",
         "drafting",
         "verification",
+        "penalties",
         "keep",
         "retrieval",
         "host",
@@ -408,6 +412,42 @@ def test_citations_say_what_they_count(embedded: Pair) -> None:
     assert report["removed"] == {"lines": 3, "pages": 2}
 
 
+# ---------------------------------------------------------------- the model's own settings
+
+STATED = Stated(
+    settings=GenerationSettings(temperature=0.9, repetition_penalty=1.2), not_done=("num_beams 4",)
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_models_own_settings_hold_where_the_profile_says_nothing(
+    make: Maker, method: Method
+) -> None:
+    plain = summarize(make(method))
+    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    one = make(method, check=True, generation={"repetition_penalty": 1.1, "seed": 5})
+    report = summarize(one).to_dict()
+    assert report["generation"]["temperature"] == {"value": 0.9, "from": "model"}
+    assert report["generation"]["repetition_penalty"] == {"value": 1.1, "from": "profile"}
+    assert report["generation"]["top_p"] == {"value": 1.0, "from": "specx"}
+    assert report["settings"]["generation"]["temperature"] == 0.9
+    assert report["lossless"]["identical"]
+    assert report["summary"] != plain.summary
+    assert report["timings_s"]["penalties"] > 0
+    assert plain.timings.penalties == 0
+    assert [w for w in report["warnings"] if "asks for num_beams 4, which specx does not" in w]
+    assert summarize(one).summary == report["summary"]  # the same seed, the same text
+
+
+def test_a_run_in_debug_says_whose_the_settings_are(make: Maker) -> None:
+    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    report = summarize(make(generation={"min_p": 0.1}))
+    (said,) = [each for each in remarks(report, debug=True) if "tokens were chosen" in each]
+    assert said.endswith("min_p 0.1 by the profile")
+    assert "temperature 0.9, repetition_penalty 1.2 by the model's generation_config.json" in said
+    assert not remarks(report)
+
+
 # ---------------------------------------------------------------- --check-lossless
 
 
@@ -484,15 +524,15 @@ TOLD_CUT = "the text repeated itself and was cut in front of the repeats"
 
 
 @pytest.fixture
-def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | None]]:
+def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     """Have decoding say these texts; returns the penalty of each call so far."""
 
-    def say(*texts: str) -> list[float | None]:
-        asked: list[float | None] = []
+    def say(*texts: str) -> list[float]:
+        asked: list[float] = []
         says = saying(*texts)
 
         def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
-            asked.append(profile.generation.repetition_penalty)
+            asked.append(profile.generation.repetition_penalty or 1.0)
             return says(pair, profile, *arguments, **options)
 
         monkeypatch.setattr(summarizer, "decode", decode)
@@ -504,7 +544,7 @@ def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | Non
 def test_a_text_that_repeats_itself_is_written_once_more(make: Maker, penalties: Any) -> None:
     asked = penalties(LOOP, "All is well.")
     report = summarize(make())
-    assert asked == [None, 1.1]
+    assert asked == [1.0, 1.1]
     assert report.summary == make.ear.text == "All is well."
     assert (report.reasons, report.rewritten) == (["end"], 1)
     assert report.warnings[1:] == [TOLD_AGAIN]
@@ -516,7 +556,7 @@ def test_if_the_second_text_repeats_itself_it_is_cut(make: Maker, penalties: Any
     asked = penalties(LOOP)
     one = make()
     report = summarize(one)
-    assert asked == [None, 1.1]
+    assert asked == [1.0, 1.1]
     assert report.summary == make.ear.text == one.partial == CUT
     assert (report.reasons, report.rewritten) == (["looping"], 1)
     assert report.warnings[1:] == [

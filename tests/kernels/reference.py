@@ -3,12 +3,14 @@
 Attention has one mask over all keys and scores written out, so it takes memory for [Hq, T, S].
 """
 
+from collections import Counter
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from specx.kernels.chunks import Grid
+from specx.kernels.penalties import Penalties
 from specx.kernels.trees import Level, TokenTree
 
 
@@ -120,6 +122,28 @@ def visible_of(parents: list[int]) -> Tensor:
             at = parents[at]
         visible[row, 0] = True
     return visible
+
+
+def penalized(
+    logits: Tensor, tree: TokenTree, prompt: list[int], output: list[int], penalties: Penalties
+) -> Tensor:
+    """Penalize row by row what prompt, output and the row's own ancestors have: [T, V]."""
+    out, parents, tokens = logits.double(), tree.parents.tolist(), tree.tokens.tolist()
+    for row in range(len(tokens)):
+        written, at = [], row
+        while at != 0:
+            written, at = [tokens[at], *written], parents[at]
+        written = output + written
+        for i in {*prompt, *written}:
+            out[row, i] *= penalties.repetition if out[row, i] < 0 else 1 / penalties.repetition
+        for i, count in Counter(written).items():
+            out[row, i] -= penalties.frequency * count + penalties.presence
+        text, n = prompt + written, penalties.ngram
+        for start in range(len(text) - n + 1) if n else ():
+            *before, last = text[start : start + n]
+            if before == text[len(text) - n + 1 :]:
+                out[row, last] = -torch.inf
+    return out
 
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:

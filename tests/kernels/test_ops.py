@@ -6,7 +6,7 @@ bfloat16: Triton is tested in that type on a device only.
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -18,9 +18,10 @@ from torch.nn.functional import linear
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
+from specx.kernels.penalties import Penalties, TextSoFar
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.layer import TorchLayer
-from specx.kernels.trees import Level, TokenTree, root_only
+from specx.kernels.trees import Level, Path, TokenTree, root_only
 from tests.kernels import reference
 from tests.kernels.examples import (
     ERROR,
@@ -565,6 +566,70 @@ def test_most_probable(backend: Backend, rows: int, vocabulary: int) -> None:
     assert best.dtype == torch.int64
     assert torch.equal(best, reference.most_probable(logits, forbidden))
     assert torch.equal(logits, before)
+
+
+PENALTIES = {
+    "repetition": Penalties(repetition=1.3),
+    "a repetition that is wanted": Penalties(repetition=0.8),
+    "presence": Penalties(presence=0.7),
+    "frequency": Penalties(frequency=-0.3),
+    "pairs": Penalties(ngram=2),
+    "single tokens": Penalties(ngram=1),
+    "sequences of 9": Penalties(ngram=9),
+    "all": Penalties(repetition=1.1, presence=0.2, frequency=0.1, ngram=3),
+}
+
+
+@LOGITS
+@cases(PENALTIES)
+@pytest.mark.parametrize(
+    ("vocabulary", "prompt", "output"),
+    [(2, 1, 1), (3, 7, 0), (6, 40, 1), (6, 0, 25), (300, 2500, 30), (2049, 60, 40), (4100, 3, 2)],
+)
+def test_penalize(
+    backend: Backend, case: Penalties, vocabulary: int, prompt: int, output: int
+) -> None:
+    source = random.Random(vocabulary)
+    words = source.sample(range(vocabulary), min(vocabulary, 5))  # which come again and again
+    written = [source.choice(words) for _ in range(prompt + output)]
+    read, written = written[:prompt], written[prompt:]
+    for tree in (root_only(torch.tensor([0])), *(random_tree(source, len(words)) for _ in "12")):
+        tokens = torch.tensor(words)[tree.tokens]
+        tokens[0] = (read + written)[-1]
+        tree = on_device(replace(tree, tokens=tokens), backend)
+        logits, _, _ = draw_logits(len(tokens), vocabulary, backend.dtype, backend.device)
+        text = text_so_far(backend, vocabulary, read, written)
+        expected = reference.penalized(logits, tree, read, written, case)
+        found = backend.ops.penalize(logits, tree, text, case)
+        assert found.dtype == F32
+        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def text_so_far(
+    backend: Backend, vocabulary: int, prompt: list[int], output: list[int]
+) -> TextSoFar:
+    """A text that is written as steps write it, behind what another text has left."""
+    text = TextSoFar.on(backend.device, vocabulary, len(prompt) + len(output) + 70)
+    for tensor in vars(text).values():
+        tensor.fill_(1)
+    text.begin(torch.tensor(prompt, dtype=torch.int64, device=backend.device))
+    while output:
+        count = 1 + len(output) % 4
+        tokens = (output[:count] + 3 * output[count - 1 : count])[:4]
+        padded = torch.tensor(tokens, device=backend.device)
+        given = min(count, len(output))
+        text.append(Path(torch.zeros_like(padded), padded, one(given, backend)[0]))
+        output = output[count:]
+    return text
+
+
+def on_device(tree: TokenTree, backend: Backend) -> TokenTree:
+    """The tree on the device of a backend."""
+    moved = {
+        name: value.to(backend.device) for name, value in vars(tree).items()
+        if isinstance(value, Tensor)
+    }  # fmt: skip
+    return replace(tree, **moved)
 
 
 def chain(nodes: int, accepted: int, spare: int) -> tuple[TokenTree, list[int]]:

@@ -65,6 +65,7 @@ def test_keys_are_stable() -> None:
         "peak_memory_bytes",
         "environment",
         "settings",
+        "generation",
         "warnings",
         "notes",
     ]

@@ -116,7 +116,7 @@ class Stock:
                 max_new_tokens=limit,
                 eos_token_id=sorted(pair.target.eos_token_ids) or None,
                 pad_token_id=0,  # there is nothing to pad
-                logits_processor=LogitsProcessorList([OnlyAllowed(pair)]),
+                logits_processor=LogitsProcessorList(_processors(pair, settings, len(case.ids))),
                 streamer=clock,
                 **_sampling(settings),
                 **self.options(pair, len(case.ids) + room),
@@ -124,11 +124,25 @@ class Stock:
         return clock
 
 
+def _processors(pair: Pair, settings: Sampling, prompt: int) -> list[LogitsProcessor]:
+    processors: list[LogitsProcessor] = [OnlyAllowed(pair)]
+    if settings.presence_penalty or settings.frequency_penalty:
+        processors.append(OutputPenalty(prompt, settings))
+    return processors
+
+
 def _sampling(settings: Sampling) -> dict[str, Any]:
+    given = {
+        "repetition_penalty": settings.repetition_penalty,
+        "no_repeat_ngram_size": settings.no_repeat_ngram,
+        "suppress_tokens": list(settings.suppress_tokens) or None,
+        "begin_suppress_tokens": list(settings.begin_suppress_tokens) or None,
+    }
     if settings.temperature == 0:
-        return {"do_sample": False}
-    return {
+        return given | {"do_sample": False}
+    return given | {
         "do_sample": True,
+        "min_p": settings.min_p or None,
         "temperature": settings.temperature,
         "top_k": settings.top_k,
         "top_p": settings.top_p,
@@ -144,6 +158,19 @@ class OnlyAllowed(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
         return scores.masked_fill(self._forbidden[scores.shape[-1]], -torch.inf)
+
+
+class OutputPenalty(LogitsProcessor):
+    """Presence and frequency penalty as vLLM defines them; transformers has neither."""
+
+    def __init__(self, prompt: int, settings: Sampling) -> None:
+        self._prompt, self._settings = prompt, settings
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        ones = torch.ones_like(input_ids[:, self._prompt :], dtype=scores.dtype)
+        counts = torch.zeros_like(scores).scatter_add(1, input_ids[:, self._prompt :], ones)
+        presence = self._settings.presence_penalty * (counts > 0)
+        return scores - self._settings.frequency_penalty * counts - presence
 
 
 class Clock:

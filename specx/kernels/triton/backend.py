@@ -16,7 +16,6 @@ from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
 from specx.kernels.layers import DecoderWeights, HeadNorms, LayerWeights, LinearMap, Norm
 from specx.kernels.torch import attention as torch_attention
-from specx.kernels.torch import penalties as torch_penalties
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.trees import LevelInputs, Path, TokenTree
 from specx.kernels.triton import (
@@ -26,6 +25,7 @@ from specx.kernels.triton import (
     level_inputs,
     merge,
     move_rows,
+    penalties,
     prefill,
     row_product,
     select,
@@ -54,7 +54,7 @@ class TritonOps:
     best_continuations = staticmethod(select.best_continuations)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
-    penalize = staticmethod(torch_penalties.penalize)
+    penalize = staticmethod(penalties.penalize)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def __init__(self) -> None:

@@ -11,6 +11,8 @@ from specx.kernels.torch.backend import TorchOps
 from specx.models import attention as dispatch
 from specx.models.compiled import compile_layers
 from specx.models.fused_layers import Fused, fuse_layers
+from specx.models.generation_file import Stated
+from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.engine.pairs import allowed, loaded, pair_of
 from tests.tiny import VOCAB
@@ -168,3 +170,31 @@ def test_a_clock_tells_prompt_and_steps_apart():
     clock.end()
     assert clock.tokens == [[4], [5, 6]]
     assert 0 <= clock.seconds[0] <= clock.seconds[1]
+
+
+@pytest.mark.parametrize("name", ["hf-generate", "hf-assisted", "prompt-lookup"])
+@pytest.mark.parametrize(
+    "generation",
+    [
+        {"repetition_penalty": 1.3},
+        {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+        {"no_repeat_ngram": 2, "suppress_tokens": [*range(50)], "begin_suppress_tokens": [60]},
+    ],
+    ids=["repetition", "presence", "n-grams"],
+)
+def test_penalties_are_those_of_the_profile(name, generation):
+    setting, case = tiny_setting(max_new_tokens=40, **generation), tiny_case(70)
+    ours = run_method("plain", setting, case).output
+    assert run_method(name, setting, case).output == ours
+    assert run_method("specextend", setting, case).output == ours
+    assert ours != run_method("plain", tiny_setting(max_new_tokens=40), case).output
+
+
+def test_a_models_own_settings_are_those_of_every_method():
+    setting, case = tiny_setting(max_new_tokens=40), tiny_case(70)
+    stated = Stated(settings=GenerationSettings(repetition_penalty=1.3))
+    target = replace(setting.pair.target, stated=stated)
+    changed = replace(setting, pair=replace(setting.pair, target=target))
+    texts = {run_method(name, changed, case).output for name in ("plain", "tree", "hf-generate")}
+    assert len(texts) == 1
+    assert texts != {run_method("plain", setting, case).output}
