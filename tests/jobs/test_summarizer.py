@@ -527,15 +527,15 @@ TOLD_CUT = "the text repeated itself and was cut in front of the repeats"
 
 
 @pytest.fixture
-def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | None]]:
+def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     """Have decoding say these texts; returns the penalty of each call so far."""
 
-    def say(*texts: str) -> list[float | None]:
-        asked: list[float | None] = []
+    def say(*texts: str) -> list[float]:
+        asked: list[float] = []
         says = saying(*texts)
 
         def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
-            asked.append(profile.generation.repetition_penalty)
+            asked.append(profile.generation.repetition_penalty or 1.0)
             return says(pair, profile, *arguments, **options)
 
         monkeypatch.setattr(summarizer, "decode", decode)
@@ -547,7 +547,7 @@ def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | Non
 def test_a_text_that_repeats_itself_is_written_once_more(make: Maker, penalties: Any) -> None:
     asked = penalties(LOOP, "All is well.")
     report = summarize(make())
-    assert asked == [None, 1.1]
+    assert asked == [1.0, 1.1]
     assert report.summary == make.ear.text == "All is well."
     assert (report.reasons, report.rewritten) == (["end"], 1)
     assert report.warnings[1:] == [TOLD_AGAIN]
@@ -559,7 +559,7 @@ def test_if_the_second_text_repeats_itself_it_is_cut(make: Maker, penalties: Any
     asked = penalties(LOOP)
     one = make()
     report = summarize(one)
-    assert asked == [None, 1.1]
+    assert asked == [1.0, 1.1]
     assert report.summary == make.ear.text == one.partial == CUT
     assert (report.reasons, report.rewritten) == (["looping"], 1)
     assert report.warnings[1:] == [
