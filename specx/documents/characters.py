@@ -5,6 +5,10 @@ import re
 from specx.errors import without_escapes
 
 SOFT_HYPHEN = "\u00ad"
+# For classes of patterns: letters that have no spaces between words (Thai, Lao, Tibetan, Burmese,
+# Khmer, Chinese, Japanese), and the signs of the last two.
+UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+WIDE_SIGNS = "\u3000-\u303f\uff00-\uffef"
 
 _LIGATURES = {
     "ﬀ": "ff",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from specx.documents.characters import SOFT_HYPHEN
+from specx.documents.characters import SOFT_HYPHEN, UNSPACED, WIDE_SIGNS
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _SLASH = re.compile(r"\w/$")  # a path, but also "and/" and "or"
@@ -23,7 +23,7 @@ _CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
 # Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
 _COMPOUND_LEFT = ("well", "self", "half", "cross", "ill")
 _COMPOUND_RIGHT = ("based", "related", "term", "driven", "oriented", "specific", "level", "wide")
-_UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uff01-\uff9f]{2}")  # Chinese and Japanese
+_UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}]{{2}}")
 _LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Sequence
 
+from specx.documents.characters import UNSPACED
 from specx.documents.document import Paragraph
 from specx.documents.sentences import split_sentences
 
 _ENDS = re.compile(r"""[.!?…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
 _ENUMERATION = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
-_UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _NO_STOPS = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # Thai and its like
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that begin no sentence in small letters: what they begin is the rest of one.

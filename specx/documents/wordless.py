@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from specx.documents.characters import UNSPACED, WIDE_SIGNS
 from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError
 
@@ -17,11 +18,8 @@ _LONGEST_WORD = 500  # characters, an address with a long query counted in
 _MEAN_WORD = 20  # characters; words have 4 to 9 in a text, up to 12 in tables and code, 18 in XML
 _FEWEST_LETTERS = 0.1  # of the characters; less in rows of dots and dashes
 
-# Scripts that put no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\uff00-\uffef\U00020000-\U0003ffff]"
-)
+# And Korean, whose words are long, and rare characters of Chinese.
+_UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
 
 
