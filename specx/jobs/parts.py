@@ -108,7 +108,8 @@ class PartWriter:
             self._listener.part(number, len(prompts))
             heading = level.heading(number)
             output = self._write(prompt, heading=heading, shown=shown, anew=number == 1)
-            level.add(output, self._run.written, self._run.reasons[-1])
+            answered = self._run.written - output.reasoning_tokens
+            level.add(output, answered, self._run.reasons[-1])
         return level
 
 

@@ -22,7 +22,7 @@ from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless, check_reference
 from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
-from specx.jobs.parts import PartWriter
+from specx.jobs.parts import PartWriter, Written
 from specx.jobs.preparing import MakePrompts, Prepared
 from specx.jobs.thinking import decode_thinking
 from specx.models.memory import check_memory
@@ -102,17 +102,6 @@ class Summarizer:
         writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
         written = writer.summarize(document, prompts)
         unread, noted = warnings.unread(document, prompts)
-        found = [
-            *document.warnings,
-            *warnings.known_before(document, self.profile),
-            *unread,
-            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
-            *warnings.cut(written, self.profile.output_limit),
-            *warnings.loops(run, written),
-            *warnings.dropped(written.outputs, written.reasons),
-            *warnings.not_verbatim(written.outputs),
-            *written.warnings,
-        ]
         settings = self.profile.model_dump(mode="json")
         quotes = [quote for output in written.outputs for quote in output.quotes]
         run.end()
@@ -136,7 +125,13 @@ class Summarizer:
             rewritten=run.rewritten,
             removed=removed(document),
             levels=written.levels,
-            warnings=found,
+            warnings=[
+                *document.warnings,
+                *warnings.known_before(document, self.profile),
+                *unread,
+                *warnings.not_done(self.pair.target.stated.not_done, self.profile),
+                *self._warnings(run, written),
+            ],
             notes=[
                 *noted,
                 *warnings.fallback(run.fell_back),
@@ -145,6 +140,16 @@ class Summarizer:
             lossless=run.lossless,
             speedup=run.speedup,
         )
+
+    def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
+        """Warn about the texts that were written."""
+        return [
+            *warnings.cut(written, self.profile.output_limit),
+            *warnings.loops(run, written),
+            *warnings.dropped(written.outputs, written.reasons),
+            *warnings.not_verbatim(written.outputs),
+            *written.warnings,
+        ]
 
     def _chosen(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return how tokens are chosen, and whose each value is."""

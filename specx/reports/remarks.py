@@ -5,6 +5,8 @@ from typing import Any
 from specx.reports.progress import counted
 from specx.reports.report import ReferenceCheck, Report
 
+WHOSE = {"model": "the model's generation_config.json"}
+
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
     """Return the outcome of a check that found nothing wrong, if one was asked for.
@@ -43,13 +45,13 @@ def _reference(check: ReferenceCheck | None) -> list[str]:
 
 
 def _chosen(generation: dict[str, dict[str, Any]]) -> str:
-    """Say which settings of the choice of tokens are whose."""
+    """Say whose the settings of the choice of tokens are; our defaults need no names."""
     keys: dict[str, list[str]] = {}
     for name, entry in generation.items():
-        keys.setdefault(entry["from"], []).append(f"{name} {entry['value']}")
-    stated = {"model": "the model's generation_config.json", "specx": "specx's defaults"}
-    parts = (
-        f"{', '.join(found)} by {stated.get(source, f'the {source}')}"
+        if entry["from"] != "specx":
+            keys.setdefault(entry["from"], []).append(f"{name} {entry['value']}")
+    parts = [
+        f"{', '.join(found)} by {WHOSE.get(source, f'the {source}')}"
         for source, found in keys.items()
-    )
-    return f"tokens were chosen with {'; '.join(parts)}"
+    ]
+    return "; ".join(["tokens were chosen with specx's defaults", *parts])

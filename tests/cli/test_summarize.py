@@ -128,7 +128,7 @@ def test_the_summary_and_nothing_else_goes_to_stdout(summarize: Run, scripted: A
 
 def test_debug_has_a_line_for_each_phase(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
-    *phases, closing = summarize("a.txt", debug=True).err.splitlines()
+    *phases, closing, settings = summarize("a.txt", debug=True).err.splitlines()
     assert phases == [
         "a.txt: reading",
         "a.txt: loading models",
@@ -137,6 +137,7 @@ def test_debug_has_a_line_for_each_phase(summarize: Run, scripted: Any) -> None:
         "a.txt: writing",
     ]
     assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)", closing)
+    assert settings == "specx: a.txt: tokens were chosen with specx's defaults"
 
 
 def test_quiet(summarize: Run, scripted: Any) -> None:
@@ -216,7 +217,7 @@ def test_several_documents_have_one_closing_line(summarize: Run, scripted: Any) 
 def test_debug_names_the_files_of_each_document(summarize: Run, scripted: Any) -> None:
     scripted("A summary.")
     told = summarize("a.txt", "b.txt", "--out", "OUT", debug=True).err.splitlines()
-    assert [line for line in told if line.startswith("specx: ")] == [
+    assert [line for line in told if line.startswith("specx: ") and "chosen" not in line] == [
         "specx: wrote OUT/a.txt.md, OUT/a.txt.json and OUT/a.txt.html",
         "specx: wrote OUT/b.txt.md, OUT/b.txt.json and OUT/b.txt.html",
         "specx: 2 summaries with their reports are in OUT; OUT/index.html lists them",

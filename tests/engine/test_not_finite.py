@@ -17,7 +17,7 @@ from specx.engine.target import Target
 from specx.errors import ModelError
 from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import NO_CHOICE
-from specx.profile import GenerationSettings
+from specx.profile import Sampling
 from specx.records import METHODS
 from tests.engine.pairs import collect, loaded, make_profile, make_prompt, pair_of, run
 
@@ -120,7 +120,7 @@ def test_the_first_token():
 )
 def test_what_a_sampler_says_of_each_row(settings):
     allowed = torch.arange(8) != 5
-    sampler = Sampler(GenerationSettings(**settings), allowed, 16, TorchOps())
+    sampler = Sampler(Sampling(**settings), allowed, 16, TorchOps())
     logits = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     logits[1, 2], logits[2, 3], logits[3] = math.nan, math.inf, -math.inf
     logits[4, 5], logits[5, 2] = math.nan, -math.inf  # not allowed; of no chance

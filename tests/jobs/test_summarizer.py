@@ -457,7 +457,10 @@ def test_a_check_of_equal_outputs(make: Maker, generation: dict[str, Any]) -> No
     report = summarize(make(check=True, generation=generation)).to_dict()
     reference = report["lossless"].pop("reference")
     assert report["lossless"] == {"identical": True, "position": None, "logit_gap": None}
-    assert (reference["identical"], reference["tokens"]) == (True, 64 if generation else 24)
+    assert reference["identical"]
+    assert (
+        8 < reference["tokens"] <= lossless.REFERENCE_TOKENS
+    )  # the most probable text ends at some place
     assert set(report) == {*KEYS, "lossless"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specx.prompts.instruct import Instruct, InstructReader
+from specx.prompts.instruct import Instruct
 from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
 from specx.prompts.prompt import Output, Prompt
 from tests.tiny import CHAT_TEMPLATE, make_tokenizer
@@ -23,13 +23,14 @@ def judged(
     text: str, words: int | None = None, size: int = 1, *, ends_loops: bool = True
 ) -> tuple[Output, OwnWordsJudge, int]:
     """What is kept of a text that comes in pieces of ``size`` tokens, and how many were read."""
-    judge = OwnWordsJudge(InstructReader(TOKENIZER), words, ends_loops=ends_loops)
+    kind = Instruct(TOKENIZER, "Sum up.", ends_loops=ends_loops)
+    judge = kind.stop(Prompt((), words=words))
     reader, ids = OwnWordsReader(judge), encode(text)
     pieces = [reader.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
     rest, output = reader.finish()
     assert "".join(pieces) + rest == judge.text
     assert judge.text.startswith(output.text)
-    stop = Instruct(TOKENIZER, "Sum up.", ends_loops=ends_loops).stop(Prompt((), words=words))
+    stop = kind.stop(Prompt((), words=words))
     reasons = [stop(token) for token in ids]
     read = next((n for n, reason in enumerate(reasons, start=1) if reason), len(ids))
     assert (reasons[read - 1] if reasons else None) == judge.ended
@@ -144,9 +145,10 @@ def test_a_loop_may_go_on() -> None:
     assert judged(text, words=50, ends_loops=False)[1].ended == "words"
 
 
-def test_a_loop_in_hidden_reasoning_ends_the_text() -> None:
-    output, judge, _ = judged("<think>" + "Hm, let me see. " * 60)
-    assert (output.text, judge.ended) == ("", "looping")
+def test_hidden_reasoning_is_not_judged() -> None:
+    """Its budget ends it."""
+    output, judge, _ = judged("<think>" + "Hm, let me see. " * 60 + "</think>All sank.", 2)
+    assert (output.text, output.looped, judge.ended) == ("All sank.", False, None)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_what_a_template_is_told(family: str) -> None:
     end, with_reasoning, without = TEMPLATES[family]
     tokenizer = tokenizer_with((), special=False, template=CHAT_TEMPLATE + end)
     for think, expected in ((99, with_reasoning), (None, without)):
-        kind = Instruct(tokenizer, "Summarize.", think)
+        kind = Instruct(tokenizer, "Summarize.", think=think)
         assert tokenizer.decode(kind.encode("x")).endswith(f"assistant\n{expected}")
         assert kind.thinks is (think is not None or family == "R1")
 
@@ -181,17 +181,25 @@ def test_past_its_budget_reasoning_is_ended(family: str) -> None:
 
 def test_reasoning_within_its_budget_costs_nothing_of_the_answer() -> None:
     tokenizer = tokenizer_with(("<think>", "</think>"), special=False)
+    stop = thinking(tokenizer, budget=50, limit=4)
+    thought = encode(tokenizer, "<think>Let me see.</think>")
+    answer = encode(tokenizer, "One. Two. Three.")
+    assert [stop(token) for token in [*thought, *answer[:4]]][-2:] == [None, "length"]
+
+
+def test_the_judge_of_an_answer_ends_no_reasoning() -> None:
+    tokenizer = tokenizer_with(("<think>", "</think>"), special=False)
     asked: list[int] = []
 
     def ends(token: int) -> FinishReason | None:
         asked.append(token)
-        return "strayed" if len(asked) == 3 else None
+        return "strayed"
 
     stop = thinking(tokenizer, budget=50, limit=99, stop=ends)
-    ids = encode(tokenizer, "<think>Let me see.</think>One. Two.")
-    answer = encode(tokenizer, "One. Two.")
-    assert [stop(token) for token in ids[: -len(answer) + 3]][-1] == "strayed"
-    assert asked == answer[:3]
+    thought = encode(tokenizer, "<think>Let me see.</think>")
+    assert [stop(token) for token in thought] == [None] * len(thought)
+    assert stop(encode(tokenizer, "One.")[0]) == "strayed"
+    assert asked[:-1] == thought
 
 
 def test_a_model_that_goes_on_reasoning_is_cut() -> None:

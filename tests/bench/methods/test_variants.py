@@ -101,7 +101,7 @@ def test_components_of_attention_are_what_runs(monkeypatch):
 
 def test_a_method_that_reads_differently_reads_for_itself():
     setting, case = tiny_setting(), tiny_case(30)
-    shared = replace(setting, read=torch.full((2, 2, 2, 29, 16), torch.nan))
+    shared = replace(setting, read=torch.full((2, 2, 2, 29, 16), 9.0))
     assert run_method("tree-flash", shared, case).output == (
         run_method("plain", setting, case).output
     )
