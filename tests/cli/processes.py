@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
+import torch
+
 from specx.cli.main import main
 
 PATIENCE = 120  # seconds
@@ -60,6 +62,7 @@ def _become_specx(arguments: Sequence[str], stdout: int, stderr: int, encoding: 
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - open to the end
         sys.stdout = os.fdopen(1, "w", encoding=encoding)
         sys.stderr = os.fdopen(2, "w", buffering=1)
+        torch.set_num_threads(1)  # the threads of OpenMP stayed behind
         try:
             main(arguments)
         except SystemExit as stop:
