@@ -206,7 +206,7 @@ def figures_of(
     ``shares``: returns the share of busy time of each GPU between two times.
     """
     firsts = [each["at_s"] for each in ended if each["timings_s"]["load"]]
-    begin = max(firsts, default=0.0)
+    begin = max(firsts[:gpus], default=0.0)  # later ones are of workers in the place of lost ones
     within = [each for each in ended if each["at_s"] > begin]
     if not within:
         return {"after_first": 0}

@@ -30,6 +30,8 @@ def test_figures_begin_when_every_worker_has_ended_a_document() -> None:
     assert figures["documents_per_hour"] == 7200
     assert figures["models_share"] == pytest.approx(4 * 0.75 / (2 * 2.0))
     assert figures["driver_shares"] == [0.9, 0.8]
+    again = SCRIPT["figures_of"]([*several, ended("g", 40.5, 9.0)], 2, lambda *_: [])
+    assert (again["after_first"], again["after_first_s"]) == (5, 20.0)
     assert SCRIPT["figures_of"](several[:2], 2, lambda *_: []) == {"after_first": 0}
 
 
