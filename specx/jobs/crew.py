@@ -28,6 +28,9 @@ News = Progressed | Ended | Returned
 class Crew:
     """Gives documents to workers, which are started as they are needed.
 
+    What is meant for a worker that still loads its models stays here, where one that has them can
+    take it.
+
     ``most``: workers at a time. ``waiting``: documents that may wait at each worker, so that it has
     none to wait for. ``one_first``: start others when the first has loaded its models and told how
     many more have room. ``on_first``: called when the first one is started.
@@ -47,6 +50,7 @@ class Crew:
         self._room = 1 if one_first else most
         self._tasks: dict[int, deque[Task]] = {}  # by place; the first is in work
         self._loaded: set[int] = set()
+        self._unfit: set[int] = set()  # places where models cannot be loaded
         self._lost = self._lost_loading = 0  # in a row
         self.limit: int | None = None  # output tokens of a part, once it is known
 
@@ -65,8 +69,7 @@ class Crew:
             place = self._start()
         else:
             place = min(self._tasks, key=lambda place: len(self._tasks[place]))
-        self._tasks[place].append(task)
-        self._workers.give(place, task)
+        self._add(place, task)
 
     def told(self, seconds: float) -> list[News]:
         """Return what workers have told; wait at most so long for something.
@@ -94,10 +97,23 @@ class Crew:
     def _start(self) -> int:
         self._on_first()
         self._on_first = _nothing
-        place = next(place for place in itertools.count() if place not in self._tasks)
+        taken = self._tasks.keys() | self._unfit
+        place = next(place for place in itertools.count() if place not in taken)
         self._tasks[place] = deque()
         self._workers.start(place)
         return place
+
+    def _add(self, place: int, task: Task) -> None:
+        self._tasks[place].append(task)
+        if place in self._loaded:
+            self._workers.give(place, task)
+
+    def _relieve(self, place: int) -> None:
+        """Let a worker with models have the oldest document that waits for those of another."""
+        loading = [self._tasks[each] for each in self._tasks.keys() - self._loaded]
+        waiting = min(filter(None, loading), key=lambda tasks: tasks[0].number, default=None)
+        if waiting and len(self._tasks[place]) <= self._waiting:
+            self._add(place, waiting.popleft())
 
     def _understand(self, place: int, message: Message) -> list[News]:
         match message:
@@ -105,18 +121,21 @@ class Crew:
                 self._loaded.add(place)
                 self._lost_loading, self.limit = 0, message.limit
                 self._room = max(self._room, min(self._most, len(self._tasks) + message.room))
+                for task in self._tasks[place]:
+                    self._workers.give(place, task)
                 return []
             case NotLoaded():
                 if len(self._tasks) == 1:  # no model, no batch
                     raise message.error
                 self._workers.stop(place)
-                self._most -= 1  # the others have models: there is no room for one more
+                self._do_without(place)  # the others have models: there is no room for one more
                 return self._take_back(place, str(message.error), begun=False)
             case Lost():
                 return self._lose(place, message.reason)
             case Ended():
                 self._tasks[place].popleft()
                 self._lost = 0
+                self._relieve(place)
         return [message]
 
     def _lose(self, place: int, reason: str) -> list[News]:
@@ -124,16 +143,24 @@ class Crew:
         self._lost += 1
         self._lost_loading = 0 if had_models else self._lost_loading + 1
         if self._lost_loading >= _LOST_LOADING:
-            raise OutOfMemoryError(
-                f"{self._lost_loading} workers in a row were lost while they loaded the models "
-                f"({reason}); fewer --workers need less memory"
-            )
+            if not self._loaded:
+                raise OutOfMemoryError(
+                    f"{self._lost_loading} workers in a row were lost while they loaded the models "
+                    f"({reason}); fewer --workers need less memory"
+                )
+            self._do_without(place)
         if self._lost > _LOST_IN_A_ROW + 2 * self._most:
             raise BatchError(
                 f"stopped: {self._lost} workers in a row were lost ({reason}); "
                 "fewer --workers need less memory"
             )
         return self._take_back(place, reason, begun=had_models)
+
+    def _do_without(self, place: int) -> None:
+        """Start one worker less from now on, and none at this place: its GPU may be the reason."""
+        self._most -= 1
+        self._unfit.add(place)
+        self._lost_loading = 0
 
     def _take_back(self, place: int, reason: str, *, begun: bool) -> list[News]:
         self._loaded.discard(place)

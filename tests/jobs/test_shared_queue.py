@@ -22,9 +22,20 @@ from tests.reports.examples import make_report
 
 
 class Scripted:
-    """Workers that do what a document's text says, the one at the last place first."""
+    """Workers that do what a document's text says, the one at the last place first.
 
-    def __init__(self, *, cannot_load: frozenset[int] = frozenset(), room: int = 99) -> None:
+    ``cannot_load``: places whose workers tell so; ``loads``: how often those at a place load the
+    models, and ``then`` what they tell of it after that.
+    """
+
+    def __init__(
+        self,
+        *,
+        cannot_load: frozenset[int] = frozenset(),
+        room: int = 99,
+        loads: dict[int, int] | None = None,
+        then: Message | None = None,
+    ) -> None:
         self.told_: deque[tuple[int, Message]] = deque()
         self.tasks: dict[int, deque[Task]] = {}
         self.started: list[int] = []
@@ -33,6 +44,7 @@ class Scripted:
         self.halted: set[str] = set()
         self.closed = False
         self._cannot_load, self._room = cannot_load, room
+        self._loads, self._then = loads or {}, then
 
     def start(self, place: int) -> None:
         assert place not in self.tasks
@@ -40,6 +52,8 @@ class Scripted:
         self.tasks[place] = deque()
         if place in self._cannot_load:
             self.told_.append((place, NotLoaded(error=ModelError("The target is not there."))))
+        elif self.started.count(place) > self._loads.get(place, 99):
+            self.told_ += [] if self._then is None else [(place, self._then)]
         else:
             self.told_.append((place, Loaded(limit=9, room=0 if place else self._room)))
 
@@ -53,7 +67,10 @@ class Scripted:
 
     def told(self, _: float) -> list[tuple[int, Message]]:
         if self.told_:
-            return [self.told_.popleft()]
+            place, message = self.told_.popleft()
+            if isinstance(message, Lost):
+                del self.tasks[place]
+            return [(place, message)]
         place = max(place for place, tasks in self.tasks.items() if tasks)
         return [(place, message) for message in self._do(place)]
 
@@ -207,20 +224,8 @@ def test_workers_that_are_lost_again_and_again_end_the_run() -> None:
 
 
 def test_workers_that_are_lost_while_loading_end_the_run_at_once() -> None:
-    class Dying(Scripted):
-        def start(self, place: int) -> None:
-            super().start(place)
-            self.told_[-1] = (place, Lost(reason="killed by SIGKILL"))
-
-        def give(self, *_: Any) -> None:
-            pass
-
-        def told(self, _: float) -> list[tuple[int, Message]]:
-            place, message = self.told_.popleft()
-            del self.tasks[place]
-            return [(place, message)]
-
-    share = Share("a", "b", "c", workers=Dying())
+    dying = Scripted(loads={0: 0, 1: 0}, then=Lost(reason="killed by SIGKILL"))
+    share = Share("a", "b", "c", workers=dying)
     with pytest.raises(OutOfMemoryError, match="2 workers in a row were lost while they loaded"):
         share.run()
 
@@ -231,6 +236,33 @@ def test_one_that_cannot_load_leaves_its_work_to_the_others() -> None:
     assert share.workers.started == [0, 1]
     with pytest.raises(ModelError):
         Share(*"abcd", workers=Scripted(cannot_load=frozenset([0, 1]))).run()
+
+
+def test_its_place_stays_empty_when_another_worker_is_lost() -> None:
+    share = Share("a", "lost 1", "b", workers=Scripted(cannot_load=frozenset([0])))
+    assert len(share.run()) == 3
+    assert share.workers.started == [0, 1, 1]
+
+
+def test_one_that_is_lost_whenever_it_loads_leaves_its_work_to_the_others() -> None:
+    dying = Scripted(loads={1: 0}, then=Lost(reason="killed by SIGKILL"))
+    share = Share(*"abcdef", workers=dying, crew={"waiting": 1})
+    assert len(share.run()) == 6
+    assert share.workers.started == [0, 1, 1]
+
+
+def test_documents_do_not_wait_for_the_models_of_one_worker_while_another_has_them() -> None:
+    share = Share(*"abcdef", workers=Scripted(loads={1: 0}), crew={"waiting": 1})
+    assert share.run() == [f"{n}.txt" for n in range(6)]
+    assert set(map(tuple, share.workers.given.values())) == {(0,)}
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_the_document_of_a_lost_worker_is_done_by_another_that_has_its_models(waiting: int) -> None:
+    share = Share("a", "lost 1", *"bcd", workers=Scripted(loads={1: 1}), crew={"waiting": waiting})
+    assert len(share.run()) == 5
+    assert share.workers.started == [0, 1, 1]
+    assert share.workers.given["1.txt"] == [1, 0]
 
 
 def test_after_a_failure_nothing_more_is_begun() -> None:
