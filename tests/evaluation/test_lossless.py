@@ -15,6 +15,16 @@ from specx.records import Method, Step
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 HEAD_METHODS: tuple[Method, ...] = ("specextend", "specextend+lookup")
+EVERY_SETTING = {
+    "top_k": 40,
+    "top_p": 0.9,
+    "min_p": 0.02,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": 0.1,
+    "no_repeat_ngram": 6,
+    "seed": 5,
+}
 TIE = 1e-4  # logits that are nearer than this may fall either way in float32
 
 
@@ -58,6 +68,26 @@ def test_every_method_writes_what_plain_decoding_writes(
     print(f"\n{size}: {3 * len(govreport[size])} outputs, ties: {ties or 'none'}; ", end="")
     print(f"{verbatim} of {sentences} sentences verbatim")
     assert not differences
+
+
+@pytest.mark.usefixtures("shared_prefill")
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_every_setting_is_exact_in_every_method(
+    temperature: float, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
+) -> None:
+    profile = mini.changed(generation={**EVERY_SETTING, "temperature": temperature})
+    digest = Digest(pair.target.tokenizer, sentences=8)
+    ties: list[str] = []
+    for document in govreport["4K"]:
+        (prompt,) = digest.prompts(document, pair.target.window - mini.output_limit)
+        plain = written(pair, profile, "plain", prompt.token_ids)
+        methods: tuple[Method, ...] = ("specextend", "tree", "lookup")
+        for method in methods:
+            ours = written(pair, profile, method, prompt.token_ids)
+            if ours != plain:
+                at, gap = parting(pair, prompt.token_ids, plain, ours)
+                ties.append(f"{document.name} {method}: token {at}, logit gap {gap:.2e}")
+    assert not ties
 
 
 @pytest.mark.parametrize("size", ["4K", "8K", "16K"])
