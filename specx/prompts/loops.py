@@ -2,10 +2,11 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
-from specx.documents.words import count_words
+from specx.documents.words import CHARACTER, count_words
 
 LONGEST_PERIOD = 256  # tokens: a long paragraph
 FEWEST_COPIES = 3  # of a period, one behind the other
@@ -14,8 +15,11 @@ RETURNS = 3  # a sentence that stands in a text so often is a loop
 # Of such a sentence; shorter ones are labels and entries of lists. The characters count where each
 # of them is a word.
 FEWEST_WORDS, FEWEST_CHARACTERS = 6, 12
+# Words, or characters of words without spaces, that a text in own words has in a row only once.
+PASSAGE_WORDS, PASSAGE_CHARACTERS = 12, 24
 
 _PERIODS = np.arange(1, LONGEST_PERIOD + 1)
+_WORD = re.compile(rf"{CHARACTER.pattern}|(?:(?!{CHARACTER.pattern})\w)+")
 _NUMBER = re.compile(r"\W*(?:\d+(?:\.\d+)*[.):]+\s+)?")  # of an item or a section, and its bullet
 
 
@@ -60,21 +64,34 @@ class LoopDetector:
 class SentenceMemory:
     """Remembers the sentences of a text, and notices one that comes back too often.
 
-    A loop of a model rarely has an exact period if it counts (``2. …``, ``3. …``). So numbers in
-    front of a sentence are no part of it.
+    A loop of a model rarely has an exact period: it counts (``2. …``, ``3. …``), or begins its
+    sentences in other words. So a sentence may return once, numbers in front of it aside, and
+    twelve words of a sentence in a row not at all.
     """
 
     def __init__(self) -> None:
         self._places: defaultdict[str, list[int]] = defaultdict(list)
+        self._passages: set[tuple[str, ...]] = set()
 
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return None, or where it stood for the second time, if this is the last time it may return.
+        Return None, or where sentences begin that have been there: this one, or itself before.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:
             return None
-        places = self._places[words]
+        places, passages = self._places[words], set(_passages(words))
         places.append(start)
-        return places[1] if len(places) == RETURNS else None
+        returns = not self._passages.isdisjoint(passages)
+        self._passages |= passages
+        return places[1] if len(places) == RETURNS else start if returns else None
+
+
+def _passages(sentence: str) -> Iterator[tuple[str, ...]]:
+    """Yield all runs of words of a sentence that are long enough to be known again."""
+    words = _WORD.findall(sentence.casefold())
+    for end, word in enumerate(words, start=1):
+        count = PASSAGE_CHARACTERS if CHARACTER.match(word) else PASSAGE_WORDS
+        if end >= count:
+            yield tuple(words[end - count : end])
