@@ -144,7 +144,7 @@ def summarize(
     on_loop: Annotated[
         OnLoop | None,
         typer.Option(
-            help="What becomes of a text that repeats itself: it is written once more with a "
+            help="What becomes of a text that repeats itself: it is written on from there with a "
             "repetition penalty, ends before its repeats, or goes on. Without it: as the profile "
             "says, which is retry."
         ),

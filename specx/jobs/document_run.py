@@ -15,10 +15,10 @@ class DocumentRun:
 
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the beginning of the work. ``reasons``: for each prompt
-    why its text ended; ``written``: tokens of the latest text; ``rewritten``: texts that repeated
-    themselves and were written once more. ``check_s``: seconds of ``--check-lossless``, which the
-    summary did not need. ``reasoning_tokens``: of all tokens, those that are no answer;
-    ``closed``: outputs whose reasoning its budget ended.
+    why its text ended; ``written``: tokens of the latest text; ``rewritten``: the numbers of texts
+    that repeated themselves and went on with a ``penalty``, at most so large. ``check_s``: seconds
+    of ``--check-lossless``, which the summary did not need. ``reasoning_tokens``: of all tokens,
+    those that are no answer; ``closed``: outputs whose reasoning its budget ended.
     """
 
     timings: Timings
@@ -28,7 +28,8 @@ class DocumentRun:
     fell_back: list[FellBack] = field(default_factory=list)
     reasons: list[FinishReason] = field(default_factory=list)
     written: int = 0
-    rewritten: int = 0
+    rewritten: set[int] = field(default_factory=set)
+    penalty: float = 0.0
     speedup: Speedup = field(default_factory=Speedup)
     lossless: LosslessCheck | None = None
     check_s: float = 0.0
@@ -44,11 +45,12 @@ class DocumentRun:
         """Begin the text of a prompt."""
         self.written = 0
 
-    def begin_again(self) -> None:
-        """Begin the text of the same prompt once more."""
-        self.begin_text()
+    def go_on(self, kept: int, penalty: float) -> None:
+        """Go on with the latest text behind so many of its tokens, with a repetition penalty."""
+        self.written = kept
         self.reasons.pop()
-        self.rewritten += 1
+        self.rewritten |= {len(self.reasons)}
+        self.penalty = max(self.penalty, penalty)
 
     def on(self, event: Event) -> None:
         """Add what an event of decoding says."""

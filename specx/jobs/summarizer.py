@@ -2,7 +2,8 @@
 
 import resource
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,10 @@ from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_lo
 from specx.prompts.reasoning import CLOSING, Thinking
 from specx.records import Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
+
+# Where a text repeats itself it goes on with the first, where it does so again with the next. A
+# whole text under a penalty drifts from its document.
+RETRY_PENALTIES = 1.1, 1.2, 1.3
 
 
 class Summarizer:
@@ -122,7 +127,7 @@ class Summarizer:
             completed=sum(output.completed for output in written.outputs),
             reasoning_tokens=run.reasoning_tokens,
             reasons=run.reasons,
-            rewritten=run.rewritten,
+            rewritten=len(run.rewritten),
             removed=removed(document),
             levels=written.levels,
             warnings=[
@@ -180,7 +185,7 @@ class Summarizer:
         self._add(heading, self._gap, shown=shown)
         before, gap = self.partial, self._gap
         try:
-            output, profile, ids = self._decode_again(run, prompt, profile, shown=shown)
+            output, text = self._decode_again(run, prompt, profile, shown=shown)
         except Exception:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
@@ -189,65 +194,60 @@ class Summarizer:
             self.partial = before
             self._add(output.text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
-            self._check_lossless(prompt, profile, ids, run)
+            self._check_lossless(text, run)
         return output
 
     def _decode_again(
         self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
-    ) -> tuple[Output, Profile, list[int]]:
-        """Write the output of one prompt, once more with a penalty if it repeats itself.
-
-        Return it, the settings with which it was written, and its token ids.
-        """
-        before = self.partial
-        output, ids = self._decode(run, prompt, profile, shown=shown)
-        if run.reasons[-1] == "looping" and (other := self._with_penalty(profile)) is not None:
-            self.partial, profile = before, other
-            run.begin_again()
+    ) -> tuple[Output, "_Text"]:
+        """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
+        before, text = self.partial, _Text(prompt, profile)
+        output = self._decode(run, text, shown=shown)
+        for penalty in self._penalties(profile):
+            # Reasoning has a budget of its own, which begins with the text.
+            begun = () if output.reasoning_tokens else text.tokens[: output.kept_tokens]
+            limit = profile.output_limit - len(begun)
+            if run.reasons[-1] != "looping" or limit < 1:
+                break
+            again = {"repetition_penalty": penalty, "max_new_tokens": limit}
+            self.partial, text = before, _Text(prompt, profile.changed(generation=again), begun)
+            run.go_on(len(begun), penalty)
             self._listener.show("")
-            self._listener.phase("writing once more")
-            output, ids = self._decode(run, prompt, profile, shown=shown)
-        return output, profile, ids
+            self._listener.phase("writing on with a penalty")
+            output = self._decode(run, text, shown=shown)
+        return output, text
 
-    def _decode(
-        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
-    ) -> tuple[Output, list[int]]:
-        """Write the output of one prompt; return it, and its token ids.
-
-        What is final is shown so, as it is written.
-        """
-        ends, ids = self.pair.target.eos_token_ids, list[int]()
-        reader, stop = self._kind.reader(prompt), self._stop(prompt)
-        final, before, gap = self._kind.final, len(self.partial), self._gap
-        start = partial(decode, self.pair, profile, self.method, shelf=self._shelf)
-        events = decode_thinking(start, prompt.token_ids, stop)
+    def _decode(self, run: DocumentRun, text: "_Text", *, shown: bool) -> Output:
+        """Write a text to its end, and note its tokens. What is final is shown so, as it comes."""
+        ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
+        reader, stop = self._kind.reader(text.prompt), self._stop(text)
+        gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
+        start = partial(decode, self.pair, text.profile, self.method, shelf=self._shelf)
+        events = decode_thinking(start, text.token_ids, stop)
         events = self._deadline.between(events) if self._deadline else events
         for event in self._neighbours.between(events) if self._neighbours else events:
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):
-                ids += event.tokens
-                text = reader.feed([i for i in event.tokens if i not in ends])
-                gap = self._add(text, gap, shown=shown and final)
+                text.ids += event.tokens
+                new = reader.feed([i for i in event.tokens if i not in ends])
+                gap = self._add(new, gap, shown=shown and final)
                 if shown and not final:
                     self._listener.show(self.partial[before:])
-        text, output = reader.finish()
-        self._add(text, gap, shown=shown and final)
+        new, output = reader.finish()
+        self._add(new, gap, shown=shown and final)
         run.reasoning_tokens += output.reasoning_tokens
         run.closed += isinstance(stop, Thinking) and stop.was_closed
-        return output, ids
+        return output
 
-    def _with_penalty(self, profile: Profile) -> Profile | None:
-        """Return the settings for a text that is written once more; None if it is not to be.
+    def _penalties(self, profile: Profile) -> Sequence[float]:
+        """Return the penalties with which a text goes on where it repeats itself, in turn.
 
-        With as large a penalty as that, it would repeat itself again.
+        None where the user wants none, or has set one: with that it would do so again.
         """
         prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
-        if not isinstance(prompt, InstructPrompt) or prompt.on_loop != "retry":
-            return None
-        if penalty >= warnings.RETRY_PENALTY:
-            return None
-        return profile.changed(generation={"repetition_penalty": warnings.RETRY_PENALTY})
+        retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
+        return RETRY_PENALTIES if retries and penalty < RETRY_PENALTIES[0] else ()
 
     def _profile_for(self, prompt: Prompt) -> Profile:
         if prompt.limit is None and not self._reasoning:
@@ -258,30 +258,31 @@ class Summarizer:
     def _limit(self, prompt: Prompt) -> int:
         return self.profile.output_limit if prompt.limit is None else prompt.limit
 
-    def _stop(self, prompt: Prompt) -> Stop | None:
-        """Return what ends the output that answers ``prompt``. It has seen nothing yet."""
-        stop = self._kind.stop(prompt)
-        if not self._reasoning:
-            return stop
-        assert isinstance(self._kind, Instruct)
-        tokenizer, limit = self.pair.target.tokenizer, self._limit(prompt)
-        answer, budget = self._kind.answer(), self._reasoning
-        return Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
+    def _stop(self, text: "_Text") -> Stop | None:
+        """Return what ends a text. It has seen what the text begins with."""
+        stop = self._kind.stop(text.prompt)
+        if self._reasoning:
+            assert isinstance(self._kind, Instruct)
+            tokenizer, limit = self.pair.target.tokenizer, self._limit(text.prompt)
+            answer, budget = self._kind.answer(), self._reasoning
+            stop = Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
+        if stop is not None:
+            for token in text.begun:
+                stop(token)
+        return stop
 
-    def _check_lossless(
-        self, prompt: Prompt, profile: Profile, written: list[int], run: DocumentRun
-    ) -> None:
+    def _check_lossless(self, text: "_Text", run: DocumentRun) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         self._shelf.clear()  # plain decoding needs caches of its own
-        ids, before = prompt.token_ids, run.lossless
-        found = check_lossless(self.pair, profile, ids, written, self._stop(prompt))
+        ids, profile, before = text.token_ids, text.profile, run.lossless
+        found = check_lossless(self.pair, profile, ids, text.ids, self._stop(text))
         reference = before.reference if before else None
         if not self._referred:  # once: loading a model again takes a while
             self._referred = True
             self._listener.phase("checking against transformers")
             is_plain = found.identical and not run.closed
-            reference = check_reference(self.pair, profile, ids, written if is_plain else None)
+            reference = check_reference(self.pair, profile, ids, text.ids if is_plain else None)
         run.lossless = replace(found, reference=reference)
         run.check_s += time.perf_counter() - started
 
@@ -310,6 +311,29 @@ class Summarizer:
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
         check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
+
+
+@dataclass
+class _Text:
+    """A text that is written: what it answers, and how tokens are chosen.
+
+    ``begun``: the tokens that it begins with; ``ids``: those behind them, so far.
+    """
+
+    prompt: Prompt
+    profile: Profile
+    begun: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All tokens of the text, so far."""
+        return (*self.begun, *self.ids)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids in front of what is to be written."""
+        return (*self.prompt.token_ids, *self.begun)
 
 
 def _listed(value: Any) -> Any:

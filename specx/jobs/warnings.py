@@ -10,8 +10,6 @@ from specx.profile import EMBEDDED, DigestPrompt, Profile
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 
-RETRY_PENALTY = 1.1  # of repetitions; more ruins a text
-
 NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
 WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 
@@ -112,18 +110,18 @@ def cut(written: Written, max_new_tokens: int) -> list[str]:
 def loops(run: DocumentRun, written: Written) -> list[str]:
     """Warn in one sentence about texts that repeated themselves, and say what became of them."""
     told, texts = [], len(run.reasons)
-    if run.rewritten:
-        was = "was" if run.rewritten == 1 else "were"
+    if number := len(run.rewritten):
+        was = "was" if number == 1 else "were"
         told.append(
-            f"{_repeated(run.rewritten, texts)} and {was} written once more with a repetition "
-            f"penalty of {RETRY_PENALTY}"
+            f"{_repeated(number, texts)} and {was} written on from there with a repetition "
+            f"penalty of {run.penalty}"
         )
     if number := run.reasons.count("looping"):
         was, again = "was" if number == 1 else "were", " again" if run.rewritten else ""
         told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
     looped = sum(output.looped for output in written.outputs)
     if number := looped - written.reasons.count("looping"):
-        told.append(f"{_repeated(number, texts)}; --on-loop retry writes such a text once more")
+        told.append(f"{_repeated(number, texts)}; --on-loop retry writes on with a penalty")
     return ["; ".join(told)] if told else []
 
 

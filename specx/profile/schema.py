@@ -104,7 +104,7 @@ class InstructPrompt(Section):
     )
     on_loop: OnLoop = Field(
         default="retry",
-        description="a text that repeats itself: retry: is written once more with a repetition "
+        description="a text that repeats itself: retry: is written on from there with a repetition "
         "penalty; stop: ends before its repeats; keep: goes on",
     )
 

@@ -38,7 +38,7 @@ class Instruct:
     answers; None: it is asked not to. ``thinks``: an output may begin with reasoning all the same.
     """
 
-    final = False  # a text may be cut, or written once more
+    final = False  # a text may be cut, and go on in another way
 
     def __init__(
         self,

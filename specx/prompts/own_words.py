@@ -5,6 +5,7 @@ The judge sees token ids alone, in order, and decodes them as they come. So it m
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from specx.documents.sentences import sentence_spans
@@ -42,7 +43,8 @@ class OwnWordsJudge:
         self._answer = answer
         self._reader, self._wanted, self._ends_loops = reader, words, ends_loops
         self._detector, self._memory = LoopDetector(), SentenceMemory()
-        self._lengths: list[int] = []  # of the text behind each token
+        self._lengths: list[int] = []  # of the text behind each token of the answer
+        self._tokens: list[int] = []  # of the output, with each of these
         self._ends: list[int] = []  # of the sentences so far
         self._start = 0  # of the open sentence
         self._words = 0
@@ -58,6 +60,7 @@ class OwnWordsJudge:
         if self.reasoning_tokens > before:
             return self.ended
         self._lengths.append(len(self.text))
+        self._tokens.append(len(self._lengths) + self.reasoning_tokens)
         repeated = None if self.looped else self._detector.add(token)
         if repeated is not None and self.ended is None:
             self._end_loop(self._before_loop(self._lengths[-1 - repeated]))
@@ -75,6 +78,13 @@ class OwnWordsJudge:
     @property
     def kept(self) -> str:
         return self.text[: self._kept].rstrip()
+
+    @property
+    def kept_tokens(self) -> int:
+        """The tokens of the output whose text is kept whole."""
+        place = len(self.text) if self._kept is None else self._kept
+        count = bisect_right(self._lengths, place)
+        return self._tokens[count - 1] if count else 0
 
     def _read(self, new: str) -> None:
         """Take more text, and judge the sentences that have ended by now."""
@@ -154,6 +164,7 @@ class OwnWordsReader:
             self._judge.kept,
             looped=self._judge.looped,
             reasoning_tokens=self._judge.reasoning_tokens,
+            kept_tokens=self._judge.kept_tokens,
         )
         return self._judge.text[before:], output
 

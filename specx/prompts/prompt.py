@@ -55,7 +55,8 @@ class Output:
     Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
     because they are not their paragraphs', and of those that the model broke off for their length
     and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
-    ``reasoning_tokens``: of the output, none of which are in the text.
+    ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
+    output, so many in front of what repeats itself.
     """
 
     text: str
@@ -64,6 +65,7 @@ class Output:
     completed: int = 0
     reasoning_tokens: int = 0
     looped: bool = False
+    kept_tokens: int = 0
 
 
 class OutputReader(Protocol):

@@ -144,8 +144,8 @@ class Report:
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``reasoning_tokens``: of those written, what a model reasoned with
     before it answered. ``completed``: those whose end the model did not write. ``reasons``:
-    why each prompt's output ended; ``rewritten``: how many repeated themselves and were written
-    once more. ``levels``: the summaries of parts, level by level; none if the
+    why each prompt's output ended; ``rewritten``: how many repeated themselves and went on
+    with a penalty. ``levels``: the summaries of parts, level by level; none if the
     document was read in one piece. ``warnings``: what was lost, guessed or cut; ``notes``: what is
     usual, or concerns speed alone. ``lossless``: None if nobody asked for it.
     """

@@ -26,7 +26,7 @@ from specx.reports.remarks import remarks
 from specx.reports.report import Report
 
 from .listening import Ear
-from .pairs import TEXT, saying, write_profile
+from .pairs import TEXT, encode, saying, write_profile
 
 KEYS = {
     "schema": None,
@@ -525,7 +525,9 @@ def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
 LOOP = "The harbour is old. " + "It is very old. " * 40
 CUT = "The harbour is old. It is very old."
 ENDLESS = {"max_new_tokens": 200, "suppress_tokens": [1], "frequency_penalty": -2.0}
-TOLD_AGAIN = "the text repeated itself and was written once more with a repetition penalty of 1.1"
+TOLD_AGAIN = (
+    "the text repeated itself and was written on from there with a repetition penalty of 1.1"
+)
 TOLD_CUT = "the text repeated itself and was cut in front of the repeats"
 
 
@@ -547,26 +549,43 @@ def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     return say
 
 
-def test_a_text_that_repeats_itself_is_written_once_more(make: Maker, penalties: Any) -> None:
+def test_a_text_that_repeats_itself_goes_on_from_there(make: Maker, penalties: Any) -> None:
     asked = penalties(LOOP, "All is well.")
     report = summarize(make())
     assert asked == [1.0, 1.1]
-    assert report.summary == make.ear.text == "All is well."
+    assert report.summary == make.ear.text == f"{CUT} All is well."
     assert (report.reasons, report.rewritten) == (["end"], 1)
     assert report.warnings[1:] == [TOLD_AGAIN]
     assert report.tally.tokens > 80  # all that was written
     assert report.input.prompt_tokens == summarize(make()).input.prompt_tokens
 
 
-def test_if_the_second_text_repeats_itself_it_is_cut(make: Maker, penalties: Any) -> None:
-    asked = penalties(LOOP)
-    one = make()
+def test_it_is_decoded_behind_what_is_kept(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    says, asked = saying(LOOP, "All is well."), list[tuple[Any, int | None]]()
+
+    def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
+        asked.append((arguments[-1], profile.generation.max_new_tokens))
+        return says(pair, profile, *arguments, **options)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    summarize(make(generation={"max_new_tokens": 150}))
+    (prompt, limit), (behind, left) = asked
+    kept = encode(f"{CUT} ")
+    assert [*behind] == [*prompt, *kept]
+    assert (limit, left) == (150, 150 - len(kept))
+
+
+def test_the_penalty_grows_and_at_last_it_is_cut(make: Maker, penalties: Any) -> None:
+    again = "It is very old. " * 40
+    asked = penalties(LOOP, again, f"It is small. {again}", again)
+    one = make(generation={"max_new_tokens": 120})
     report = summarize(one)
-    assert asked == [1.0, 1.1]
-    assert report.summary == make.ear.text == one.partial == CUT
+    assert asked == [1.0, 1.1, 1.2, 1.3]
+    assert report.summary == make.ear.text == one.partial == f"{CUT} It is small. It is very old."
     assert (report.reasons, report.rewritten) == (["looping"], 1)
     assert report.warnings[1:] == [
-        f"{TOLD_AGAIN}; the text repeated itself again and was cut in front of the repeats"
+        f"{TOLD_AGAIN.replace('1.1', '1.3')}; the text repeated itself again and was cut in front "
+        "of the repeats"
     ]
 
 
@@ -593,7 +612,7 @@ def test_it_may_go_on(make: Maker, penalties: Any) -> None:
     assert report.summary == LOOP.strip()
     assert report.reasons == ["end"]
     assert report.warnings[1:] == [
-        "the text repeated itself; --on-loop retry writes such a text once more"
+        "the text repeated itself; --on-loop retry writes on with a penalty"
     ]
 
 
@@ -606,8 +625,8 @@ def test_more_tokens_are_no_advice_for_a_loop(make: Maker) -> None:
 def test_a_part_that_repeats_itself_is_no_input_of_the_next_level(
     make: Maker, penalties: Any
 ) -> None:
-    loop = "It is old. It is very" + ", very" * 90  # no sentence of it has all words
-    penalties(loop, loop, "Two.", "Three.", "Four.", "All.")
+    loop = "It is very" + ", very" * 90  # no sentence of it has all words
+    penalties(f"It is old. {loop}", *[loop] * 3, "Two.", "Three.", "Four.", "All.")
     report = summarize(make(), document(12))
     assert report.levels[0][0].summary == "It is old."
     assert report.reasons[0] == "looping"
@@ -615,8 +634,8 @@ def test_a_part_that_repeats_itself_is_no_input_of_the_next_level(
     assert report.levels[0][0].tokens < 2 * 100
     several = f"1 of {len(report.reasons)} texts"
     assert report.warnings[1:] == [
-        f"{several} repeated itself and was written once more with a repetition penalty of 1.1; "
-        f"{several} repeated itself again and was cut in front of the repeats"
+        f"{several} repeated itself and was written on from there with a repetition penalty of "
+        f"1.3; {several} repeated itself again and was cut in front of the repeats"
     ]
 
 
@@ -627,8 +646,8 @@ def test_what_may_change_is_shown_and_not_written(make: Maker, penalties: Any) -
     summarize(one)
     assert {text for text, _ in seen} == {""}
     shown = [text for _, text in seen]
-    assert any(text.startswith(CUT) for text in shown)
-    assert "All is" in shown
+    assert any(text.startswith(f"{CUT} It is very") for text in shown)
+    assert f"{CUT} All is" in shown
     assert make.ear.shown == ""
 
 
