@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from specx.documents.document import Document
 from specx.documents.title import title_of
+from specx.profile import Profile
+from specx.prompts.prompt import Prompt
 from specx.records import Event, FellBack, Finished, FinishReason, Speedup, Step, Tally, Timings
 from specx.reports.report import InputFacts, LosslessCheck, Removed
 
@@ -16,7 +18,7 @@ class DocumentRun:
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the beginning of the work. ``reasons``: for each prompt
     why its text ended; ``written``: tokens of the latest text; ``rewritten``: the numbers of texts
-    that repeated themselves and went on with a ``penalty``, at most so large. ``check_s``: seconds
+    that repeated themselves and went on with a penalty. ``check_s``: seconds
     of ``--check-lossless``, which the summary did not need. ``reasoning_tokens``: of all tokens,
     those that are no answer; ``closed``: outputs whose reasoning its budget ended.
     """
@@ -29,7 +31,6 @@ class DocumentRun:
     reasons: list[FinishReason] = field(default_factory=list)
     written: int = 0
     rewritten: set[int] = field(default_factory=set)
-    penalty: float = 0.0
     speedup: Speedup = field(default_factory=Speedup)
     lossless: LosslessCheck | None = None
     check_s: float = 0.0
@@ -45,12 +46,11 @@ class DocumentRun:
         """Begin the text of a prompt."""
         self.written = 0
 
-    def go_on(self, kept: int, penalty: float) -> None:
-        """Go on with the latest text behind so many of its tokens, with a repetition penalty."""
+    def go_on(self, kept: int) -> None:
+        """Go on with the latest text behind so many of its tokens."""
         self.written = kept
         self.reasons.pop()
         self.rewritten |= {len(self.reasons)}
-        self.penalty = max(self.penalty, penalty)
 
     def on(self, event: Event) -> None:
         """Add what an event of decoding says."""
@@ -99,3 +99,26 @@ def removed(document: Document) -> Removed:
     """Count the lines that were taken out of a document, and the pages they stood on."""
     furniture = document.furniture
     return Removed(lines=len(furniture), pages=len({line.page for line in furniture}))
+
+
+@dataclass
+class DecodedText:
+    """A text that is written: what it answers, and how tokens are chosen.
+
+    ``begun``: the tokens that it begins with; ``ids``: those behind them, so far.
+    """
+
+    prompt: Prompt
+    profile: Profile
+    begun: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All tokens of the text, so far."""
+        return (*self.begun, *self.ids)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids in front of what is to be written."""
+        return (*self.prompt.token_ids, *self.begun)

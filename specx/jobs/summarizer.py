@@ -3,7 +3,7 @@
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,21 +14,21 @@ from specx.engine.decode import context_window, decode
 from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair, sampling_of
 from specx.engine.workspace import Shelf, capacity_for
-from specx.errors import DocumentError, UsageError
+from specx.errors import DocumentError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
 from specx.jobs.deadline import Deadline
-from specx.jobs.document_run import DocumentRun, input_facts, removed
+from specx.jobs.document_run import DecodedText, DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
 from specx.jobs.lossless import check_lossless, check_reference
 from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter, Written
 from specx.jobs.preparing import MakePrompts, Prepared
+from specx.jobs.room import reasoning_of, reserved, room_of
 from specx.jobs.thinking import decode_thinking
 from specx.models.memory import check_memory
 from specx.profile import (
-    REASONING_TOKENS,
     DigestPrompt,
     InstructPrompt,
     Profile,
@@ -37,13 +37,16 @@ from specx.profile import (
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
-from specx.prompts.reasoning import CLOSING, Thinking
+from specx.prompts.reasoning import Thinking
 from specx.records import Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 
-# Where a text repeats itself it goes on with the first, where it does so again with the next. A
-# whole text under a penalty drifts from its document.
-RETRY_PENALTIES = 1.1, 1.2, 1.3
+# With these a text goes on where it repeats itself, with the last where it does so again: a whole
+# text under a penalty drifts from its document, and a larger penalty ruins it.
+RETRIES: tuple[dict[str, float], ...] = (
+    {"repetition_penalty": 1.1},
+    {"repetition_penalty": 1.1, "no_repeat_ngram": 8},
+)
 
 
 class Summarizer:
@@ -71,8 +74,8 @@ class Summarizer:
         self._listener = listener
         self._check, self._neighbours, self._deadline = check, neighbours, deadline
         self._kind = _prompt_kind(profile, pair)
-        self._reasoning = _reasoning(profile, self._kind, context_window(pair, profile))
-        self._room = _room(profile, pair, self._reasoning)
+        self._reasoning = reasoning_of(profile, self._kind, context_window(pair, profile))
+        self._room = room_of(profile, pair, self._reasoning)
         self._sources = sources_of(profile, pair.target.stated.settings, asked)
         resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
         self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
@@ -172,7 +175,7 @@ class Summarizer:
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started
         longest = max(len(prompt.token_ids) for prompt in prompts)
-        self._check_memory(longest + self.profile.output_limit + _reserved(self._reasoning))
+        self._check_memory(longest + self.profile.output_limit + reserved(self._reasoning))
         return prompts
 
     def _write(
@@ -199,25 +202,25 @@ class Summarizer:
 
     def _decode_again(
         self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
-    ) -> tuple[Output, "_Text"]:
+    ) -> tuple[Output, DecodedText]:
         """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
-        before, text = self.partial, _Text(prompt, profile)
+        before, text = self.partial, DecodedText(prompt, profile)
         output = self._decode(run, text, shown=shown)
-        for penalty in self._penalties(profile):
+        for settings in self._retries(profile):
             # Reasoning has a budget of its own, which begins with the text.
             begun = () if output.reasoning_tokens else text.tokens[: output.kept_tokens]
             limit = profile.output_limit - len(begun)
             if run.reasons[-1] != "looping" or limit < 1:
                 break
-            again = {"repetition_penalty": penalty, "max_new_tokens": limit}
-            self.partial, text = before, _Text(prompt, profile.changed(generation=again), begun)
-            run.go_on(len(begun), penalty)
+            again = profile.changed(generation={**settings, "max_new_tokens": limit})
+            self.partial, text = before, DecodedText(prompt, again, begun)
+            run.go_on(len(begun))
             self._listener.show("")
             self._listener.phase("writing on with a penalty")
             output = self._decode(run, text, shown=shown)
         return output, text
 
-    def _decode(self, run: DocumentRun, text: "_Text", *, shown: bool) -> Output:
+    def _decode(self, run: DocumentRun, text: DecodedText, *, shown: bool) -> Output:
         """Write a text to its end, and note its tokens. What is final is shown so, as it comes."""
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
@@ -240,14 +243,14 @@ class Summarizer:
         run.closed += isinstance(stop, Thinking) and stop.was_closed
         return output
 
-    def _penalties(self, profile: Profile) -> Sequence[float]:
-        """Return the penalties with which a text goes on where it repeats itself, in turn.
+    def _retries(self, profile: Profile) -> Sequence[dict[str, float]]:
+        """Return the settings with which a text goes on where it repeats itself, in turn.
 
-        None where the user wants none, or has set one: with that it would do so again.
+        None where the user wants none, or has set a penalty: with that it would do so again.
         """
         prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
         retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
-        return RETRY_PENALTIES if retries and penalty < RETRY_PENALTIES[0] else ()
+        return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
 
     def _profile_for(self, prompt: Prompt) -> Profile:
         if prompt.limit is None and not self._reasoning:
@@ -258,7 +261,7 @@ class Summarizer:
     def _limit(self, prompt: Prompt) -> int:
         return self.profile.output_limit if prompt.limit is None else prompt.limit
 
-    def _stop(self, text: "_Text") -> Stop | None:
+    def _stop(self, text: DecodedText) -> Stop | None:
         """Return what ends a text. It has seen what the text begins with."""
         stop = self._kind.stop(text.prompt)
         if self._reasoning:
@@ -271,7 +274,7 @@ class Summarizer:
                 stop(token)
         return stop
 
-    def _check_lossless(self, text: "_Text", run: DocumentRun) -> None:
+    def _check_lossless(self, text: DecodedText, run: DocumentRun) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         self._shelf.clear()  # plain decoding needs caches of its own
@@ -313,29 +316,6 @@ class Summarizer:
         check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
 
 
-@dataclass
-class _Text:
-    """A text that is written: what it answers, and how tokens are chosen.
-
-    ``begun``: the tokens that it begins with; ``ids``: those behind them, so far.
-    """
-
-    prompt: Prompt
-    profile: Profile
-    begun: tuple[int, ...] = ()
-    ids: list[int] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """All tokens of the text, so far."""
-        return (*self.begun, *self.ids)
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The ids in front of what is to be written."""
-        return (*self.prompt.token_ids, *self.begun)
-
-
 def _listed(value: Any) -> Any:
     """Return a resolved value as a profile has it."""
     return list(value) if isinstance(value, tuple) else value
@@ -346,37 +326,6 @@ def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
     if isinstance(prompt, DigestPrompt):
         return Digest(tokenizer, prompt.sentences)
     return Instruct.of(tokenizer, prompt)
-
-
-def _reasoning(profile: Profile, kind: PromptKind, window: int) -> int:
-    """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
-    if not isinstance(kind, Instruct) or not kind.thinks:
-        return 0
-    assert isinstance(profile.prompt, InstructPrompt)
-    return profile.prompt.think or min(REASONING_TOKENS, window // 4)
-
-
-def _reserved(reasoning: int) -> int:
-    """Return the tokens of an output beyond those of its answer."""
-    return reasoning + CLOSING if reasoning else 0
-
-
-def _room(profile: Profile, pair: Pair, reasoning: int) -> int:
-    """Return the most tokens of a prompt. Raises UsageError when the output fills the window."""
-    window, limit = context_window(pair, profile) - _reserved(reasoning), profile.output_limit
-    if limit < window:
-        return window - limit
-    output, advice = f"max_new_tokens is {limit}", "lower it"
-    prompt, follows = profile.prompt, profile.generation.max_new_tokens is None
-    if follows and isinstance(prompt, DigestPrompt):
-        output = f"{prompt.sentences} sentences may take {limit} tokens"
-        advice = "ask for fewer sentences"
-    elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
-        output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
-    raise UsageError(
-        f"{output}, which leaves no room for a document in a window of {window} tokens"
-        f"{f' beside {reasoning} tokens of reasoning' if reasoning else ''}; {advice}"
-    )
 
 
 def _citation(quote: Quote) -> Citation:

@@ -114,7 +114,7 @@ def loops(run: DocumentRun, written: Written) -> list[str]:
         was = "was" if number == 1 else "were"
         told.append(
             f"{_repeated(number, texts)} and {was} written on from there with a repetition "
-            f"penalty of {run.penalty}"
+            "penalty of 1.1"
         )
     if number := run.reasons.count("looping"):
         was, again = "was" if number == 1 else "were", " again" if run.rewritten else ""
