@@ -41,11 +41,12 @@ from specx.prompts.reasoning import Thinking
 from specx.records import Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 
-# With these a text goes on where it repeats itself, with the last where it does so again: a whole
+# With these a text goes on where it repeats itself, with the next where it does so again: a whole
 # text under a penalty drifts from its document, and a larger penalty ruins it.
 RETRIES: tuple[dict[str, float], ...] = (
     {"repetition_penalty": 1.1},
     {"repetition_penalty": 1.1, "no_repeat_ngram": 8},
+    {"repetition_penalty": 1.1, "no_repeat_ngram": 4},
 )
 
 

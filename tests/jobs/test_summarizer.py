@@ -575,7 +575,7 @@ def test_it_is_decoded_behind_what_is_kept(make: Maker, monkeypatch: pytest.Monk
     assert (limit, left) == (150, 150 - len(kept))
 
 
-def test_where_it_does_so_again_no_eight_tokens_return(
+def test_where_it_does_so_again_fewer_tokens_may_return(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = "It is very old. " * 40
@@ -589,7 +589,7 @@ def test_where_it_does_so_again_no_eight_tokens_return(
     monkeypatch.setattr(summarizer, "decode", decode)
     one = make(generation={"max_new_tokens": 120})
     report = summarize(one)
-    assert asked == [(1.0, 0), (1.1, 0), (1.1, 8)]
+    assert asked == [(1.0, 0), (1.1, 0), (1.1, 8), (1.1, 4)]
     assert report.summary == make.ear.text == one.partial == f"{CUT} It is small. It is very old."
     assert (report.reasons, report.rewritten) == (["looping"], 1)
     assert report.warnings[1:] == [
@@ -634,7 +634,7 @@ def test_a_part_that_repeats_itself_is_no_input_of_the_next_level(
     make: Maker, penalties: Any
 ) -> None:
     loop = "It is very" + ", very" * 90  # no sentence of it has all words
-    penalties(f"It is old. {loop}", *[loop] * 2, "Two.", "Three.", "Four.", "All.")
+    penalties(f"It is old. {loop}", *[loop] * 3, "Two.", "Three.", "Four.", "All.")
     report = summarize(make(), document(12))
     assert report.levels[0][0].summary == "It is old."
     assert report.reasons[0] == "looping"
