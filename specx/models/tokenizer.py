@@ -5,13 +5,13 @@ those serve the folders that ``tokenizer_files.py`` cannot read. Ids and text ar
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken
 
-NO_LIMIT = 10**30  # "tokens that the model reads", where a folder does not say
+NO_LIMIT = int(1e30)  # tokens that a model reads, where its folder does not say
 _CLEANED = (
     (" .", "."),
     (" ?", "?"),
@@ -36,7 +36,7 @@ class Tokenizer:
     punctuation unless a caller forbids it.
     """
 
-    backend: tokenizers.Tokenizer
+    backend: tokenizers.Tokenizer = field(repr=False)
     named: Mapping[str, str]
     chat_template: str | dict[str, str] | None = None
     model_max_length: int = NO_LIMIT

@@ -5,6 +5,7 @@ Ids and text equal those of ``AutoTokenizer``; a test holds them against it. Wha
 """
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import tokenizers
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
+from specx.errors import ModelError
+from specx.models.reason import reason
 from specx.models.special_tokens import UNNAMED, SpecialTokens, read_object, read_special_tokens
 from specx.models.template_file import read_template
 from specx.models.tokenizer import NO_LIMIT, Tokenizer
@@ -20,6 +23,33 @@ from specx.models.tokenizer_class import WHOLE, tokenizer_class
 from specx.models.tokenizer_parts import PARTS, T5, T5_NAMED, from_vocabulary, rebuilt, t5, t5_gaps
 
 FILE = "tokenizer.json"
+
+
+def load_tokenizer(folder: Path, label: str) -> Any:
+    """Return the tokenizer of a folder: a ``Tokenizer``, or transformers' where only that can.
+
+    ``label`` begins the sentence of a ModelError, raised for one that is missing or cannot be read.
+    """
+    has = {path.name for path in folder.glob("tokenizer*")}
+    if "tokenizer.model" in has and not has & {FILE, "tokenizer_config.json"}:
+        raise ModelError(  # transformers would guess, and drop the first token and space
+            f"{label} has a tokenizer.model but no tokenizer_config.json, which says how to "
+            "use it; download both."
+        )
+    try:
+        tokenizer = read_tokenizer(folder)
+        return _by_transformers(folder) if tokenizer is None else tokenizer
+    except Exception as error:  # parsers of several formats, each with errors of its own
+        raise ModelError(
+            f"{label} has no tokenizer that can be read ({reason(error)}); download the "
+            "model with its tokenizer files."
+        ) from error
+
+
+def _by_transformers(folder: Path) -> Any:
+    from transformers import AutoTokenizer  # takes a second to import
+
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
@@ -53,8 +83,12 @@ def _class(folder: Path, settings: Mapping[str, Any]) -> str | None:
     if tekken or any(settings.get(key) for key in odd):
         return None
     config = read_object(folder / "config.json")
-    name = tokenizer_class(config, settings, lambda: b'"ByteLevel"' in (folder / FILE).read_bytes())
+    name = tokenizer_class(config, settings, partial(_is_byte_level, folder / FILE))
     return name if name in (WHOLE, T5, *PARTS) else None
+
+
+def _is_byte_level(file: Path) -> bool:
+    return file.is_file() and b'"ByteLevel"' in file.read_bytes()
 
 
 def _stored(file: Path) -> tokenizers.Tokenizer | None:

@@ -39,8 +39,8 @@ class Parts:
 
     ``dress`` sets the parts of a bare tokenizer. ``named``: special tokens, unless a folder names
     others. ``model``: settings of the BPE that are not off. ``reads_vocab``: the class takes
-    ``vocab.json`` and ``merges.txt``, too. ``again``: how special tokens are added once more in the end, which
-    overwrites what a folder says of them.
+    ``vocab.json`` and ``merges.txt``, too. ``again``: how special tokens are added once more in the
+    end, which overwrites what a folder says of them.
     """
 
     dress: Callable[[Tokenizer, Settings], None]
