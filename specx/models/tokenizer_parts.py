@@ -35,7 +35,7 @@ Settings = Mapping[str, Any]  # of tokenizer_config.json
 
 @dataclass(frozen=True)
 class Parts:
-    """What a class puts around the tokens.
+    """The parts that a class puts around the tokens.
 
     ``dress`` sets the parts of a bare tokenizer. ``named``: special tokens, unless a folder names
     others. ``model``: settings of the BPE that are not off. ``reads_vocab``: the class takes
