@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 WHOLE = "TokenizersBackend"  # takes the file as it is
-_TEKKEN = "MistralCommonBackend"  # of a package that specx does not need
+TEKKEN = "MistralCommonBackend"  # of a package that specx does not need
 _ALIASES = {"PreTrainedTokenizer": WHOLE}
 # Which class transformers registers for a family; none for those of the last line.
 _REGISTERED = {
@@ -21,7 +21,7 @@ _REGISTERED = {
     "GPTNeoXTokenizer": "gpt_neox olmo olmoe",
     WHOLE: "glm glm4 glm4_moe granite granitemoe granitemoehybrid granitemoeshared olmo2 olmo3 "
     "gpt_bigcode stablelm persimmon phi3 phimoe ernie4_5 ernie4_5_moe nemotron",
-    _TEKKEN: "mistral mistral3 mixtral ministral ministral3",
+    TEKKEN: "mistral mistral3 mixtral ministral ministral3",
     "": "llama smollm3 exaone4 seed_oss arcee apertus hunyuan_v1_dense hunyuan_v1_moe gpt_oss "
     "deepseek_v2 deepseek_v3 gemma4 gemma4_text helium falcon falcon_h1 bloom lfm2 bitnet "
     "diffllama cwm vaultgemma dots1 nanochat",
@@ -46,11 +46,11 @@ def tokenizer_class(
     if family not in FAMILIES or stated is None or settings.get("auto_map"):
         return None
     registered, misnamed = FAMILIES[family], family in MISNAMED
-    if stated == "LlamaTokenizer" and registered != _TEKKEN and not misnamed and is_byte_level():
+    if stated == "LlamaTokenizer" and registered != TEKKEN and not misnamed and is_byte_level():
         return WHOLE
     if not stated:
-        return WHOLE if registered in ("", _TEKKEN) else registered
-    if registered in (WHOLE, _TEKKEN):
+        return WHOLE if registered in ("", TEKKEN) else registered
+    if registered in (WHOLE, TEKKEN):
         return WHOLE
     return registered if misnamed else stated
 

@@ -1,11 +1,14 @@
 """Folders with small tokenizers, laid out as published families lay out theirs."""
 
+import io
 import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sentencepiece import SentencePieceTrainer
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import (
     AddedToken,
     Regex,
@@ -398,10 +401,25 @@ def unigram(*special: str, byte_fallback: bool = False) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(state))
 
 
+@cache
+def _charsmap() -> bytes:
+    """The normalization that SentencePiece writes into its files."""
+    file = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(PROSE),
+        model_writer=file,
+        vocab_size=300,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    trained = ModelProto.FromString(file.getvalue())
+    return bytes(trained.normalizer_spec.precompiled_charsmap)
+
+
 def _t5(folder: Path) -> None:
     tokenizer = unigram("<pad>", "</s>", "<unk>")
     tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+        [normalizers.Precompiled(_charsmap()), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     tokenizer.decoder = decoders.Metaspace()
     settings = {
