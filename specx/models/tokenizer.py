@@ -113,10 +113,6 @@ class Tokenizer:
     def eos_token_id(self) -> int | None:
         return self._id("eos_token")
 
-    @property
-    def bos_token_id(self) -> int | None:
-        return self._id("bos_token")
-
     def _id(self, name: str) -> int | None:
         if name not in self.named:
             return None
