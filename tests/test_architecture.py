@@ -47,6 +47,8 @@ LATE_IMPORTS = {
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
+    "models/tokenizer_files.py": {"transformers"},  # for what only that can read
     "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
     "reports/templates.py": {"jinja2"},
 }
@@ -60,11 +62,13 @@ OPTIONAL_OR_SLOW = {
     "rouge_score",
     "selectolax",
     "tesserocr",
+    "transformers",
 }
 OWN = {
     "specx.documents.confinement",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
+    "specx.models.template",
     "specx.kernels.triton.backend",
 }
 

@@ -5,7 +5,7 @@ from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from specx.errors import ModelError, OutOfMemoryError, UsageError, is_out_of_memory
 from specx.kernels.ops import Ops, ops_for
@@ -22,6 +22,7 @@ from specx.models.reason import reason
 from specx.models.rope import check_fixed_rope, check_piecewise, window
 from specx.models.seam import check_rotation, check_seam
 from specx.models.source import ModelSource, locate
+from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
 
 Role = Literal["target", "draft"]
@@ -92,7 +93,7 @@ def load_model(
     with quiet_transformers():
         source = locate(spec.model, spec.revision, role)
         config = read_config(source.folder, source.label)
-        tokenizer = _load_tokenizer(source)
+        tokenizer = load_tokenizer(source.folder, source.label)
         used = positions or window(config, getattr(tokenizer, "model_max_length", None))
         check_layers(config, source.label, used)
         if role == "draft":
@@ -153,24 +154,6 @@ def usable(device: str | torch.device) -> torch.device:
             "`specx doctor` finds."
         ) from error
     return torch.device(device)
-
-
-def _load_tokenizer(source: ModelSource) -> Any:
-    has = {path.name for path in source.folder.glob("tokenizer*")}
-    if "tokenizer.model" in has and not has & {"tokenizer.json", "tokenizer_config.json"}:
-        raise ModelError(  # transformers would guess, and drop the first token and space
-            f"{source.label} has a tokenizer.model but no tokenizer_config.json, which says how to "
-            "use it; download both."
-        )
-    try:
-        return AutoTokenizer.from_pretrained(
-            source.folder, trust_remote_code=False, local_files_only=True
-        )
-    except Exception as error:  # parsers of several formats, each with errors of its own
-        raise ModelError(
-            f"{source.label} has no tokenizer that can be read ({reason(error)}); download the "
-            "model with its tokenizer files."
-        ) from error
 
 
 def _fetch_weights(

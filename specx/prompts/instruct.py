@@ -165,8 +165,9 @@ class Instruct:
         try:
             return self._rendered(content, self._system)
         except Exception as error:  # of jinja, or of what a template calls
+            why = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(
-                f"the model's chat template cannot be used ({' '.join(str(error).split())}); "
+                f"the model's chat template cannot be used ({why}); "
                 "choose a model whose template needs nothing but a user's message"
             ) from error
 

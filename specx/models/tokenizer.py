@@ -1,0 +1,128 @@
+"""A model's tokenizer, over the package ``tokenizers`` alone.
+
+It has the names of transformers' tokenizers, for the few things that specx asks of one, because
+those serve the folders that ``tokenizer_files.py`` cannot read. Ids and text are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken
+
+NO_LIMIT = int(1e30)  # tokens that a model reads, where its folder does not say
+_CLEANED = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)  # in this order
+
+
+@dataclass(kw_only=True)
+class Tokenizer:
+    """Text to token ids and back, and a chat to text.
+
+    ``named``: special tokens by their names (``eos_token``), as a chat template knows them.
+    ``chat_template``: one, or several by name. ``split_special_tokens``: special tokens in a text
+    are letters unless a caller says otherwise. ``cleans_up``: decoded text loses the spaces before
+    punctuation unless a caller forbids it.
+    """
+
+    backend: tokenizers.Tokenizer = field(repr=False)
+    named: Mapping[str, str]
+    chat_template: str | dict[str, str] | None = None
+    model_max_length: int = NO_LIMIT
+    split_special_tokens: bool = False
+    cleans_up: bool = False
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool | None = None,
+        **_: Any,  # what only transformers' tokenizers need to be told
+    ) -> dict[str, Any]:
+        """Return the ids of a text, or a list of them for several texts, as ``input_ids``."""
+        texts = [text] if isinstance(text, str) else list(text)
+        splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        self.backend.encode_special_tokens = splits
+        rows = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        ids = [row.ids for row in rows]
+        return {"input_ids": ids[0] if isinstance(text, str) else ids}
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        ids: list[int] = self(text, add_special_tokens=add_special_tokens)["input_ids"]
+        return ids
+
+    def decode(
+        self,
+        ids: Sequence[int],
+        *,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool = True,
+    ) -> str:
+        text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        if self.cleans_up and clean_up_tokenization_spaces:
+            for spaced, joined in _CLEANED:
+                text = text.replace(spaced, joined)
+        return text
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: bool = False,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Return the text of a chat, which ``tokenize`` would turn into ids: never asked for here.
+
+        Raises what jinja raises, and ValueError without a template for a plain chat.
+        """
+        from specx.models.template import render  # jinja is slow to import
+
+        assert not tokenize
+        variables = {**self.named, "add_generation_prompt": add_generation_prompt, **variables}
+        return render(self._template(), messages, variables)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return every token with its id, added tokens included."""
+        vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return vocabulary
+
+    def __len__(self) -> int:
+        size: int = self.backend.get_vocab_size(with_added_tokens=True)
+        return size
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, AddedToken]:
+        """Tokens that are found in a text before anything else is."""
+        added: dict[int, AddedToken] = self.backend.get_added_tokens_decoder()
+        return added
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self._id("eos_token")
+
+    def _id(self, name: str) -> int | None:
+        if name not in self.named:
+            return None
+        found: int | None = self.backend.token_to_id(self.named[name])
+        return self._id("unk_token") if found is None and name != "unk_token" else found
+
+    def _template(self) -> str:
+        template = self.chat_template
+        if isinstance(template, dict):
+            template = template.get("default")
+        if not isinstance(template, str):
+            raise ValueError("there is none for a chat without tools")
+        return template

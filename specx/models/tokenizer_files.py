@@ -1,0 +1,156 @@
+"""From a model's folder to its tokenizer, as transformers makes it of the same files.
+
+Ids and text equal those of ``AutoTokenizer``; a test holds them against it. What only that can read
+(a ``tokenizer.model``, classes of other families) is left to it.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
+
+from specx.errors import ModelError
+from specx.models.reason import reason
+from specx.models.special_tokens import UNNAMED, SpecialTokens, read_object, read_special_tokens
+from specx.models.template_file import read_template
+from specx.models.tokenizer import NO_LIMIT, Tokenizer
+from specx.models.tokenizer_class import WHOLE, tokenizer_class
+from specx.models.tokenizer_parts import PARTS, T5, T5_NAMED, from_vocabulary, rebuilt, t5, t5_gaps
+
+FILE = "tokenizer.json"
+
+
+def load_tokenizer(folder: Path, label: str) -> Any:
+    """Return the tokenizer of a folder: a ``Tokenizer``, or transformers' where only that can.
+
+    ``label`` begins the sentence of a ModelError, raised for one that is missing or cannot be read.
+    """
+    has = {path.name for path in folder.glob("tokenizer*")}
+    if "tokenizer.model" in has and not has & {FILE, "tokenizer_config.json"}:
+        raise ModelError(  # transformers would guess, and drop the first token and space
+            f"{label} has a tokenizer.model but no tokenizer_config.json, which says how to "
+            "use it; download both."
+        )
+    try:
+        tokenizer = read_tokenizer(folder)
+        return _by_transformers(folder) if tokenizer is None else tokenizer
+    except Exception as error:  # parsers of several formats, each with errors of its own
+        raise ModelError(
+            f"{label} has no tokenizer that can be read ({reason(error)}); download the "
+            "model with its tokenizer files."
+        ) from error
+
+
+def _by_transformers(folder: Path) -> Any:
+    from transformers import AutoTokenizer  # takes a second to import
+
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder; None: transformers has to read it.
+
+    Raises what the parsers of its files raise.
+    """
+    settings = read_object(folder / "tokenizer_config.json")
+    name = _class(folder, settings)
+    if name is None:
+        return None
+    stored = _stored(folder / FILE)
+    special = _special_tokens(folder, settings, stored, name)
+    backend = _backend(folder, {**settings, **special.named}, stored, name)
+    if backend is None:
+        return None
+    special.add_to(backend)
+    again = PARTS[name].again if name in PARTS else None
+    if again is not None:
+        backend.add_special_tokens([again(token) for token in special.all()])
+    backend.no_padding()
+    if stored is None:
+        backend.post_processor = _around(backend, settings, special)
+    return _finished(backend, settings, special, folder)
+
+
+def _class(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """Return the class that reads a folder, if it is one of those that can be done without."""
+    tekken = (folder / "tekken.json").is_file() and find_spec("mistral_common")
+    odd = ("fast_tokenizer_files", "fix_mistral_regex", "init_inputs", "auto_map")
+    if tekken or any(settings.get(key) for key in odd):
+        return None
+    config = read_object(folder / "config.json")
+    name = tokenizer_class(config, settings, partial(_is_byte_level, folder / FILE))
+    return name if name in (WHOLE, T5, *PARTS) else None
+
+
+def _is_byte_level(file: Path) -> bool:
+    return file.is_file() and b'"ByteLevel"' in file.read_bytes()
+
+
+def _stored(file: Path) -> tokenizers.Tokenizer | None:
+    """Return the tokenizer of ``tokenizer.json``, which neither cuts nor fills up texts here."""
+    if not file.is_file():
+        return None
+    stored = tokenizers.Tokenizer.from_file(str(file))
+    stored.no_truncation()
+    return stored
+
+
+def _special_tokens(
+    folder: Path, settings: Mapping[str, Any], stored: tokenizers.Tokenizer | None, name: str
+) -> SpecialTokens:
+    padding = stored.padding if stored is not None else None
+    defaults: dict[str, Any] = {"pad_token": padding["pad_token"]} if padding else {}
+    if name == T5:
+        defaults |= {**T5_NAMED, UNNAMED: t5_gaps(settings)}
+    elif name in PARTS:
+        defaults |= PARTS[name].named
+    added = stored.get_added_tokens_decoder() if stored is not None else {}
+    return read_special_tokens(folder, settings, added, defaults)
+
+
+def _backend(
+    folder: Path, settings: Mapping[str, Any], stored: tokenizers.Tokenizer | None, name: str
+) -> tokenizers.Tokenizer | None:
+    """Return the tokenizer without the tokens that are still to be added; None: it has no such."""
+    if name == WHOLE or stored is None:
+        is_from_vocabulary = name in PARTS and stored is None
+        return from_vocabulary(PARTS[name], folder, settings) if is_from_vocabulary else stored
+    return t5(folder / FILE, settings) if name == T5 else rebuilt(PARTS[name], stored, settings)
+
+
+def _around(
+    backend: tokenizers.Tokenizer, settings: Mapping[str, Any], special: SpecialTokens
+) -> TemplateProcessing:
+    """Return what puts special tokens around a text, where no ``tokenizer.json`` says it."""
+    begin, end = (
+        str(special.named[key]) if settings.get(f"add_{key}") and key in special.named else None
+        for key in ("bos_token", "eos_token")
+    )
+    single = [each for each in (begin, "$A", end) if each is not None]
+    ids = [(each, backend.token_to_id(each)) for each in single if each != "$A"]
+    return TemplateProcessing(single=single, special_tokens=ids)
+
+
+def _finished(
+    backend: tokenizers.Tokenizer, settings: Mapping[str, Any], special: SpecialTokens, folder: Path
+) -> Tokenizer:
+    limit = settings.get("model_max_length", settings.get("max_len"))
+    return Tokenizer(
+        backend=backend,
+        named={name: str(token) for name, token in special.named.items()},
+        chat_template=read_template(folder, settings),
+        model_max_length=NO_LIMIT if limit is None else limit,
+        split_special_tokens=bool(settings.get("split_special_tokens", False)),
+        cleans_up=_cleans_up(backend, settings),
+    )
+
+
+def _cleans_up(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> bool:
+    forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+    harms = isinstance(backend.model, BPE) and not settings.get(forced)
+    return bool(settings.get("clean_up_tokenization_spaces")) and not harms
