@@ -16,7 +16,7 @@ RETURNS = 3  # a sentence that stands in a text so often is a loop
 # of them is a word.
 FEWEST_WORDS, FEWEST_CHARACTERS = 6, 12
 # Words, or characters of words without spaces, that a text in own words has in a row only once.
-PASSAGE_WORDS, PASSAGE_CHARACTERS = 8, 16
+PASSAGE_WORDS, PASSAGE_CHARACTERS = 7, 14
 
 _PERIODS = np.arange(1, LONGEST_PERIOD + 1)
 _WORD = re.compile(rf"{CHARACTER.pattern}|(?:(?!{CHARACTER.pattern})\w)+")
@@ -66,7 +66,7 @@ class SentenceMemory:
 
     A loop of a model rarely has an exact period: it counts (``2. …``, ``3. …``), or begins its
     sentences in other words. So a sentence may return once, numbers in front of it aside, and
-    eight words of a sentence in a row not at all.
+    seven words of a sentence in a row not at all.
     """
 
     def __init__(self) -> None:

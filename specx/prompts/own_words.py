@@ -67,9 +67,17 @@ class OwnWordsJudge:
         return self.ended
 
     def finish(self) -> None:
-        """End the text where no more tokens come."""
+        """End the text where no more tokens come. A last sentence that repeats another goes."""
         text, _ = self._reader.finish()
         self.text += text
+        if self.looped or not self._ends_loops:
+            return
+        for begin, end in sentence_spans(self.text[self._start :]):
+            place = self._start + begin
+            again = self._memory.add(self.text[place : self._start + end], place)
+            if again is not None:
+                self._kept = again
+                return
 
     @property
     def reasoning_tokens(self) -> int:

@@ -114,7 +114,7 @@ def returned(*sentences: str) -> tuple[int, int] | None:
     return None
 
 
-LONG = "This document explains how to build packages."
+LONG = "This document explains how to build."
 
 
 def test_a_sentence_may_return_once() -> None:
@@ -127,14 +127,14 @@ def test_numbers_in_front_are_no_part_of_a_sentence() -> None:
     assert returned("In 2019 sales of the group fell.", "In 2020 sales of the group fell.") is None
 
 
-def test_eight_words_in_a_row_may_not_return() -> None:
+def test_seven_words_in_a_row_may_not_return() -> None:
     tail = "the need for more research into the use of water by farms"
     first = f"The report discusses {tail}."
     assert returned(first, "Or not.", f"It also stresses {tail}.") == (2, len(first) + 9)
-    assert returned(first, "Or not.", f"It also stresses {tail[27:]}.") is None
+    assert returned(first, "Or not.", f"It also stresses {tail[33:]}.") is None
     tail = "这些措施在过去五年中对农业用水的影响非常大并且仍然在增加"
     assert returned(f"报告说,{tail}。", f"委员会也认为{tail}。") is not None
-    assert returned(f"报告说,{tail}。", f"委员会也认为{tail[13:]}。") is None
+    assert returned(f"报告说,{tail}。", f"委员会也认为{tail[15:]}。") is None
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,15 @@ def test_repeats_are_cut_off(text: str, left: str, size: int) -> None:
     assert judge.ended == "looping"
 
 
+def test_a_last_sentence_that_repeats_another_goes() -> None:
+    line = "The committee met in the old town hall on Monday."
+    output, judge, _ = judged(f"{line} Nobody came. {line}")
+    assert (output.text, judge.ended) == (f"{line} Nobody came.", None)
+    assert kept(f"{line} Nobody came. The committee left.") == (
+        f"{line} Nobody came. The committee left."
+    )
+
+
 def test_a_loop_may_go_on() -> None:
     text = START + "All sank. " * 40
     output, judge, read = judged(text, ends_loops=False)
