@@ -47,6 +47,7 @@ LATE_IMPORTS = {
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "engine/forward.py": {"specx.models.seam_cache"},  # brings transformers
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {"transformers"},  # for what only that can read
     "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
@@ -68,6 +69,7 @@ OWN = {
     "specx.documents.confinement",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
+    "specx.models.seam_cache",
     "specx.models.template",
     "specx.kernels.triton.backend",
 }

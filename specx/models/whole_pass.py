@@ -68,7 +68,7 @@ def run_at_once(
         tokens=ids,
         positions=positions,
         storage=mapping.storage,
-        slots=mapping.slots,
+        slots=mapping.rows,
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.torch.backend import TorchOps
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.models.rope import RopeFacts
+from specx.models.seam_cache import SeamCache
 
 
 class Trigrams:
@@ -29,7 +29,7 @@ class Trigrams:
         self,
         input_ids: Tensor,
         position_ids: Tensor,  # noqa: ARG002 - tokens alone decide
-        past_key_values: PreallocatedCache,
+        past_key_values: SeamCache,
         use_cache: bool,  # noqa: ARG002
         logits_to_keep: Tensor | int,
         specx_call: PrefillCall | TreeCall,
@@ -38,7 +38,7 @@ class Trigrams:
         rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
         assert past_key_values.update(rows, rows, 0) == (rows, rows)
         values = specx_call.mapping.storage[0, 1]
-        values.index_copy_(1, specx_call.mapping.slots, rows[0])
+        values.index_copy_(1, specx_call.mapping.rows, rows[0])
         text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
         before = text[self._previous(specx_call, len(ids))]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
