@@ -17,8 +17,9 @@ class DraftCache:
     computed. ``working`` is what the draft attends to: chosen rows at compact positions 0 … n−1,
     then the tokens committed since. Without a policy (``working_capacity`` None) both are one
     cache and positions are those of the text; layers with a window then keep that alone. Else the
-    store keeps all rows of all layers, as any chunk may be chosen. ``grid``: how the text is cut into chunks.
-    ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the first.
+    store keeps all rows of all layers, as any chunk may be chosen. ``grid``: how the text is cut
+    into chunks. ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the
+    first.
     """
 
     def __init__(
