@@ -67,7 +67,7 @@ class MaskedPrefillCall(PrefillCall):
     @cached_property
     def visible(self) -> Tensor:
         """The rows that each new token sees, made once for all layers: bool [T, past + T]."""
-        slots = self.mapping.rows
+        slots = self.mapping.slots
         column = torch.arange(self.past + len(slots), device=slots.device)
         row = column[self.past :, None]
         return (column <= row) & (column > row - (self.window or len(column)))

@@ -138,7 +138,7 @@ class HeadDrafter(ModelDrafter):
             ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
         )
         states = self._project(self._read_features.read(store.length, len(tokens)))
-        rows = tokens, states, mapping.rows
+        rows = tokens, states, mapping.slots
         if not isinstance(logits_of, Tensor):  # nobody drafts behind them
             return head_forward(self.model, rows, working, call, wanted=None)[1]
         states, logits = head_forward(self.model, rows, working, call, logits_of)

@@ -136,10 +136,7 @@ class PreallocatedCache:
 
     def mapping_to(self, rows: Tensor) -> SlotMapping:
         """Map tokens to ``rows`` int64 [T] of the text or behind it."""
-        if not self._has_rings:
-            return SlotMapping(self._by_layer, rows)
-        slots = [rows.remainder(s.shape[3]) for s in self.storages]
-        return SlotMapping(self._by_layer, rows, [slots[group] for group, _ in self.places])
+        return SlotMapping(self._by_layer, rows)
 
     def commit(self, rows: int | Tensor) -> None:
         """Make the first ``rows`` rows behind the text part of it."""

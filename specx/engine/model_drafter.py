@@ -312,4 +312,4 @@ class ModelDrafter(Drafter):
             prefix=working.length,
             mask=mask,
         )
-        return forward(self.model, tokens, mapping.rows, working, call, logits_of=logits_of)
+        return forward(self.model, tokens, mapping.slots, working, call, logits_of=logits_of)

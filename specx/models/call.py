@@ -7,6 +7,7 @@ passes exactly one, ``specx_call``: a ``PrefillCall`` or a ``TreeCall``.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,18 +48,26 @@ def note_queries(queries: Tensor, query: Tensor) -> int:
 class SlotMapping:
     """The rows of a cache that a forward pass writes, before anything is attended to.
 
-    ``storage[layer]`` [2, Hkv, rows, D]: keys and values of each layer of the model, those of all
-    in one tensor where they are alike. ``rows`` int64 [T]: the row of the text of each new token.
-    ``slots``: for each layer, where these lie in its storage, int64 [T]; None: right there.
+    ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, all layers in one tensor
+    or each in its own. ``slots`` int64 [T]: the row of the text that each new token is. It lies at
+    ``slots_of`` a layer, so a layer with a window may have a ring of rows.
     """
 
     storage: Tensor | Sequence[Tensor]
-    rows: Tensor
-    slots: Sequence[Tensor] | None = None
+    slots: Tensor
 
     def slots_of(self, layer: int) -> Tensor:
-        """Return the rows of a layer's storage that are written: int64 [T]."""
-        return self.rows if self.slots is None else self.slots[layer]
+        """Return where a layer stores the new rows: int64 [T]."""
+        if isinstance(self.storage, Tensor):
+            return self.slots
+        capacity = self.storage[layer].shape[2]
+        if capacity not in self._by_capacity:
+            self._by_capacity[capacity] = self.slots % capacity
+        return self._by_capacity[capacity]
+
+    @cached_property
+    def _by_capacity(self) -> dict[int, Tensor]:
+        return {}
 
 
 @dataclass(kw_only=True)
@@ -81,7 +90,7 @@ class AttentionCall(ABC):
         query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D].
         """
         keys, values = self.mapping.storage[layer].unbind()
-        self.ops.store_rows(keys, values, self.mapping.slots_of(layer), key[0], value[0])
+        self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
         return self.attend_stored(layer, query[0], scaling)[None]
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:

@@ -29,7 +29,7 @@ def attend(
     layer: int64 [], on the CPU; query [1, Hq, T, D]; key, value [1, Hkv, T, D] -> [1, T, Hq, D].
     """
     mapping, retrieval = call.mapping, call.retrieval
-    rows = (layer, query, key, value, mapping.storage, mapping.rows)
+    rows = (layer, query, key, value, mapping.storage, mapping.slots)
     watched = -1 if retrieval is None else retrieval.layer
     queries = None if retrieval is None else retrieval.queries
     if isinstance(call, TreeCall):

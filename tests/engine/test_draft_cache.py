@@ -34,8 +34,8 @@ class Text:
         to = cache.mapping(rows)
         positions = torch.arange(start, start + rows)
         keys = rope(self.keys[:, :, rows_of_text], positions, self.inv_freq)
-        to.storage[:, 0].index_copy_(2, to.rows, keys)
-        to.storage[:, 1].index_copy_(2, to.rows, self.values[:, :, rows_of_text])
+        to.storage[:, 0].index_copy_(2, to.slots, keys)
+        to.storage[:, 1].index_copy_(2, to.slots, self.values[:, :, rows_of_text])
         self.read += rows
 
     def generate(self, rows: int) -> None:

@@ -17,7 +17,7 @@ def put(cache: PreallocatedCache, rows: int, seed: int = 0) -> torch.Tensor:
     layers, _, heads, _, dim = cache.storage.shape
     new = normal(layers, 2, heads, rows, dim, seed=seed)
     to = cache.mapping(rows)
-    to.storage.index_copy_(3, to.rows, new)
+    to.storage.index_copy_(3, to.slots, new)
     return new
 
 
@@ -34,7 +34,7 @@ def filled(
 def test_new_tokens_are_mapped_behind_the_others():
     cache, _ = filled(text=4, behind=3)
     mapping = cache.mapping(2, after=3)
-    assert mapping.rows.tolist() == [7, 8]
+    assert mapping.slots.tolist() == [7, 8]
     assert mapping.storage is cache.storage
 
 

@@ -38,7 +38,7 @@ class Trigrams:
         rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
         assert past_key_values.update(rows, rows, 0) == (rows, rows)
         values = specx_call.mapping.storage[0, 1]
-        values.index_copy_(1, specx_call.mapping.rows, rows[0])
+        values.index_copy_(1, specx_call.mapping.slots, rows[0])
         text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
         before = text[self._previous(specx_call, len(ids))]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

@@ -42,7 +42,7 @@ class Excerpt(PreallocatedCache):
         """Drop the drafts and take up what became text in the source since the last time."""
         self.refill(self._copied[0])
         rows = self._rows_of_source(self.next_position + self._new)
-        self.storage.index_copy_(3, self.mapping(len(self._new)).rows, rows)
+        self.storage.index_copy_(3, self.mapping(len(self._new)).slots, rows)
         self._copied.copy_(self.source.length - self.gap)
         self.refill(self._copied[0])
 
