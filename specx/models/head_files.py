@@ -12,14 +12,13 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specx.errors import ModelError
 from specx.models import attention
-from specx.models.architecture import read_raw
 from specx.models.checkpoint import read_torch_file, unreadable
+from specx.models.config_file import read_raw
 from specx.models.fused_head import fuse_head
 from specx.models.head import Head, HeadSpec
 from specx.models.head_config import HeadChoices, project_of, read_head_spec
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
-from specx.models.quiet import quiet_transformers
 from specx.models.rope import rope_facts
 from specx.models.seam import check_rotation, check_seam
 from specx.models.source import ModelSource, locate
@@ -50,8 +49,7 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
 
     Raises ModelError as ``load_model`` does, and for a head's tensors that have two names.
     """
-    with quiet_transformers():
-        source = locate(spec.model, spec.revision, "draft")
+    source = locate(spec.model, spec.revision, "draft")
     raw = read_raw(source.folder, source.label)
     marked = project_of(raw, source.label) is not None
     if not marked and raw.get("num_hidden_layers") != 1:
