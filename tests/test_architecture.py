@@ -53,6 +53,9 @@ LATE_IMPORTS = {
         "transformers",
         "specx.models.quiet",
     },
+    "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
+    "jobs/pair.py": {"specx.models.head_load"},
+    "models/head_config.py": {"transformers"},
     "models/load.py": {"specx.models.modules"},  # brings transformers
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
@@ -76,8 +79,10 @@ OWN = {
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
+    "specx.models.head_load",
     "specx.models.modules",
     "specx.models.quiet",
+    "specx.models.reference",
     "specx.models.seam_cache",
     "specx.models.template",
     "specx.kernels.triton.backend",
