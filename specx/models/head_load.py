@@ -10,7 +10,7 @@ from specx.models import attention
 from specx.models.fused_head import fuse_head
 from specx.models.head import Head
 from specx.models.head_config import HeadChoices, read_head_spec
-from specx.models.head_files import HeadFiles, LoadedHead, checked, target_ids
+from specx.models.head_files import NO_LIMIT, HeadFiles, LoadedHead, checked, target_ids
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.rope import rope_facts
 from specx.models.seam import check_rotation, check_seam
