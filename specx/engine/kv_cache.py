@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specx.kernels.ops import Ops
+from specx.kernels.spec import RopeSpec
 from specx.models.call import SlotMapping
 
 
@@ -20,13 +21,15 @@ from specx.models.call import SlotMapping
 class CacheGroup:
     """Layers whose keys and values are alike.
 
-    ``window``: the most rows that a token sees in them, its own included; None: all.
+    ``window``: the most rows that a token sees in them, its own included; None: all. ``rope``: of
+    one of them; None: it does not turn, or nobody has asked.
     """
 
     layers: int
     kv_heads: int
     head_dim: int
     window: int | None = None
+    rope: RopeSpec | None = None
 
     def rows(self, capacity: int, ahead: int | None) -> int:
         """Return the rows that a cache has for them (``PreallocatedCache``)."""

@@ -77,6 +77,9 @@ def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPl
     """Plan the draft's work under a method. Raises UsageError for a layer the target lacks."""
     cache = cache_settings(method, profile)
     tree = profile.tree
+    if cache.policy == "cross-model" and not target.full_layers:
+        # The target itself sees no more than its window, at whose end the draft belongs then.
+        return DraftPlan(tree=tree, cache=cache, policy=Streaming(cache))
     if cache.policy == "cross-model":
         policy = CrossModelRetrieval(cache, retrieval_layer(cache, target))
         return DraftPlan(tree=tree, cache=cache, policy=policy, grid=Grid.around)
@@ -85,16 +88,20 @@ def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPl
 
 
 def retrieval_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
-    """Return the layer whose attention chooses chunks, counted from 0."""
+    """Return the layer whose attention chooses chunks, counted from 0.
+
+    It sees the whole text: the one that is asked for or, if that has a window, the nearest.
+    """
     if cache.layer == "last":
-        return target.num_layers - 1
+        return target.full_layers[-1]
     assert isinstance(cache.layer, int), "`auto` is resolved by calibration before decoding"
     if cache.layer >= target.num_layers:
         raise UsageError(
             f"draft_cache.layer is {cache.layer}, but {target.source} has layers "
             f"0 to {target.num_layers - 1}"
         )
-    return cache.layer
+    asked = cache.layer
+    return min(target.full_layers, key=lambda layer: (abs(layer - asked), -layer))
 
 
 def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> Drafter:

@@ -12,6 +12,7 @@ from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
+from specx.engine.kv_cache import CacheGroup
 from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
@@ -70,6 +71,13 @@ class Layout:
     chain_mask: AncestorMask
 
 
+def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
+    """Return how the keys of a group turn: radians per position, [R/2]."""
+    rope = model.rope if model.decoder_spec is None else group.rope
+    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
+    return inv_freq.to(model.device)
+
+
 class ModelDrafter(Drafter):
     """An independent draft model at work on one document.
 
@@ -99,11 +107,11 @@ class ModelDrafter(Drafter):
         if plan.policy is not None:  # grows between two retrievals
             unread = plan.cache.every * max(chain, plan.others) + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + behind
-        assert model.rope is not None, "loading refuses drafts without rotary positions"
+        shape = cache_shape(model, moves_keys=True)
         self.cache = DraftCache(
-            cache_shape(model),
+            shape,
             max_tokens + behind,
-            [model.rope.inv_freq.to(model.device)],
+            [_turning(group, model) for group in shape.groups],
             working,
             self.shift,
             max(behind, PREFILL_CHUNK[model.device.type]),

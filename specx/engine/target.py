@@ -34,10 +34,11 @@ class Target:
         self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
-            shape, device = (model.num_heads, MAX_ROWS), model.device
+            heads, dim = model.query_shape(retrieval_layer)
+            shape, device = (heads, MAX_ROWS), model.device
             self.retrieval = RetrievalLayer(
                 retrieval_layer,
-                torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
+                torch.zeros(*shape, dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
 
@@ -141,6 +142,4 @@ class Target:
 
     def _scaling(self, retrieval: RetrievalLayer) -> float:
         """Return the factor that the retrieval layer multiplies its scores with."""
-        layers = self.model.model.get_decoder().layers
-        scaling: float = layers[retrieval.layer].self_attn.scaling
-        return scaling
+        return self.model.scaling_of(retrieval.layer)
