@@ -11,6 +11,7 @@ from specx.errors import is_out_of_memory
 from specx.kernels.spec import DecoderSpec
 from specx.models.call import AttentionCall, PrefillCall
 from specx.models.compiled import around_forward
+from specx.models.decoder import Decoder
 from specx.models.fused_layers import fused_model_of
 from specx.models.load import LoadedModel
 
@@ -81,6 +82,8 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are written where the call maps them; the caller commits them.
     """
+    if isinstance(model.model, Decoder):
+        return model.model.run(tokens, positions, call, logits_of)
     fused = fused_model_of(model.model)
     if fused is not None and fused.serves(call):
         return fused.run(tokens, positions, call, logits_of)

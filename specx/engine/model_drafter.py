@@ -21,7 +21,7 @@ from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
 from specx.models.call import PrefillCall
-from specx.models.fused_layers import fused_model_of
+from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -230,15 +230,15 @@ class ModelDrafter(Drafter):
 
     def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
         """Return a prefill of the chunks that are chosen alone, where that is possible."""
-        window, fused = self.draft_plan.cache.window, fused_model_of(self.model.model)
+        window, decoder = self.draft_plan.cache.window, self.model.model
         if self.policy is None or window is None or self.model.device.type != "cpu":
             return None
-        if fused is None or not fused.serves(self._prefill_call(0, 1)):
+        if not isinstance(decoder, Decoder):
             return None
-        reach = window * (len(fused.layers) - 1)
+        reach = window * (len(decoder.layers) - 1)
         if len(prompt) < reach * (LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY):
             return None
-        return LazyPrefill(fused, self.cache.store, prompt, self.cache.grid, window)
+        return LazyPrefill(decoder, self.cache.store, prompt, self.cache.grid, window)
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return self.model.prefill_call(

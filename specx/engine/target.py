@@ -45,7 +45,8 @@ class Target:
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
         model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
-        watch_features(model.model, source)
+        if model.decoder_spec is None:
+            watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
 
     def begin(self) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specx.models import attention
@@ -26,7 +26,7 @@ def load_head(
     label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     shape = read_head_spec(files.raw, shapes, target, choices, label)
-    own = target.model.get_input_embeddings(), target.model.get_output_embeddings()
+    own = _vocabulary_modules(target)
     shared = {id(p) for module in own for p in module.parameters()}
     with torch.device("meta"):
         head = Head(shape, *own)
@@ -45,6 +45,20 @@ def load_head(
     check_rotation(_Probed(head), loaded, label)
     fuse_head(head, loaded.ops)
     return loaded
+
+
+def _vocabulary_modules(target: LoadedModel) -> tuple[nn.Module, nn.Module]:
+    """Return a target's embedding and lm head, of which there is no other copy."""
+    if target.decoder_spec is None:
+        return target.model.get_input_embeddings(), target.model.get_output_embeddings()
+    embedding, weight = target.vocabulary_weights
+    bias = target.model.weights.head.bias
+    with torch.device("meta"):
+        head = nn.Linear(*reversed(weight.shape), bias=bias is not None)
+    head.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        head.bias = nn.Parameter(bias, requires_grad=False)
+    return nn.Embedding.from_pretrained(embedding), head
 
 
 def _loaded(head: Head, target: LoadedModel, source: str, shared: set[int]) -> LoadedHead:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from specx.errors import ModelError, UsageError
 from specx.kernels.ops import Ops, ops_for
@@ -69,6 +70,15 @@ class LoadedModel(ModelFacts):
     decoder_spec: DecoderSpec | None = None
     prefill_call: type[PrefillCall] = PrefillCall
     tree_call: type[TreeCall] = TreeCall
+
+    @property
+    def vocabulary_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
+        if self.decoder_spec is not None:
+            weights = self.model.weights
+            return weights.embedding, weights.head.weight
+        model = self.model
+        return model.get_input_embeddings().weight, model.get_output_embeddings().weight
 
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""
