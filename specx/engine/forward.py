@@ -9,7 +9,7 @@ from torch import Tensor
 from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
 from specx.kernels.spec import DecoderSpec
-from specx.models.call import AttentionCall, PrefillCall
+from specx.models.call import AttentionCall, PrefillCall, TreeCall
 from specx.models.compiled import around_forward
 from specx.models.decoder import Decoder
 from specx.models.fused_layers import fused_model_of
@@ -83,6 +83,7 @@ def forward(
     The new rows are written where the call maps them; the caller commits them.
     """
     if isinstance(model.model, Decoder):
+        assert isinstance(call, PrefillCall | TreeCall)
         return model.model.run(tokens, positions, call, logits_of)
     fused = fused_model_of(model.model)
     if fused is not None and fused.serves(call):

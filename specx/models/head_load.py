@@ -54,7 +54,7 @@ def _vocabulary_modules(target: LoadedModel) -> tuple[nn.Module, nn.Module]:
     embedding, weight = target.vocabulary_weights
     bias = target.model.weights.head.bias
     with torch.device("meta"):
-        head = nn.Linear(*reversed(weight.shape), bias=bias is not None)
+        head = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     head.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         head.bias = nn.Parameter(bias, requires_grad=False)

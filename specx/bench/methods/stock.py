@@ -217,3 +217,25 @@ def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
     """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
     config = modules_of(pair.target).model.config
     return {"past_key_values": StaticCache(config=config, max_cache_len=tokens)}
+
+
+STOCK = (
+    Stock("hf-generate", "transformers' generate with its dynamic cache"),
+    Stock(
+        "hf-static",
+        "transformers' generate with a static cache, compiled on a GPU",
+        static_cache,
+        compiles=True,
+    ),
+    Stock(
+        "hf-assisted",
+        "transformers' assisted generation by the draft",
+        lambda pair, _: {"assistant_model": pair.draft and pair.draft.model},
+        drafts=True,
+    ),
+    Stock(
+        "prompt-lookup",
+        "transformers' prompt lookup, 10 tokens at a time",
+        lambda *_: {"prompt_lookup_num_tokens": 10},
+    ),
+)

@@ -163,7 +163,7 @@ def plain(
     gated: bool = True,
     residual_scale: float = 1.0,
     weights: dict[str, Any] | None = None,
-    **outside: float,
+    **outside: Any,
 ) -> Architecture:
     """Return a decoder with a norm before attention and one before the MLP.
 
