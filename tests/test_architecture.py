@@ -56,7 +56,10 @@ LATE_IMPORTS = {
     "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
     "jobs/pair.py": {"specx.models.head_load"},
     "models/head_config.py": {"transformers"},
-    "models/load.py": {"specx.models.modules"},  # brings transformers
+    "models/load.py": {
+        "specx.models.decoder_files",  # which needs what is defined there
+        "specx.models.modules",
+    },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
     "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
@@ -75,6 +78,7 @@ OPTIONAL_OR_SLOW = {
     "transformers",
 }
 OWN = {
+    "specx.models.decoder_files",
     "specx.documents.confinement",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",

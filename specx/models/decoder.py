@@ -6,7 +6,7 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.functional import embedding as lookup
 
 from specx.kernels.layers import DecoderWeights, LayerWeights
 from specx.kernels.ops import Ops
-from specx.kernels.spec import QueryTemperature
+from specx.kernels.spec import DecoderSpec, QueryTemperature
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.whole_pass import run_at_once
 
@@ -128,6 +128,12 @@ class Decoder:
             assert spec.per_layer is not None
             self._projection = ops.product(tables.projection)
             self._table_norm = ops.norm(spec.per_layer.norm, tables.norm, None, self.dtype)
+
+    def with_spec(self, spec: DecoderSpec) -> "Decoder":
+        """Return a decoder of the same weights that turns queries and keys otherwise."""
+        pairs = zip(self.weights.layers, spec.layers, strict=True)
+        layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
     def saved_bytes(self) -> int:

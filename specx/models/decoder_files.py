@@ -1,7 +1,7 @@
 """From a model's files to a decoder of our own, layer by layer and straight to its device."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -57,7 +57,17 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
+        spec_of=_by_length(raw, label),
     )
+
+
+def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpec] | None:
+    """Return a function from tokens of a text to the spec for it; None where all are alike."""
+
+    def spec_of(tokens: int) -> DecoderSpec:
+        return read_architecture(raw, label, tokens).spec
+
+    return None if spec_of(1).longest is None else spec_of
 
 
 def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:

@@ -1,6 +1,6 @@
 """Loading a target or a draft: from its files to a model that is ready for the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -54,7 +54,8 @@ class LoadedModel(ModelFacts):
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
     ``generation_config.json``, how tokens are to be chosen; ``decoder_spec``: of a
-    ``Decoder``, None where modules are transformers'; ``prefill_call``, ``tree_call``: the records
+    ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
+    tokens, None where it is the same for all; ``prefill_call``, ``tree_call``: the records
     its forward passes are called with.
     """
 
@@ -68,8 +69,22 @@ class LoadedModel(ModelFacts):
     compiled: bool = False
     stated: Stated = field(default_factory=Stated)
     decoder_spec: DecoderSpec | None = None
+    spec_of: Callable[[int], DecoderSpec] | None = None
     prefill_call: type[PrefillCall] = PrefillCall
     tree_call: type[TreeCall] = TreeCall
+
+    def for_text(self, tokens: int) -> "LoadedModel":
+        """Return the model for a text of at most so many tokens, with output; often this one.
+
+        Some frequencies depend on that (longrope). They stay as they are while the text grows, so
+        all methods write the same.
+        """
+        if self.spec_of is None or self.decoder_spec is None:
+            return self
+        spec = self.spec_of(tokens)
+        if turns_alike(spec, self.decoder_spec):
+            return self
+        return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
 
     @property
     def vocabulary_weights(self) -> tuple[Tensor, Tensor]:
@@ -120,6 +135,12 @@ class ModelFiles:
     raw: dict[str, Any]
     tokenizer: Any
     stated: Stated
+
+
+def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
+    """Return True if two specs of a model differ in no rotary frequency."""
+    ropes = zip(one.ropes, other.ropes, strict=True)
+    return all(a.amplitude == b.amplitude and a.inv_freq.equal(b.inv_freq) for a, b in ropes)
 
 
 def load_model(

@@ -89,3 +89,22 @@ def test_a_process_does_not_wait_for_what_nobody_needs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     assert done.returncode == 3
     assert "broken.pdf" in done.stderr
+
+
+def test_a_summary_does_without_transformers(tmp_path: Path) -> None:
+    """From the file to the end of the summary, with the embedded models."""
+    text = tmp_path / "report.txt"
+    text.write_text("The harbour of Vell had 1,204 ships in the year. It was a good year. " * 40)
+    code = (
+        "import sys\n"
+        "from specx.cli.main import main\n"
+        "try:\n"
+        f"    main(['summarize', {str(text)!r}, '-p', 'mini', '--device', 'cpu'])\n"
+        "finally:\n"
+        "    print(*sys.modules, sep='\\n', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    imported = set(done.stderr.splitlines())
+    assert done.returncode == 0, done.stderr
+    assert "torch" in imported
+    assert not {"transformers", "huggingface_hub", "matplotlib"} & imported

@@ -230,7 +230,7 @@ STOCK = (
     Stock(
         "hf-assisted",
         "transformers' assisted generation by the draft",
-        lambda pair, _: {"assistant_model": pair.draft and pair.draft.model},
+        lambda pair, _: {"assistant_model": pair.draft and modules_of(pair.draft).model},
         drafts=True,
     ),
     Stock(
