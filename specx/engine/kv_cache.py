@@ -95,11 +95,11 @@ class PreallocatedCache:
         ]
         self.places, self._ahead = shape.places, ahead
         self.seam: object = None  # as transformers' models see it, once one has
+        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
         # Views are made once: a pass would spend some microseconds a layer on them.
         self._by_layer: Tensor | Sequence[Tensor] = self.storages[0]
-        if len(self.storages) > 1 or len(shape.places) > len(self.storages[0]):
-            self._by_layer = [self.storages[group][number] for group, number in shape.places]
-        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
+        if self._has_rings or len(self.storages) > 1 or len(self.places) > len(self.storages[0]):
+            self._by_layer = [self.storages[group][number] for group, number in self.places]
         self._rows = torch.arange(capacity, device=shape.device)
 
     @property

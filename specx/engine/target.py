@@ -28,7 +28,7 @@ class Target:
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
-        ahead = PREFILL_CHUNK[model.device.type]
+        ahead = max(PREFILL_CHUNK[model.device.type], MAX_ROWS)
         self.cache = PreallocatedCache(cache_shape(model), capacity, ahead)
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
