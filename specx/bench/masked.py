@@ -41,7 +41,7 @@ class MaskedTreeCall(TreeCall):
     @cached_property
     def visible(self) -> Tensor:
         """The rows of the storage that each new token sees, made once for all layers: [T, S]."""
-        own, capacity = self.mask.dense, self.mapping.storage.shape[3]
+        own, capacity = self.mask.dense, self.mapping.storage[0].shape[2]
         if own.device.type == "cpu":  # where a look at the length costs nothing
             capacity = int(self.prefix) + own.shape[1]
         row = torch.arange(capacity, device=own.device) - self.prefix

@@ -158,7 +158,7 @@ def test_several_layers_are_kept():
         tokens=torch.arange(5, 10),
         positions=torch.tensor([21, 22, 22, 23, 23]),
         storage=storage_of(model),
-        slots=torch.arange(21, 26),
+        rows=torch.arange(21, 26),
         prefix=torch.tensor([21]),
         mask=AncestorMask(TREE[:, None], 5),
         wanted=1,
