@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Attended(NamedTuple):
-    """What a thread has of the input of ``out``: place, stride, first input and their number."""
+    """The part of the input of a map that a thread has: place, stride, first input, their number."""
 
     place: Value
     stride: Value
