@@ -6,7 +6,7 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.functional import embedding as lookup
 
 from specx.kernels.layers import DecoderWeights, LayerWeights
 from specx.kernels.ops import Ops
-from specx.kernels.spec import QueryTemperature
+from specx.kernels.spec import DecoderSpec, QueryTemperature
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.whole_pass import run_at_once
 
@@ -109,7 +109,7 @@ class Decoder:
 
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
-        self.spec, self.ops, self._weights = spec, ops, weights
+        self.spec, self.ops, self.weights = spec, ops, weights
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
         places = {id(rope): place for place, rope in enumerate(spec.ropes)}
         self.layers = [
@@ -128,6 +128,12 @@ class Decoder:
             assert spec.per_layer is not None
             self._projection = ops.product(tables.projection)
             self._table_norm = ops.norm(spec.per_layer.norm, tables.norm, None, self.dtype)
+
+    def with_spec(self, spec: DecoderSpec) -> "Decoder":
+        """Return a decoder of the same weights that turns queries and keys otherwise."""
+        pairs = zip(self.weights.layers, spec.layers, strict=True)
+        layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
     def computes_at_once(self) -> bool:
@@ -156,7 +162,7 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""
-        x = lookup(ids, self._weights.embedding)
+        x = lookup(ids, self.weights.embedding)
         return x if self.spec.embedding_scale == 1.0 else x * self._scale
 
     def inputs(self, ids: Tensor, positions: Tensor, x: Tensor) -> RowInputs:
@@ -175,7 +181,7 @@ class Decoder:
 
     def _per_layer(self, ids: Tensor, x: Tensor) -> Tensor:
         """Return the inputs of single layers: [T, L, P] (``PerLayerInputSpec``)."""
-        spec, tables = self.spec.per_layer, self._weights.per_layer
+        spec, tables = self.spec.per_layer, self.weights.per_layer
         assert spec is not None
         assert tables is not None
         projected = self._projection(x) * self.spec.hidden**-0.5
