@@ -136,6 +136,11 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
+    def computes_at_once(self) -> bool:
+        """Return True if passes over few rows go through all layers at once."""
+        return self._whole is not None
+
+    @property
     def saved_bytes(self) -> int:
         """Return the bytes of weights that a pass over few rows need not read."""
         return 0 if self._whole is None else self._whole.saved_bytes
