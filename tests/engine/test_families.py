@@ -4,16 +4,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GPT2Config,
+    GPTNeoXConfig,
+)
 
 from specx.engine.forward import PREFILL_CHUNK, cache_shape
 from specx.engine.methods import Pair, retrieval_layer
+from specx.engine.target import Target
+from specx.engine.workspace import cache_bytes, capacity_for
 from specx.models.compat import check_pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.records import Method
 from tests.engine.pairs import loaded, make_profile, make_prompt, run
-from tests.models.families import CELLS, Cell
+from tests.models.families import CELLS, SIZES, Cell
 from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
 
@@ -131,6 +139,45 @@ def test_layers_with_a_window_keep_that_and_choose_no_chunks(tmp_path):
         for layer in [*range(6), "last"]
     ]
     assert chosen == [0, 1, 1, 4, 4, 4, 4]
+
+
+def test_64k_tokens_of_a_tiny_gemma_3(tmp_path):
+    """Five of six layers keep a window, a chunk of the prompt and a tree, as was estimated."""
+    settings = SIZES | {"num_hidden_layers": 6, "sliding_window": 512, "vocab_size": VOCAB}
+    settings |= {"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}
+    settings |= {"max_position_embeddings": 131_072, "query_pre_attn_scalar": 16}
+    make_oracle(Cell("gemma3_text", "long", settings), tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model, capacity = load(tmp_path, "target"), capacity_for(65_536)
+    stored = [storage.nbytes for storage in Target(model, capacity, None).cache.storages]
+    token = 2 * 3 * 16 * 4  # bytes: 3 key heads of 16 numbers
+    assert stored == [5 * (512 + 1024) * token, capacity * token]
+    assert sum(stored) == cache_bytes(Pair(model, torch.ones(VOCAB)), capacity)
+
+
+def test_the_text_part_of_a_checkpoint_that_reads_pictures(tmp_path):
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    text = SIZES | {"vocab_size": VOCAB, "sliding_window": 16, "query_pre_attn_scalar": 16}
+    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    config.image_token_index = VOCAB - 1
+    torch.manual_seed(0)
+    model = Gemma3ForConditionalGeneration(config).eval()
+    for weight in model.parameters():
+        weight.data *= 4  # else all logits are alike
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    target = load(tmp_path, "target")
+    assert isinstance(target.model, Decoder)
+    prompt = make_prompt(30)
+    ids = torch.tensor([prompt])
+    theirs = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16,
+        eos_token_id=sorted(target.eos_token_ids), pad_token_id=0,
+    )  # fmt: skip
+    pair = Pair(target, torch.ones(VOCAB, dtype=torch.bool))
+    result = run(pair, make_profile(max_new_tokens=16), "lookup", prompt)
+    assert result.tokens == theirs[0, 30:].tolist()
 
 
 GPT2 = GPT2Config(
