@@ -55,7 +55,6 @@ LATE_IMPORTS = {
     },
     "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
     "jobs/pair.py": {"specx.models.head_load"},
-    "models/head_config.py": {"transformers"},
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",

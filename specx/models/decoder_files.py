@@ -53,7 +53,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         source=chosen.model,
         dtype=dtype,
         device=files.device,
-        weight_bytes=sum({t.data_ptr(): t.nbytes for t in _tensors(weights)}.values()),
+        weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
@@ -113,16 +113,16 @@ def _spare(device: torch.device) -> float:
     return math.inf if free is None else COPIES * free
 
 
-def _tensors(record: Any) -> Iterator[Tensor]:
+def tensors_of(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
     if isinstance(record, Tensor):
         yield record
     elif isinstance(record, list | tuple):
         for each in record:
-            yield from _tensors(each)
+            yield from tensors_of(each)
     elif is_dataclass(record):
         for each in fields(record):
-            yield from _tensors(getattr(record, each.name))
+            yield from tensors_of(getattr(record, each.name))
 
 
 # ---------------------------------------------------------------- completeness
