@@ -100,7 +100,7 @@ class FewRows:
     ``tokens``, ``positions`` int64 [T]; ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64
     [T]: where new rows are written; ``prefix`` int64 [1] and ``mask``: as for attention to a tree.
     ``wanted``: the rows (int64) that need logits, or how many of the last; 0 means all. ``kept``:
-    the layer, counted from 0, whose queries are returned. The storage is contiguous.
+    the layers, counted from 0 and ascending, that return ``Kept``. The storage is contiguous.
     """
 
     tokens: Tensor
@@ -110,7 +110,11 @@ class FewRows:
     prefix: Tensor
     mask: AncestorMask
     wanted: Tensor | int
-    kept: int | None
+    kept: tuple[int, ...] = ()
+
+
+# Of a layer: rotated queries [Hq, T, D], and the log-sum-exp [Hq, T] of their scaled scores.
+Kept = tuple[Tensor, Tensor]
 
 
 class WholePass(Protocol):
@@ -124,11 +128,10 @@ class WholePass(Protocol):
     def serves(self, rows: int) -> bool:
         """Return True if passes over so many rows can be computed now."""
 
-    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Kept, ...]]:
         """Store the keys and values of rows, and compute them.
 
-        Returns logits [wanted, V] and, of the layer ``kept``, rotated queries [Hq, T, D] and the
-        log-sum-exp [Hq, T] of their scaled scores.
+        Returns logits [wanted, V], and of each layer ``kept`` what attention had there.
         """
 
 

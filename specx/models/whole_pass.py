@@ -72,9 +72,9 @@ def run_at_once(
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,
-        kept=None if retrieval is None else retrieval.layer,
+        kept=() if retrieval is None else (retrieval.layer,),
     )
     logits, kept = whole(few)
-    if retrieval is not None and kept is not None:
-        retrieval.note(*kept)
+    if retrieval is not None:
+        retrieval.note(*kept[0])
     return logits

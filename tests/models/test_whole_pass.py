@@ -15,6 +15,7 @@ from tests.models.test_fused_model import TRIED, assert_alike
 from tests.tiny import make_model
 
 pytest.importorskip("llvmlite")
+from specx.kernels.layers import FewRows
 from specx.kernels.native import native_pass
 from specx.kernels.native.native_pass import NativePass, loading
 
@@ -147,6 +148,25 @@ def test_rows_of_a_level_see_those_before_it():
     model, exact = models_of("llama")
     sets = TREE[3:, None]
     assert_alike(one_pass(model, sets), one_pass(exact, sets))
+
+
+def test_several_layers_are_kept():
+    """Those that retrieval and something else want, in their order."""
+    model, _ = models_of("llama")
+    single = [one_pass(model, TREE[:, None], layer=layer)[2:] for layer in (0, 1)]
+    few = FewRows(
+        tokens=torch.arange(5, 10),
+        positions=torch.tensor([21, 22, 22, 23, 23]),
+        storage=storage_of(model),
+        slots=torch.arange(21, 26),
+        prefix=torch.tensor([21]),
+        mask=AncestorMask(TREE[:, None], 5),
+        wanted=1,
+        kept=(0, 1),
+    )
+    _, kept = model.forward._whole(few)
+    for both, alone in zip(kept, single, strict=True):
+        assert all(torch.equal(a, b[:, :5]) for a, b in zip(both, alone, strict=True))
 
 
 def test_more_than_a_word_of_rows_behind_the_prefix():

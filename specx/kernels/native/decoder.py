@@ -30,7 +30,7 @@ KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are cal
 # What a pass finds in its table of int64: sizes, addresses, and float32 by their bits.
 CALL = (  # of one pass
     "tokens", "positions", "slots", "storage", "capacity", "prefix", "sets", "words", "behind",
-    "wanted", "wanted_rows", "logits", "kept_layer", "queries_kept", "ends_kept",
+    "wanted", "wanted_rows", "logits", "kept_layers", "queries_kept", "ends_kept",
 )  # fmt: skip
 MODEL = (
     "layer_count", "hidden", "query_heads", "kv_heads", "head_dim", "inner", "vocabulary",
@@ -184,12 +184,14 @@ class _Pass:
         self.width = e.times(e.times(self.own, self.group), self.dim)  # of own queries
         self.lines = e.times(self.group, self.rows)  # queries of a key head
         self.x, self.normed = self._area("hidden_rows"), self._area("normed")
+        self.noted = e.variable(e.whole(0))  # layers so far that retrieval has kept
 
     def write(self) -> None:
         e, frame = self.e, self.frame
         self._begin()
         with e.loop(0, frame["layer_count"]) as layer:
             self._layer(layer)
+            self.noted.set(e.sum(self.noted.get(), e.builder.zext(self._is_kept(layer), I64)))
         with e.loop(0, frame["wanted_rows"]) as i:
             row = e.entry(e.place(frame["wanted"]), i)
             to, x = (
@@ -444,9 +446,9 @@ class _Pass:
         with e.builder.if_then(e.builder.icmp_signed(">", self.parts, I64(1))):
             e.call("GOMP_barrier")
         beginning = e.less(self.thread, self.part)
-        kept = e.builder.icmp_signed("==", layer, self.frame["kept_layer"])
-        kept = e.builder.and_(kept, e.builder.icmp_signed("==", self.part, I64(0)))
+        kept = e.builder.and_(self._is_kept(layer), e.builder.icmp_signed("==", self.part, I64(0)))
         every = e.times(self.frame["query_heads"], self.rows)
+        before = e.times(self.noted.get(), every)
         with e.loop(0, self.own) as head, e.loop(0, self.lines) as line:
             parts = lambda: e.loop(beginning, e.sum(beginning, self.parts))  # noqa: E731
             highest, total = e.variable(e.number(LEAST)), e.variable(e.number(0.0))
@@ -479,14 +481,17 @@ class _Pass:
                 own = e.at(
                     self._area("queries"), e.times(e.sum(e.times(head, self.lines), line), self.dim)
                 )
-                e.copy(
-                    e.at(e.place(self.frame["queries_kept"]), e.times(number, self.dim)),
-                    own,
-                    self.dim,
-                )
-                ends = e.at(e.place(self.frame["ends_kept"]), number)
+                queries = e.place(self.frame["queries_kept"])
+                e.copy(e.at(queries, e.times(e.sum(before, number), self.dim)), own, self.dim)
+                ends = e.at(e.place(self.frame["ends_kept"]), e.times(before, 2), number)
                 e.store(highest.get(), ends)
                 e.store(total.get(), e.at(ends, every))
+
+    def _is_kept(self, layer: Value) -> Value:
+        """Return if retrieval keeps a layer: the next of those in the table, which ends with −1."""
+        e = self.e
+        kept = e.entry(e.place(self.frame["kept_layers"]), self.noted.get())
+        return e.builder.icmp_signed("==", layer, kept)
 
     # ------------------------------------------------------------ places and shares
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
+from specx.kernels.layers import DecoderWeights, FewRows, Kept, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
 from specx.kernels.native.decoder import CALL, FRAME, LAYER, MAPS, MODEL, Areas, area_sizes
 from specx.kernels.native.emitter import UNIT
@@ -103,7 +103,7 @@ class NativePass:
         code = self._loading.wait() if fits and rows <= MOST_ROWS else None
         return code is not None and code.has_team(threads)
 
-    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Kept, ...]]:
         code, rows, threads = self._loading.code, few.tokens.shape[0], torch.get_num_threads()
         assert code is not None
         storage, mask, wanted = few.storage, few.mask, few.wanted
@@ -118,10 +118,8 @@ class NativePass:
             each.contiguous() for each in (few.tokens, few.positions, few.slots, mask.sets, wanted)
         )
         logits = _numbers(wanted.shape[0], self._vocabulary)
-        queries = ends = None
-        if few.kept is not None:
-            queries = _numbers(self._query_heads, rows, self._dim)
-            ends = _numbers(2, self._query_heads, rows)
+        queries = _numbers(len(few.kept), self._query_heads, rows, self._dim)
+        ends = _numbers(len(few.kept), 2, self._query_heads, rows)
         free = self._scratch.setdefault(threads, [])
         try:
             scratch = free.pop()
@@ -133,14 +131,14 @@ class NativePass:
             tokens.data_ptr(), positions.data_ptr(), slots.data_ptr(), storage.data_ptr(),
             capacity, prefix, sets.data_ptr(), sets.shape[1], mask.rows,
             wanted.data_ptr(), wanted.shape[0], logits.data_ptr(),
-            -1 if few.kept is None else few.kept, _address(queries), _address(ends),
+            _table_of_kept(few.kept).data_ptr(), queries.data_ptr(), ends.data_ptr(),
         )  # fmt: skip
         openmp().GOMP_parallel(code.run, table, threads, 0)
         free.append(scratch)
-        if queries is None or ends is None:
-            return logits, None
-        greatest, totals = ends
-        return logits, (queries, totals.log_().add_(greatest))
+        if not few.kept:
+            return logits, ()
+        logarithms = ends[:, 1].log().add_(ends[:, 0])
+        return logits, tuple(zip(queries, logarithms, strict=True))
 
     def _make_scratch(self, threads: int) -> "_Scratch":
         sizes = partial(
@@ -205,6 +203,12 @@ def _shortened(linear_map: LinearMap) -> LinearMap:
 def loading() -> Loading:
     """Return the code of this process, which is there some time after the first call."""
     return Loading()
+
+
+@cache
+def _table_of_kept(layers: tuple[int, ...]) -> Tensor:
+    """Return the layers that retrieval keeps, and behind them −1."""
+    return torch.tensor([*layers, -1])
 
 
 def suits(weights: DecoderWeights) -> bool:
