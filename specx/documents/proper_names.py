@@ -20,7 +20,7 @@ _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ian", "ese", "ed", 
             "ly", "an", "y", "s", "n", "e", "a")  # fmt: skip
 _SHORTEST_STEM = 4
 _MOST_INITIALS = 8
-_BETWEEN = frozenset("of the and for in on to de la del du von van & an a".split())
+_BETWEEN = frozenset(("of", "the", "and", "for", "in", "on", "to", "de", "la", "du", "von", "van"))
 _ROMAN = re.compile(r"[IVXLC]+")
 _LABEL = re.compile(r"[^.!?:]{1,80}:(?=\s|$)")
 _CAPITALS_OF_A_TITLE = 0.6  # of a line's words with more than three letters
@@ -28,7 +28,7 @@ _CAPITALS_OF_A_TITLE = 0.6  # of a line's words with more than three letters
 
 @dataclass(frozen=True)
 class Name:
-    """A name in a text, from ``start`` to ``end``; ``words``: those of it that may be looked for."""
+    """A name in a text, from ``start`` to ``end``, and its ``words`` that are looked for."""
 
     start: int
     end: int
@@ -46,9 +46,7 @@ class Names:
     @classmethod
     def of(cls, text: str) -> "Names":
         words = {part for match in _WORD.finditer(text) for part in _forms(match[0])}
-        return cls(
-            frozenset(words), frozenset(map(_stem, words)), frozenset(initials_in(text))
-        )
+        return cls(frozenset(words), frozenset(map(_stem, words)), frozenset(initials_in(text)))
 
     def has(self, name: Name) -> bool:
         """Return True if all words of the name are known, or all of it by its initials."""

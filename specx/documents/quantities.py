@@ -1,7 +1,8 @@
 """Find numbers and dates in a text, in whichever form they are written, and compare them.
 
-``1.5 million``, ``1,500,000`` and ``1.5M`` are one number, ``March 3rd, 2019``, ``3 March 2019`` and
-``2019-03-03`` one date. Units count for nothing: a table names them once, a summary each time.
+``1.5 million``, ``1,500,000`` and ``1.5M`` are one number; ``March 3rd, 2019``, ``3 March 2019``
+and ``2019-03-03`` are one date. Units count for nothing: a table
+names them once, a summary each time.
 """
 
 import re
@@ -34,21 +35,13 @@ _NUMERIC = re.compile(
     r"|(?P<c>\d\d?)([-/.])(?P<d>\d\d?)\6(?P<last>\d{4}))(?![\d/-])"
 )
 
-_UNITS = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen".split(),
-        range(20),
-        strict=True,
-    )
-)
-_TENS = dict(
-    zip(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(),
-        range(20, 100, 10),
-        strict=True,
-    )
-)
+_SMALL = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen
+"""
+_UNITS = {name: number for number, name in enumerate(_SMALL.split())}
+_ROUND = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = {name: 10 * number for number, name in enumerate(_ROUND.split(), 2)}
 _ORDINALS = {
     "first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12,
     **{f"{name}th": n for name, n in _UNITS.items() if n not in (0, 1, 2, 3, 5, 8, 9, 12)},
@@ -66,10 +59,14 @@ _SCALE = (
     r"|\s?(?:bn|mn|tn)\b|(?:[kKMB])(?![\w&]))"
 )
 _WORD = rf"(?:{'|'.join(sorted((*_UNITS, *_TENS, *_ORDINALS), key=len, reverse=True))})"
-_WORDS = rf"\b{_WORD}(?:(?:\s+and)?[\s-]+(?:{_WORD}|hundred|thousand|million|billion|trillion)s?)*\b"
+_WORDS = (
+    rf"\b{_WORD}(?:(?:\s+and)?[\s-]+(?:{_WORD}|hundred|thousand|million|billion|trillion)s?)*\b"
+)
 _SPELLED = re.compile(_WORDS, re.IGNORECASE)
-# Groups of three may stand apart by a comma, a point, an apostrophe, or a space that does not break.
-_DIGITS = r"\d{1,3}(?:[,'’\u00a0\u202f\u2009]\d{3})+(?!\d)(?:\.\d+)?|\d+(?:[.,]\d+)*|(?<![\w.])\.\d+"
+# Between groups of three stands a comma, a point, an apostrophe, or a space that does not break.
+_DIGITS = (
+    r"\d{1,3}(?:[,'’\u00a0\u202f\u2009]\d{3})+(?!\d)(?:\.\d+)?|\d+(?:[.,]\d+)*|(?<![\w.])\.\d+"
+)
 _NUMBER = re.compile(rf"(?:{_DIGITS})(?P<scale>{_SCALE})?", re.IGNORECASE)
 _GOES_ON = re.compile(rf"\s*(?:-|–|to|and|or)\s*\$?(?:{_DIGITS})(?P<scale>{_SCALE})", re.IGNORECASE)
 _DECADE = re.compile(r"s\b")
@@ -79,8 +76,12 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _HEADER_SCALE = re.compile(r"\bin\s+(thousand|million|billion)s\b", re.IGNORECASE)
-_ABBREVIATED_YEAR = re.compile(r"(?:FY\s?|fiscal years?\s|['’]|(?:1[5-9]|20)\d\d\s?[-–/]\s?)$", re.I)
-_CODE = re.compile(r"[^\W\d_][\w./]*-[\w./-]*$")  # what is joined to letters is part of a name: F-35
+_ABBREVIATED_YEAR = re.compile(
+    r"(?:FY\s?|fiscal years?\s|['’]|(?:1[5-9]|20)\d\d\s?[-–/]\s?)$", re.I
+)
+_CODE = re.compile(
+    r"[^\W\d_][\w./]*-[\w./-]*$"
+)  # what is joined to letters is part of a name: F-35
 _MOST_ORDINAL = 12  # words up to "twelfth" put in order what a text says
 
 
@@ -99,6 +100,10 @@ class Number:
     hedged: bool = False
     decade: bool = False
 
+    def is_in(self, known: "Quantities") -> bool:
+        """Return True if a text has the number, as ``Quantities.has_number`` says."""
+        return known.has_number(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Date:
@@ -112,6 +117,10 @@ class Date:
     end: int
     months_and_days: tuple[tuple[int, int | None], ...]
     year: int | None
+
+    def is_in(self, known: "Quantities") -> bool:
+        """Return True if a text has the date, as ``Quantities.has_date`` says."""
+        return known.has_date(self)
 
 
 def find_dates(text: str) -> list[Date]:
@@ -274,7 +283,7 @@ class Quantities:
 
     @classmethod
     def of(cls, text: str) -> "Quantities":
-        """Collect those of a text. Where it has tables "in millions", its numbers are these, too."""
+        """Collect those of a text. Where it has tables "in millions", its numbers may be these."""
         found = find_numbers(text)
         values = {value.normalize() for number in found for value in number.readings}
         powers = {_power(match[1]) for match in _HEADER_SCALE.finditer(text)}

@@ -1,4 +1,4 @@
-"""Choosing the retrieval layer of a pair once, on generated documents; the cache keeps it."""
+"""Choosing layers of a target once, on generated documents; the cache folder keeps them."""
 
 import contextlib
 import hashlib
@@ -9,6 +9,7 @@ from specx.cache_folder import cache_folder
 from specx.documents.generated import generate_report
 from specx.engine.calibrate import best_layer, score_layers
 from specx.engine.methods import Pair, with_layer
+from specx.engine.sources import usual_layer
 from specx.errors import SpecxError
 from specx.jobs.listener import Phases
 from specx.models.load import LoadedModel
@@ -18,6 +19,19 @@ from specx.reports.writers import write_text_atomic
 
 DOCUMENTS = 2
 PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose from
+
+
+def source_layer(target: LoadedModel, revision: str | None) -> int:
+    """Return the layer of a model whose attention tells sources best, as far as is known."""
+    measured = _read(_source_file()).get(_model_key(target, revision))
+    return usual_layer(target.num_layers) if measured is None else measured
+
+
+def store_source_layer(target: LoadedModel, revision: str | None, layer: int) -> None:
+    """Keep the measured layer of a model. Raises UsageError if the cache cannot be written."""
+    known = _source_file()
+    layers = _read(known) | {_model_key(target, revision): layer}
+    _write(known, layers)
 
 
 def resolve_layer(
@@ -38,8 +52,7 @@ def resolve_layer(
         layers[key] = best_layer(score_layers(pair, profile, prompts))
         # A read-only home costs time, not the summary.
         with contextlib.suppress(OSError, SpecxError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(known, json.dumps(layers, indent=2, sort_keys=True) + "\n")
+            _write(known, layers)
     return with_layer(profile, layers[key])
 
 
@@ -73,8 +86,21 @@ def _identity(model: LoadedModel, revision: str | None) -> str:
     return f"{name} {revision} {model.weight_bytes} {model.dtype}"
 
 
+def _model_key(target: LoadedModel, revision: str | None) -> str:
+    return hashlib.sha256(_identity(target, revision).encode()).hexdigest()[:32]
+
+
 def _cache_file() -> Path:
     return cache_folder() / "layers.json"
+
+
+def _source_file() -> Path:
+    return cache_folder() / "source-layers.json"
+
+
+def _write(path: Path, layers: dict[str, int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomic(path, json.dumps(layers, indent=2, sort_keys=True) + "\n")
 
 
 def _read(path: Path) -> dict[str, int]:

@@ -16,22 +16,32 @@ from specx.models.features import Features
 
 
 @dataclass
-class RetrievalLayer:
-    """The queries of one layer, kept for retrieval and overwritten by each forward pass.
+class KeptQueries:
+    """The queries of one layer, kept for others to read and overwritten by each forward pass.
 
     ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R new tokens, or
     of as many as there are. ``lse`` is the natural log of the sum of exponentials of a query's
-    scaled scores over everything it attended to; it is written for trees only.
+    scaled scores over everything it attended to; it is written for trees only, and None where
+    nobody asks for it.
     """
 
     layer: int
     queries: Tensor
-    lse: Tensor
+    lse: Tensor | None = None
+
+    @classmethod
+    def empty(
+        cls, layer: int, shape: tuple[int, int, int], like: Tensor, *, lse: bool
+    ) -> "KeptQueries":
+        """Return room for queries of ``shape`` [Hq, R, D], in the dtype and on the device of
+        ``like``; with ``lse``, for these, too."""
+        sums = torch.zeros(shape[:2], device=like.device) if lse else None
+        return cls(layer, like.new_zeros(shape), sums)
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
         rows = note_queries(self.queries, query)
-        if lse is not None:
+        if self.lse is not None and lse is not None:
             self.lse[:, :rows] = lse[:, -rows:]
 
 
@@ -57,12 +67,13 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
+    ``kept``: records of the layers whose queries are kept, of each layer one, ascending.
     ``features``: where hooks on the layers note the hidden states of the pass (``features.py``).
     """
 
     ops: Ops
     mapping: SlotMapping
-    retrieval: RetrievalLayer | None = None
+    kept: tuple[KeptQueries, ...] = ()
     features: Features | None = None
 
     def attend(
@@ -79,16 +90,16 @@ class AttentionCall(ABC):
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
         """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
         keys, values = self.mapping.storage[layer].unbind()
-        retrieval = self._retrieval_of(layer)
-        out, lse = self.compute(q, keys, values, scaling, needs_lse=retrieval is not None)
-        if retrieval is not None:
-            retrieval.note(q, lse)
+        kept = self.kept_of(layer)
+        needs_lse = kept is not None and kept.lse is not None
+        out, lse = self.compute(q, keys, values, scaling, needs_lse=needs_lse)
+        if kept is not None:
+            kept.note(q, lse)
         return out
 
-    def _retrieval_of(self, layer: int) -> RetrievalLayer | None:
-        """Return what keeps the queries of a layer for retrieval, if they are wanted."""
-        retrieval = self.retrieval
-        return retrieval if retrieval is not None and retrieval.layer == layer else None
+    def kept_of(self, layer: int) -> KeptQueries | None:
+        """Return what keeps the queries of a layer, if they are wanted."""
+        return next((kept for kept in self.kept if kept.layer == layer), None)
 
     @abstractmethod
     def compute(
@@ -124,8 +135,8 @@ class PrefillCall(AttentionCall):
 
     def attend_last(self, layer: int, q: Tensor, scaling: float, rows: int) -> Tensor:
         """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, T, D] -> [rows, Hq, D]."""
-        if (retrieval := self._retrieval_of(layer)) is not None:
-            retrieval.note(q, None)
+        if (kept := self.kept_of(layer)) is not None:
+            kept.note(q, None)
         keys, values = self.mapping.storage[layer].unbind()
         past = self.past + q.shape[1] - rows
         return self.ops.prefill_attention(q[:, -rows:], keys, values, past, self.window, scaling)

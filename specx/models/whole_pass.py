@@ -63,7 +63,7 @@ def run_at_once(
         return None
     if not whole.serves(ids.shape[0]):
         return None
-    retrieval, mapping = call.retrieval, call.mapping
+    mapping = call.mapping
     few = FewRows(
         tokens=ids,
         positions=positions,
@@ -72,9 +72,9 @@ def run_at_once(
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,
-        kept=() if retrieval is None else (retrieval.layer,),
+        kept=tuple(kept.layer for kept in call.kept),
     )
-    logits, kept = whole(few)
-    if retrieval is not None:
-        retrieval.note(*kept[0])
+    logits, found = whole(few)
+    for kept, queries_and_lse in zip(call.kept, found, strict=True):
+        kept.note(*queries_and_lse)
     return logits

@@ -16,6 +16,7 @@ from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
 from specx.kernels.layers import DecoderWeights, HeadNorms, LayerWeights, LinearMap, Norm
 from specx.kernels.torch import attention as torch_attention
+from specx.kernels.torch import passages as torch_passages
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.trees import LevelInputs, Path, TokenTree
 from specx.kernels.triton import (
@@ -124,6 +125,8 @@ class TritonOps:
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
+
+    passage_attention = staticmethod(torch_passages.passage_attention)  # once in a text
 
     def level_inputs(
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
