@@ -1,4 +1,4 @@
-"""What a finished summary in a model's own words says, held against its document."""
+"""Hold a finished summary in a model's own words against its document."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from specx.documents.sentences import line_sentences
 from specx.prompts.location import Location
 from specx.prompts.prompt import Output
 from specx.prompts.sources import Passage, SentenceSources
-from specx.reports.report import Source, SourcePiece, Statement, SummarySentence
+from specx.reports.report import SourcePassage, SourcePiece, Statement, SummarySentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +100,9 @@ def _shown(document: Document, sentence: SentenceSources) -> str | None:
     return _location(document, sentence.passages[0][1]).place
 
 
-def _source(document: Document, share: float, passage: Passage) -> Source:
+def _source(document: Document, share: float, passage: Passage) -> SourcePassage:
     location = _location(document, passage)
-    return Source(
+    return SourcePassage(
         place=location.citation,
         page=location.page,
         lines=list(location.lines) if location.lines else None,

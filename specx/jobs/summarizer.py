@@ -143,13 +143,7 @@ class Summarizer:
             rewritten=len(run.rewritten),
             removed=removed(document),
             levels=written.levels,
-            warnings=[
-                *document.warnings,
-                *warnings.known_before(document, self.profile),
-                *unread,
-                *warnings.not_done(self.pair.target.stated.not_done, self.profile),
-                *self._warnings(run, written),
-            ],
+            warnings=[*self._warnings_before(document), *unread, *self._warnings(run, written)],
             notes=[
                 *noted,
                 *warnings.fallback(run.fell_back),
@@ -158,6 +152,14 @@ class Summarizer:
             lossless=run.lossless,
             speedup=run.speedup,
         )
+
+    def _warnings_before(self, document: Document) -> list[str]:
+        """Warn about what is known before anything is written."""
+        return [
+            *document.warnings,
+            *warnings.known_before(document, self.profile),
+            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
+        ]
 
     def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
         """Warn about the texts that were written."""

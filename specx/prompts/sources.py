@@ -33,7 +33,7 @@ class DocumentTokens:
 
 
 @dataclass(frozen=True)
-class Span:
+class UnitSpan:
     """The characters from ``start`` to ``end`` of a piece of the document."""
 
     unit: Unit
@@ -45,7 +45,7 @@ class Span:
         return self.unit.text[self.start : self.end]
 
 
-Passage = tuple[Span, ...]  # of one piece of the document, or of several in a row
+Passage = tuple[UnitSpan, ...]  # of one piece of the document, or of several in a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def _origins(prompt: Prompt, start: int, end: int) -> Iterator[tuple[float, Pass
     """
     inside = [each for each in prompt.origins if each.start < end and start < each.end]
     own = tuple(
-        Span(each.of, max(start, each.start) - each.start, min(end, each.end) - each.start)
+        UnitSpan(each.of, max(start, each.start) - each.start, min(end, each.end) - each.start)
         for each in inside
         if isinstance(each.of, Unit)
     )

@@ -37,7 +37,7 @@ class SourcePiece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SourcePassage:
     """A passage of the document that a sentence is from.
 
     ``place``, ``page``, ``lines``, ``heading`` and ``paragraph`` are those of the paragraph that
@@ -64,7 +64,7 @@ class SummarySentence:
     """
 
     text: str
-    sources: list[Source]
+    sources: list[SourcePassage]
     lead: float
     shown: str | None
 
