@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from specx.cache_folder import cache_folder
@@ -10,15 +11,19 @@ from specx.documents.generated import generate_report
 from specx.engine.calibrate import best_layer, score_layers
 from specx.engine.methods import Pair, with_layer
 from specx.engine.sources import usual_layer
-from specx.errors import SpecxError
+from specx.errors import SpecxError, UsageError
 from specx.jobs.listener import Phases
+from specx.jobs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import InstructPrompt, Profile
+from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
 from specx.reports.writers import write_text_atomic
 
 DOCUMENTS = 2
 PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose from
+SOURCE_DOCUMENTS, SOURCE_TOKENS, SOURCE_SEED = 12, 1024, 1000
+FEWEST_STRONG = 10  # sentences; with fewer the best layer is chosen by chance
 
 
 def source_layer(target: LoadedModel, revision: str | None) -> int:
@@ -27,11 +32,50 @@ def source_layer(target: LoadedModel, revision: str | None) -> int:
     return usual_layer(target.num_layers) if measured is None else measured
 
 
-def store_source_layer(target: LoadedModel, revision: str | None, layer: int) -> None:
-    """Keep the measured layer of a model. Raises UsageError if the cache cannot be written."""
-    known = _source_file()
-    layers = _read(known) | {_model_key(target, revision): layer}
-    _write(known, layers)
+@dataclass(frozen=True, kw_only=True)
+class SourceLayer:
+    """The layer that tells sources best, of what was measured.
+
+    ``right``: how many of the ``strong`` sentences, which depend on one passage strongly, attend
+    to it most there, and ``usually`` in the layer that is asked where none was measured.
+    """
+
+    layer: int
+    sentences: int
+    strong: int
+    right: int
+    usually: int
+
+
+def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> SourceLayer:
+    """Measure the layer whose attention tells sources best, on generated documents, and keep it.
+
+    Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
+    tokens' places, or the cache folder cannot be written.
+    """
+    prompt = profile.prompt
+    assert isinstance(prompt, InstructPrompt)
+    kind = Instruct.of(pair.target.tokenizer, prompt)
+    sentences: list[MeasuredSentence] = []
+    for seed in range(SOURCE_DOCUMENTS):
+        listener.phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
+        document = generate_report(characters=4 * SOURCE_TOKENS, seed=SOURCE_SEED + seed)
+        asked = kind.prompts(document, SOURCE_TOKENS)[0]
+        sentences += measure_sentences(pair, profile, kind, asked)
+    scores, usual = layer_scores(sentences), usual_layer(pair.target.num_layers)
+    strong = [sentence for sentence in sentences if sentence.is_strong]
+    if len(strong) < FEWEST_STRONG:
+        raise UsageError(
+            f"only {len(strong)} of {len(sentences)} sentences that {pair.target.source} wrote "
+            f"depend on one passage, too few to compare layers; sources are told by layer {usual}"
+        )
+    layer = max(range(len(scores)), key=lambda each: (scores[each], -abs(each - usual)))
+    file, key = _source_file(), _model_key(pair.target, profile.target.revision)
+    _write(file, _read(file) | {key: layer})
+    first = [sum(not s.place(s.attention[n]).better for s in strong) for n in (layer, usual)]
+    return SourceLayer(
+        layer=layer, sentences=len(sentences), strong=len(strong), right=first[0], usually=first[1]
+    )
 
 
 def resolve_layer(

@@ -84,7 +84,7 @@ def sentence_sources(
     origins = [list(_origins(prompt, *place)) for place in passages]
     found = []
     for start, end in line_sentences(output.text):
-        rows = [attention[token] for token in _tokens_of(output, start, end, len(attention))]
+        rows = [attention[token] for token in tokens_of(output, start, end, len(attention))]
         weights = [sum(column) for column in zip(*(row for row in rows if row), strict=True)]
         ranked = sorted(_to_document(weights, origins).items(), key=lambda item: -item[1])
         total = sum(weight for _, weight in ranked) or 1.0
@@ -94,7 +94,7 @@ def sentence_sources(
     return tuple(found)
 
 
-def _tokens_of(output: Output, start: int, end: int, count: int) -> range:
+def tokens_of(output: Output, start: int, end: int, count: int) -> range:
     """Return the tokens that wrote a sentence: those that end in it, or behind its last one."""
     lengths = output.lengths[:count]
     first = bisect_left(lengths, start + 1)
