@@ -16,8 +16,8 @@ _CAPITALIZED = re.compile(r"[^\W\d_a-zà-öø-ÿ]")
 _POSSESSIVE = re.compile(r"[’']s?$")
 _JOINED = re.compile(r"[-/’'.&]")
 # The forms of a word: California and Californian, report and Reporting, State and States.
-_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ian", "ese", "ed", "es", "er", "al",
-            "ly", "an", "y", "s", "n", "e", "a")  # fmt: skip
+_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "ian", "ia", "ese", "ed", "es", "er",
+            "al", "ly", "an", "y", "s", "n", "e", "a")  # fmt: skip
 _SHORTEST_STEM = 4
 _MOST_INITIALS = 8
 _BETWEEN = frozenset(("of", "the", "and", "for", "in", "on", "to", "de", "la", "du", "von", "van"))
@@ -45,7 +45,8 @@ class Names:
 
     @classmethod
     def of(cls, text: str) -> "Names":
-        words = {part for match in _WORD.finditer(text) for part in _forms(match[0])}
+        words = {form for word in set(_WORD.findall(text)) for form in _forms(word)}
+        words |= {_JOINED.sub("", word) for word in words}
         return cls(frozenset(words), frozenset(map(_stem, words)), frozenset(initials_in(text)))
 
     def has(self, name: Name) -> bool:
@@ -56,11 +57,13 @@ class Names:
         return all(map(self._has_word, name.words))
 
     def _has_word(self, word: str) -> bool:
-        forms = _forms(word)
-        whole = forms[0]
-        if whole in self.words or _stem(whole) in self.stems or whole.rstrip("s") in self.initials:
+        whole, *parts = _forms(word)
+        letters = _JOINED.sub("", whole)  # U.S. is US
+        if {letters, letters.removesuffix("s")} & self.initials:
             return True
-        return len(forms) > 1 and all(f in self.words or _stem(f) in self.stems for f in forms[1:])
+        if any(form in self.words or _stem(form) in self.stems for form in (whole, letters)):
+            return True
+        return bool(parts) and all(p in self.words or _stem(p) in self.stems for p in parts)
 
 
 def find_names(text: str) -> Iterator[Name]:
@@ -134,8 +137,7 @@ def _forms(word: str) -> list[str]:
     """Return a word in lower case, and its parts if it is joined of several."""
     whole = _POSSESSIVE.sub("", word).lower()
     parts = [part for part in _JOINED.split(whole) if part]
-    joined = "".join(parts)  # U.S. is US
-    return [whole, *parts, joined] if len(parts) > 1 else [whole]
+    return [whole, *parts] if len(parts) > 1 else [whole]
 
 
 def _stem(word: str) -> str:

@@ -70,11 +70,15 @@ _DIGITS = (
 _NUMBER = re.compile(rf"(?:{_DIGITS})(?P<scale>{_SCALE})?", re.IGNORECASE)
 _GOES_ON = re.compile(rf"\s*(?:-|–|to|and|or)\s*\$?(?:{_DIGITS})(?P<scale>{_SCALE})", re.IGNORECASE)
 _DECADE = re.compile(r"s\b")
-_HEDGE = re.compile(
-    r"(?:about|approximately|around|roughly|nearly|almost|over|under|some|than|least|most|up to"
-    r"|exceed(?:s|ed|ing)?|estimated|close to|as many as|as much as|ca\.?)\s+(?:an?\s+)?[^\w\s]*$",
-    re.IGNORECASE,
-)
+_HEDGES = {  # words in front of a number that is rounded, and how
+    ROUND_HALF_UP: "about|approximately|around|roughly|some|estimated|ca\\.?",
+    ROUND_FLOOR: "over|more than|greater than|higher than|at least|above|exceed(?:s|ed|ing)?",
+    ROUND_CEILING: "nearly|almost|close to|under|(?:less|fewer) than|up to|below|as (?:many|much) as",
+}
+_HEDGED = {
+    mode: re.compile(rf"\b(?:{words})\s+(?:an?\s+)?[^\w\s]*$", re.IGNORECASE)
+    for mode, words in _HEDGES.items()
+}
 _HEADER_SCALE = re.compile(r"\bin\s+(thousand|million|billion)s\b", re.IGNORECASE)
 _ABBREVIATED_YEAR = re.compile(
     r"(?:FY\s?|fiscal years?\s|['’]|(?:1[5-9]|20)\d\d\s?[-–/]\s?)$", re.I
@@ -90,14 +94,14 @@ class Number:
     """A number in a text, from ``start`` to ``end``.
 
     ``readings``: what it may mean, the first the likeliest. ``step``: the unit of its last digit
-    that counts. ``hedged``: the text says that it is rounded. ``decade``: as in "the 1990s".
+    that counts. ``rounded``: how, where the text says that it is. ``decade``: as in "the 1990s".
     """
 
     start: int
     end: int
     readings: tuple[Decimal, ...]
     step: Decimal
-    hedged: bool = False
+    rounded: str | None = None
     decade: bool = False
 
     def is_in(self, known: "Quantities") -> bool:
@@ -211,9 +215,13 @@ def _number(match: re.Match[str]) -> Number:
         end=match.end(),
         readings=tuple(readings),
         step=_step(plain[0]).scaleb(powers[0]),
-        hedged=_HEDGE.search(text[max(0, match.start() - 24) : match.start()]) is not None,
+        rounded=_rounding(text[max(0, match.start() - 24) : match.start()]),
         decade=decade,
     )
+
+
+def _rounding(before: str) -> str | None:
+    return next((mode for mode, words in _HEDGED.items() if words.search(before)), None)
 
 
 def _readings(digits: str) -> list[Decimal]:
@@ -310,10 +318,10 @@ class Quantities:
         One digit is enough where the text says that it is rounded; then it may be cut off, too.
         """
         step = number.step
-        if value < 2 * step or (value < 10 * step and not number.hedged):
+        if value < 2 * step or (value < 10 * step and number.rounded is None):
             return False
         near = [each for each in self._ordered if abs(each - value) < step]
-        modes = [ROUND_HALF_UP, *([ROUND_FLOOR, ROUND_CEILING] if number.hedged else [])]
+        modes = {ROUND_HALF_UP, number.rounded or ROUND_HALF_UP}
         return any((each / step).to_integral_value(mode) * step == value
                    for each in near for mode in modes)  # fmt: skip
 
