@@ -73,7 +73,7 @@ _DECADE = re.compile(r"s\b")
 _HEDGES = {  # words in front of a number that is rounded, and how
     ROUND_HALF_UP: "about|approximately|around|roughly|some|estimated|ca\\.?",
     ROUND_FLOOR: "over|more than|greater than|higher than|at least|above|exceed(?:s|ed|ing)?",
-    ROUND_CEILING: "nearly|almost|close to|under|(?:less|fewer) than|up to|below|as (?:many|much) as",
+    ROUND_CEILING: "nearly|almost|close to|under|less than|fewer than|up to|below|as much as",
 }
 _HEDGED = {
     mode: re.compile(rf"\b(?:{words})\s+(?:an?\s+)?[^\w\s]*$", re.IGNORECASE)

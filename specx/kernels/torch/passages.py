@@ -6,8 +6,9 @@ from torch.nn.functional import pad
 
 from specx.kernels.chunks import PASSAGE, Passages
 
-# Scores held at once: 64 MB in float32 on a CPU, where more leave the caches; 512 MB on a GPU.
-_SCORES = {"cpu": 2**24, "cuda": 2**27}
+# Scores held at once: 64 MB in float32 on a CPU, 128 MB on a GPU, beside copies of about twice
+# as much.
+_SCORES = {"cpu": 2**24, "cuda": 2**25}
 
 
 def passage_attention(
