@@ -84,11 +84,14 @@ def _unknown_names(document: Document, sentences: Sequence[SummarySentence]) -> 
 def _sentences(document: Document, output: Output) -> Iterator[SummarySentence]:
     if not output.sources:
         for start, end in line_sentences(output.text):
-            yield SummarySentence(text=output.text[start:end], sources=[], lead=0.0, shown=None)
+            yield SummarySentence(
+                text=output.text[start:end], sources=[], attention=0.0, lead=0.0, shown=None
+            )
     for sentence in output.sources:
         yield SummarySentence(
             text=output.text[sentence.start : sentence.end],
             sources=[_source(document, *each) for each in sentence.passages],
+            attention=round(sentence.attention, 5),
             lead=round(sentence.lead, 3),
             shown=_shown(document, sentence),
         )

@@ -7,13 +7,16 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean as mean
 
 from specx.documents.sentences import line_sentences
 from specx.prompts.prompt import Output, Prompt, Unit
 from specx.records import Attention
 
 MOST = 3  # passages that a sentence shows
-SURE_SHARE, SURE_LEAD = 0.1, 0.2
+# By a model and texts of 1K tokens (docs/sources.md); in longer ones shares are smaller, and fewer
+# sentences are sure.
+SURE_SHARE, SURE_LEAD = 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,16 @@ Passage = tuple[UnitSpan, ...]  # of one piece of the document, or of several in
 class SentenceSources:
     """The passages that a sentence, from ``start`` to ``end`` of its output's text, is from.
 
-    ``passages``: the likeliest first, each with its share of the document's attention. ``lead``:
-    how far the second is behind the first, 1: it has no attention.
+    ``passages``: the likeliest first, each with its share of the attention to all passages.
+    ``attention``: that the sentence pays to the first one, of all that it pays to anything: the
+    confidence that it is the right one. ``lead``: how far the second is behind the first, 1: it has
+    no attention.
     """
 
     start: int
     end: int
     passages: tuple[tuple[float, Passage], ...]
+    attention: float
     lead: float
 
     @property
@@ -85,12 +91,20 @@ def sentence_sources(
     found = []
     for start, end in line_sentences(output.text):
         rows = [attention[token] for token in tokens_of(output, start, end, len(attention))]
-        weights = [sum(column) for column in zip(*(row for row in rows if row), strict=True)]
+        weights = [mean(column) for column in zip(*(row for row in rows if row), strict=True)]
         ranked = sorted(_to_document(weights, origins).items(), key=lambda item: -item[1])
         total = sum(weight for _, weight in ranked) or 1.0
         best = [(weight / total, passage) for passage, weight in ranked[:MOST] if weight > 0]
         lead = 1 - best[1][0] / best[0][0] if len(best) > 1 else float(len(best))
-        found.append(SentenceSources(start=start, end=end, passages=tuple(best), lead=lead))
+        found.append(
+            SentenceSources(
+                start=start,
+                end=end,
+                passages=tuple(best),
+                attention=ranked[0][1] if best else 0.0,
+                lead=lead,
+            )
+        )
     return tuple(found)
 
 

@@ -58,13 +58,15 @@ class SourcePassage:
 class SummarySentence:
     """A sentence of a summary in the model's own words.
 
-    ``sources``: the likeliest first; none where nobody asked, or it is not known. ``lead``: how far
-    the second is behind the first, from 0 to 1. ``shown``: the place that stands behind the
-    sentence in the summary, None where the first source is not sure.
+    ``sources``: the likeliest first; none where nobody asked, or it is not known. ``attention``:
+    that the sentence paid to the first one, of all that it paid to anything, the confidence in it.
+    ``lead``: how far the second is behind the first, from 0 to 1. ``shown``: the place that stands
+    behind the sentence in the summary, None where the first source is not sure.
     """
 
     text: str
     sources: list[SourcePassage]
+    attention: float
     lead: float
     shown: str | None
 

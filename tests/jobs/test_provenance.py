@@ -26,7 +26,11 @@ def passage(unit: int, start: int = 0, end: int | None = None) -> tuple[UnitSpan
 
 
 def sources(*shares: tuple[float, int]) -> dict[str, object]:
-    return {"passages": tuple((share, passage(unit)) for share, unit in shares), "lead": 0.5}
+    return {
+        "passages": tuple((share, passage(unit)) for share, unit in shares),
+        "attention": 0.03,
+        "lead": 0.5,
+    }
 
 
 def written(*found: SentenceSources, text: str = TEXT) -> Output:
@@ -34,7 +38,7 @@ def written(*found: SentenceSources, text: str = TEXT) -> Output:
 
 
 FIRST = SentenceSources(start=12, end=43, **sources((0.5, 1), (0.25, 2)))  # type: ignore[arg-type]
-SECOND = SentenceSources(start=44, end=73, **sources((0.04, 1), (0.02, 0)))  # type: ignore[arg-type]
+SECOND = SentenceSources(start=44, end=73, **sources((0.2, 1), (0.1, 0)))  # type: ignore[arg-type]
 
 
 def test_sure_sentences_have_their_place_behind_them() -> None:

@@ -85,5 +85,9 @@ def make_source(page: int, text: str, share: float = 0.4) -> SourcePassage:
 def make_sentence(text: str, shown: str | None, *sources: SourcePassage) -> SummarySentence:
     """Return a sentence of a summary with its sources, by default one on page 2."""
     return SummarySentence(
-        text=text, sources=list(sources or (make_source(2, "Seven."),)), lead=0.5, shown=shown
+        text=text,
+        sources=list(sources or (make_source(2, "Seven."),)),
+        attention=0.04,
+        lead=0.5,
+        shown=shown,
     )

@@ -33,8 +33,8 @@ DEFINED = (
     "The truth is the passage of 64 tokens without which the sentence becomes least likely, among "
     f"the sentences that depend on it strongly: they lose {STRONG:g} nats without it, {APART:g} "
     "more than without any other. Attention is that of the queries that predict the sentence, by "
-    "head the sum of a passage's four strongest tokens, then the mean. Confidence is the share of "
-    "the first passage in the attention to all of them."
+    "head the sum of a passage's four strongest tokens, then the mean. Confidence is the attention "
+    "to the first passage, of all that the sentence pays to anything."
 )
 
 
@@ -45,6 +45,7 @@ class Judged:
 
     strong: bool
     places: dict[str, Place]
+    attention: float
     share: float
     lead: float
 
@@ -82,6 +83,7 @@ def judge(sentence: MeasuredSentence, layer: int) -> Judged:
     return Judged(
         strong=sentence.is_strong,
         places={way: sentence.place(each) for way, each in scores.items()},
+        attention=first,
         share=first / sum(own),
         lead=1 - second / first,
     )
@@ -126,7 +128,7 @@ def hits(sentences: Sequence[Judged], way: str) -> tuple[float, float, float]:
 
 def right_by_confidence(sentences: Sequence[Judged]) -> Iterator[float]:
     """Yield the share of right sentences in each fifth, the least confident first."""
-    ordered = sorted(sentences, key=lambda each: each.share)
+    ordered = sorted(sentences, key=lambda each: each.attention)
     for n in range(FIFTHS):
         part = ordered[len(ordered) * n // FIFTHS : len(ordered) * (n + 1) // FIFTHS]
         yield mean(Place(*each.places["layer"]).within(1) for each in part)

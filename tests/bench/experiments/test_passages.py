@@ -26,7 +26,8 @@ def test_every_way_ranks_the_passage_that_the_sentence_depends_on() -> None:
         "chance": 2,
     }
     assert found.places["chance"].within(1) == pytest.approx(1 / 3)
-    assert (found.share, found.lead) == (pytest.approx(0.6), pytest.approx(2 / 3))
+    assert (found.attention, found.share) == (0.3, pytest.approx(0.6))
+    assert found.lead == pytest.approx(2 / 3)
 
 
 def test_a_whole_measurement() -> None:
@@ -41,7 +42,7 @@ def test_a_whole_measurement() -> None:
 def test_figures_of_strong_sentences() -> None:
     def sentence(share: float, better: int, *, strong: bool = True) -> dict[str, object]:
         places = dict.fromkeys(WAYS, (better, 1))
-        return {"strong": strong, "places": places, "share": share, "lead": 0.5}
+        return {"strong": strong, "places": places, "attention": share, "share": 0.5, "lead": 0.5}
 
     sentences = [sentence(n / 10, int(n < 3)) for n in range(10)]
     facts = {"layer": 1, "sentences": [*sentences, sentence(0.9, 7, strong=False)]}
