@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
+from specx.kernels.chunks import Grid, Passages
 from specx.kernels.layers import (
     DecoderWeights,
     HeadInput,
@@ -218,6 +218,17 @@ class Ops(Protocol):
 
         scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
         [min(k, M)], ascending; padding is M and sorts last.
+        """
+
+    def passage_attention(
+        self, queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+    ) -> Tensor:
+        """Return the attention of T tokens in a row to each passage of a document: [T, P].
+
+        queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows, those
+        of the document among them. By head, the four largest of a passage's softmax weights are
+        added up; then the mean over heads is taken. (A passage's sum over all tokens says less: of
+        the rest of its weights most is noise.) Returns float32 or wider.
         """
 
     # Token trees

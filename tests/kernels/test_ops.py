@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
+from specx.kernels.chunks import PASSAGE, Grid, Passages
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
 from specx.kernels.penalties import Penalties, TextSoFar
@@ -517,6 +517,37 @@ def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
     assert error(scores[:count], expected) < (1e-10 if backend.dtype == F64 else 1e-4)
     assert scores[:count].tolist() == pytest.approx(expected.tolist(), rel=1e-3)
     assert scores[count:].tolist() == [-torch.inf] * (len(scores) - count)
+
+
+PASSAGE_CASES = {
+    "one token": (1, 90, Passages(first=3, tokens=64), {}),
+    "the last passage is short": (5, 200, Passages(first=7, tokens=130), {}),
+    "fewer than four tokens": (3, 70, Passages(first=0, tokens=66), {"ratio": 3, "dim": 80}),
+    "large scores": (4, 140, Passages(first=1, tokens=128), {"dim": 64, "largest": 60}),
+}
+
+
+@EVERY_TYPE
+@cases(PASSAGE_CASES)
+def test_passage_attention(backend: Backend, case: tuple[int, int, Passages, Any]) -> None:
+    """Query t sees the text up to its own place, of whose keys some lie behind the document."""
+    count, seen, passages, options = case
+    text = seen + count - 1
+    given = {"kv_heads": 2, "seed": seen, **options}
+    inputs = make_inputs(count, text, dtype=backend.dtype, **given).on(backend.device)
+    queries, keys = inputs.q, stored(inputs.k, text + 9, backend.device)  # NaN beyond the text
+    found = backend.ops.passage_attention(queries, keys, seen, passages, inputs.scaling)
+    expected = torch.zeros(count, passages.count, dtype=F64)
+    for token in range(count):
+        row = reference.softmax_row(
+            queries[:, token].cpu(), inputs.k[:, : seen + token].cpu(), inputs.scaling
+        )
+        document = row[:, passages.first : passages.first + passages.tokens]
+        for number, part in enumerate(document.split(PASSAGE, dim=1)):
+            best = part.sort(dim=1, descending=True).values[:, :4]
+            expected[token, number] = best.sum(1).mean()
+    assert found.dtype == torch.promote_types(backend.dtype, F32)
+    assert error(found.cpu(), expected) < (1e-10 if backend.dtype == F64 else 1e-4)
 
 
 @WHOLE_NUMBERS

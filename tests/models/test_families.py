@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
-from specx.models.call import RetrievalLayer
+from specx.models.call import KeptQueries
 from specx.models.families import FAMILIES
 from specx.models.features import Features, FeatureSource
 from tests.models.families import (
@@ -159,7 +159,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
     found = []
     for rows in (kept, torch.tensor([0, 4]), 0):
         watched = [watch(decoder, layer) for layer in (last, 0)]
-        text, options = Text(decoder), {"retrieval": watched[0], "also": (watched[1],)}
+        text, options = Text(decoder), {"kept": tuple(watched[:2])}
         text.read(prompt[:-8], kept, **options)
         of_prompt = [each.queries.clone() for each in watched]
         text.verify(prompt[-8:], list(TREE), rows, **options)
@@ -179,7 +179,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
 def watch(decoder, layer):
     attention = decoder.spec.layers[layer].attention
     queries = torch.zeros(attention.query_heads, 8, attention.head_dim)
-    return RetrievalLayer(layer, queries, torch.zeros(attention.query_heads, 8))
+    return KeptQueries(layer, queries, torch.zeros(attention.query_heads, 8))
 
 
 @pytest.mark.parametrize("cell", PARTS, ids=str)

@@ -10,6 +10,7 @@ from specx.bench.experiments import (
     larger_draft,
     layers,
     needle,
+    passages,
     prediction,
     quality,
     speedup,
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         comparison,
         divergence,
         expectation,
+        passages,
     )
 }
 

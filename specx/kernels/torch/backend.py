@@ -25,6 +25,7 @@ from specx.kernels.torch import (
     cpu_layer,
     cpu_product,
     layer,
+    passages,
     penalties,
     scores,
     softmax,
@@ -62,6 +63,7 @@ class TorchOps:
     merge_attention = staticmethod(softmax.merge)
     chunk_scores = staticmethod(scores.chunk_scores)
     best_chunks = staticmethod(scores.best_chunks)
+    passage_attention = staticmethod(passages.passage_attention)
 
     best_continuations = staticmethod(trees.best_continuations)
     level_inputs = staticmethod(trees.level_inputs)

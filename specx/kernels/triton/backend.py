@@ -24,6 +24,7 @@ from specx.kernels.layers import (
 )
 from specx.kernels.spec import NormSpec
 from specx.kernels.torch import attention as torch_attention
+from specx.kernels.torch import passages as torch_passages
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.torch.layer import TorchLayer, TorchNorm
 from specx.kernels.trees import LevelInputs, Path, TokenTree
@@ -149,6 +150,8 @@ class TritonOps:
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
+
+    passage_attention = staticmethod(torch_passages.passage_attention)  # once in a text
 
     def level_inputs(
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,

@@ -20,7 +20,7 @@ from specx.kernels.spec import (
     RopeSpec,
 )
 from specx.kernels.torch.backend import TorchOps
-from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
 
 pytest.importorskip("llvmlite")
@@ -229,11 +229,11 @@ def expected_of(weights, few):
         attention = weights.spec.layers[layer].attention
         shape = attention.query_heads, len(few.tokens)
         queries = torch.zeros(*shape, attention.head_dim, dtype=torch.float64)
-        notes.append(RetrievalLayer(layer, queries, torch.zeros(shape, dtype=torch.float64)))
+        notes.append(KeptQueries(layer, queries, torch.zeros(shape, dtype=torch.float64)))
     call = TreeCall(
         ops=ops,
         mapping=SlotMapping(few.storage, few.rows),
-        also=tuple(notes),
+        kept=tuple(notes),
         prefix=few.prefix,
         mask=few.mask,
     )
