@@ -84,10 +84,8 @@ class Summarizer:
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
-        layer = source_layer(pair.target, profile.target.revision)
-        self._finder = (
-            SourceFinder(self._kind, layer) if profile.sources and layer is not None else None
-        )
+        layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
+        self._finder = None if layer is None else SourceFinder(self._kind, layer)
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers

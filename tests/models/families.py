@@ -340,7 +340,7 @@ class Text:
             self.storage.append(torch.full(shape, torch.nan, dtype=decoder.dtype))
 
     @torch.no_grad()
-    def read(self, ids: Tensor, kept: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
+    def read(self, ids: Tensor, wanted: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
         """Prefill; returns logits. ``shift``: of the positions, from those that rows have."""
         rows = torch.arange(self.length, self.length + len(ids))
         call = PrefillCall(
@@ -349,15 +349,15 @@ class Text:
             past=self.length,
             **options,
         )
-        logits = self.decoder.run(ids, rows + shift, call, kept)
+        logits = self.decoder.run(ids, rows + shift, call, wanted)
         self.length += len(ids)
         return logits
 
     @torch.no_grad()
     def verify(
-        self, ids: Tensor, parents: list[int], kept: Tensor | int = 0, **options: Any
+        self, ids: Tensor, parents: list[int], wanted: Tensor | int = 0, **options: Any
     ) -> Tensor:
-        """Read a tree, whose rows may be kept; returns logits."""
+        """Read a tree, whose rows may be wanted; returns logits."""
         sets, depths = [1], [0]
         for row, parent in enumerate(parents[1:], 1):
             sets.append(sets[parent] | 1 << row)
@@ -369,7 +369,7 @@ class Text:
             mask=AncestorMask(torch.tensor(sets)[:, None], len(ids)),
             **options,
         )
-        return self.decoder.run(ids, self.length + torch.tensor(depths), call, kept)
+        return self.decoder.run(ids, self.length + torch.tensor(depths), call, wanted)
 
     def keep(self, path: list[int]) -> None:
         """Keep rows of the last tree."""

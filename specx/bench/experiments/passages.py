@@ -76,7 +76,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 
 def judge(sentence: MeasuredSentence, layer: int) -> Judged:
-    """Rank the passages of a sentence in every way. ``layer``: of sources, as ``attention`` has it."""
+    """Rank the passages of a sentence in every way. ``layer``: its place in ``attention``."""
     own, count = sentence.attention[layer], len(sentence.lost)
     scores = {
         "layer": own,
