@@ -54,7 +54,6 @@ LATE_IMPORTS = {
         "specx.models.quiet",
     },
     "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
-    "jobs/pair.py": {"specx.models.head_load"},
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -82,7 +81,6 @@ OWN = {
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
-    "specx.models.head_load",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",
