@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
@@ -89,6 +90,12 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=CHUNKS,
     ),
     ours("lookup", "what followed earlier in the text, no draft"),
+    Engine(
+        "suffix",
+        "SuffixDecoding: trees of what followed earlier in the text, by how often, no draft",
+        SuffixDrafter,
+        needs_draft=False,
+    ),
     ours("specextend+lookup", "specextend and lookup in one tree", needs_draft=True),
     Engine(
         "magicdec",
