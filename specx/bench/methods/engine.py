@@ -1,18 +1,19 @@
 """Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
 from specx.bench.cases import Case, prompt_kind
 from specx.bench.masked import Phase, masked
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
 from specx.engine.decode import context_window
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, make_drafter
+from specx.engine.model_drafter import ModelDrafter
 from specx.errors import ProfileError, UsageError
 from specx.jobs.calibration import resolve_layer
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
@@ -114,6 +115,25 @@ class Engine:
 def drafting(name: str, about: str, *, cache: Changes) -> Engine:
     """Drafting by the pair's draft model, as the changed profile says."""
     return Engine(name, about, partial(make_drafter, "specextend"), cache=cache)
+
+
+def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
+    """Return True for a method whose drafts are those of a draft model alone."""
+    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
+
+
+def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
+    """Return the methods that draft with a model: only these have an expectation.
+
+    Raises UsageError when there is none.
+    """
+    found = [method for method in methods if drafts_with_a_model(method, setting)]
+    if not found:
+        raise UsageError(
+            "this experiment asks drafts for probabilities; name a method that drafts with a "
+            "model, such as specextend"
+        )
+    return found
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:

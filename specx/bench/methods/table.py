@@ -4,17 +4,20 @@ A name may say more than the table: ``-hta`` and ``-flash`` take fast attention 
 (``tree-hta-flash``), and settings follow a colon (``specextend:chunk=64,every=8``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.staged import Staged
+from specx.bench.baselines.static_tree import Chances, Choices, best_shape, expanded_shape
 from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
+from specx.bench.methods.fitted import Fitted
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
@@ -41,6 +44,13 @@ def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
 def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
     """Return a method of the product, as the profile says."""
     return Engine(method, about, partial(make_drafter, method), needs_draft)
+
+
+def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
+    """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
+    about = f"{about}, fitted to measured acceptance; the draft sees everything"
+    cache, keys = {**FULL, "window": None}, ("nodes", "depth", "window")
+    return Fitted(name, about, DRAFTED, cache=cache, keys=keys, tree={"threshold": 0}, shape=shape)
 
 
 TABLE: tuple[BenchMethod, ...] = (
@@ -89,6 +99,16 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
     ),
+    Engine(
+        "staged",
+        "staged speculation: lookup drafts for the draft, which sees what the target attends to",
+        Staged,
+        cache={"policy": "cross-model", "sink": 0},
+        keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
+        chain=True,
+    ),
+    fitted("specinfer", "SpecInfer: equally many children a level", expanded_shape),
+    fitted("sequoia", "Sequoia: the best tree of one shape", best_shape),
     ours("lookup", "what followed earlier in the text, no draft"),
     Engine(
         "suffix",
