@@ -1,23 +1,30 @@
-"""A method with trees of a fixed shape, fitted on generated documents before it is timed."""
+"""Methods that are fitted on generated documents before they are timed."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
 
+from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.engine.drafter import Drafter
 from specx.engine.methods import make_drafter
+from specx.models.load import LoadedModel
+
+T = TypeVar("T")
 
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
 TOKENS = 160  # of the output of each
+DRAFTED = 8  # tokens, at most, that a target drafts for itself
 RANKS = 12  # of a node's choices; later ones are hardly ever right
 
 
@@ -32,7 +39,7 @@ class Written:
 def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) -> list[Written]:
     """Have the target write about generated documents, as long as that of ``case``."""
     profile = setting.profile.changed(generation={"max_new_tokens": TOKENS})
-    setting = Setting(setting.pair, profile)
+    setting = Setting(setting.pair, profile)  # which has read nothing
     kind = prompt_kind(profile, setting.pair.target.tokenizer, case.task)
     # Not every one comes close enough to the length with whole paragraphs.
     made = generated_documents(4 * documents, case.length, SEED)
@@ -45,7 +52,7 @@ def rank_chances(method: Engine, setting: Setting, written: list[Written]) -> li
     """Return how often the draft's first choice is right, its second, and so on."""
     counts, places = torch.zeros(RANKS), 0
     for each in written:
-        for expected in force(method, setting, each.case.ids, each.output):
+        for expected in force(method, replace(setting, read=None), each.case.ids, each.output):
             rank = int((expected.draft > expected.draft[expected.token]).sum())
             places += 1
             if rank < RANKS and expected.draft[expected.token] > -torch.inf:
@@ -54,35 +61,63 @@ def rank_chances(method: Engine, setting: Setting, written: list[Written]) -> li
 
 
 @dataclass(frozen=True)
-class Fitted(Engine):
-    """A method that drafts trees of a fixed shape.
+class Measured(Engine):
+    """A method with something to be measured first, on generated documents.
 
-    ``shape``: makes one of chances and a number of nodes. ``fits``: what was measured, by the draft
-    and the length of the prompt.
+    ``known``: what was measured, by the model and the length of the prompt.
     """
 
-    shape: Callable[[Chances, int], Choices] = field(kw_only=True)
-    fits: WeakKeyDictionary[Any, dict[int, list[float]]] = field(
+    known: WeakKeyDictionary[Any, dict[int, Any]] = field(
         default_factory=WeakKeyDictionary, kw_only=True, compare=False
     )
 
     def run(self, setting: Setting, case: Case) -> Run:
-        refuse_head(setting.pair, self.name)
         setting = self._attending(setting)
-        profile = self.change(setting.profile)
-        chances = self.chances(setting, case)
-        choices = self.shape([chances] * profile.tree.depth, profile.tree.nodes)
-        make = partial(StaticDrafter, profile, setting.pair, choices)
-        run = run_drafter(self.name, make, setting, case)
-        return replace(run, facts={"chances": chances, "shape": [list(path) for path in choices]})
+        make, facts = self.fit(replace(setting, profile=self.change(setting.profile)), case)
+        return replace(run_drafter(self.name, make, setting, case), facts=facts)
 
-    def chances(self, setting: Setting, case: Case) -> list[float]:
-        """Measure how often choices are right by their rank, once for a draft and a length."""
-        assert setting.pair.draft is not None, "Engine.check refuses profiles without a draft"
-        known = self.fits.setdefault(setting.pair.draft.model, {})
+    @abstractmethod
+    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+        """Return the maker of its drafter, and what was measured, as facts of the run."""
+
+    def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` finds for a model at the length of a case."""
+        known = self.known.setdefault(model.model, {})
         if case.length not in known:
-            drafting = Engine(self.name, "", partial(make_drafter, "specextend"), cache=self.cache)
-            alone = Setting(setting.pair, setting.profile)
-            written = written_by_target(alone, case)
-            known[case.length] = rank_chances(drafting, alone, written)
-        return known[case.length]
+            known[case.length] = measure()
+        return cast(T, known[case.length])
+
+
+@dataclass(frozen=True)
+class Fitted(Measured):
+    """A method that drafts trees of a fixed shape, made of chances and a number of nodes."""
+
+    shape: Callable[[Chances, int], Choices] = field(kw_only=True)
+
+    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+        pair, tree = setting.pair, setting.profile.tree
+        refuse_head(pair, self.name)
+        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
+        chances = self.once(pair.draft, case, partial(self._chances, setting, case))
+        choices = self.shape([chances] * tree.depth, tree.nodes)
+        make = partial(StaticDrafter, setting.profile, pair, choices)
+        return make, {"chances": chances, "shape": [list(path) for path in choices]}
+
+    def _chances(self, setting: Setting, case: Case) -> list[float]:
+        drafting = Engine(self.name, "", partial(make_drafter, "specextend"), cache=self.cache)
+        return rank_chances(drafting, setting, written_by_target(setting, case))
+
+
+@dataclass(frozen=True)
+class SelfDrafting(Measured):
+    """A method whose draft is the target without some of its layers."""
+
+    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+        draft = self.once(setting.pair.target, case, partial(self._choose, setting, case))
+        make = partial(SkippedLayers, setting.profile, setting.pair, draft)
+        return make, {"kept_layers": list(draft.layers), "drafted": draft.depth}
+
+    def _choose(self, setting: Setting, case: Case) -> SkippingDraft:
+        (written,) = written_by_target(setting, case, documents=1)
+        depth = min(DRAFTED, setting.profile.tree.depth)
+        return choose_layers(setting.pair, written.case.ids, written.output, depth)

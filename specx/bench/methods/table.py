@@ -17,7 +17,7 @@ from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted
+from specx.bench.methods.fitted import Fitted, SelfDrafting
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
@@ -123,6 +123,15 @@ TABLE: tuple[BenchMethod, ...] = (
         MagicDec,
         needs_draft=False,
         cache={"policy": "streaming"},  # there is no layer to calibrate
+    ),
+    SelfDrafting(
+        "self-draft",
+        "Draft & Verify: the target drafts without some layers, which a measurement chooses",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("depth",),
+        tree={"threshold": 0},
     ),
     Engine(
         "triforce",

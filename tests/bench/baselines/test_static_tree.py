@@ -131,7 +131,7 @@ def test_shapes_are_fitted_once_to_what_was_measured(monkeypatch):
     shape = [tuple(path) for path in runs[1].facts["shape"]]
     assert shape == list(best_shape([chances] * 3, 6))
     monkeypatch.setattr(fitted, "force", None)
-    assert bench.methods[1].chances(bench.setting(case), case) == chances
+    assert bench.methods[1].run(bench.setting(case), case).facts["chances"] == chances
 
 
 def test_a_tree_that_is_chosen_has_no_shape():
