@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.rapid import Rapid
 from specx.bench.baselines.staged import Staged
 from specx.bench.baselines.static_tree import Chances, Choices, best_shape, expanded_shape
 from specx.bench.baselines.suffix import SuffixDrafter
@@ -123,6 +124,13 @@ TABLE: tuple[BenchMethod, ...] = (
         MagicDec,
         needs_draft=False,
         cache={"policy": "streaming"},  # there is no layer to calibrate
+    ),
+    Engine(
+        "rapid",
+        "RAPID, lossless: the draft reads passages retrieved from the document alone",
+        Rapid,
+        cache={**FULL, "window": None, "chunk": 64, "top_k": 8},
+        keys=(*TREE, "chunk", "top_k"),
     ),
     SelfDrafting(
         "self-draft",
