@@ -9,6 +9,7 @@ from specx.bench.experiments import (
     hybrid,
     larger_draft,
     layers,
+    long_output,
     needle,
     prediction,
     quality,
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         comparison,
         divergence,
         expectation,
+        long_output,
     )
 }
 
