@@ -35,6 +35,7 @@ class Engine:
     ``tree`` that the method changes. ``keys``: those that its name may change (``chunk=64``), none
     where it has no settings. ``chain``: one draft a level. ``masked``: phases in which models
     attend under one mask instead: of a tree the target alone, which verifies; of prefill both.
+    ``options``: settings of its own that no profile has.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Engine:
     keys: tuple[str, ...] = ()
     chain: bool = False
     masked: frozenset[Phase] = frozenset()
+    options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
         if self.needs_draft and profile.draft is None:
@@ -97,6 +99,7 @@ class Engine:
             about=f"{self.about}, {settings}",
             tree={**self.tree, **_only(changes, TREE)},
             cache={**self.cache, **_only(changes, CACHE)},
+            options={**self.options, **_only(changes, tuple(self.options))},
         )
 
     def _attending(self, setting: Setting) -> Setting:

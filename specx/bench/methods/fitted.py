@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
-from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter
+from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
@@ -18,12 +19,14 @@ from specx.bench.runs import Run, Setting, refuse_head, run_drafter
 from specx.engine.drafter import Drafter
 from specx.engine.methods import make_drafter
 from specx.models.load import LoadedModel
+from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 
 T = TypeVar("T")
 
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
 TOKENS = 160  # of the output of each
+EMBEDDED_SIZE = 256  # elements of the embedded target's hidden state
 DRAFTED = 8  # tokens, at most, that a target drafts for itself
 RANKS = 12  # of a node's choices; later ones are hardly ever right
 
@@ -106,6 +109,33 @@ class Fitted(Measured):
     def _chances(self, setting: Setting, case: Case) -> list[float]:
         drafting = Engine(self.name, "", partial(make_drafter, "specextend"), cache=self.cache)
         return rank_chances(drafting, setting, written_by_target(setting, case))
+
+
+@dataclass(frozen=True)
+class MedusaMethod(Measured):
+    """Medusa heads: the option ``heads`` is a folder, a hub id, or the embedded ones.
+
+    ``fixed``: in a tree of one shape, fitted to how often each head's choices are right.
+    """
+
+    fixed: bool = field(kw_only=True)
+
+    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+        pair, tree = setting.pair, setting.profile.tree
+        heads, chances = self.once(pair.target, case, partial(self._measure, setting, case))
+        choices = best_shape(chances, tree.nodes) if self.fixed else None
+        make = partial(MedusaDrafter, setting.profile, pair, heads, choices)
+        return make, {"chances": chances, "shape": [list(path) for path in choices or ()]}
+
+    def _measure(self, setting: Setting, case: Case) -> tuple[MedusaHeads, Chances]:
+        pair, source = setting.pair, str(self.options["heads"])
+        if pair.target.source.startswith("scaled") and source == EMBEDDED_MEDUSA:
+            heads = scaled_heads(pair.target, EMBEDDED_SIZE)
+        else:
+            heads = load_medusa(source, pair.target)
+        written = written_by_target(setting, case) if self.fixed else []
+        texts = [(each.case.ids, each.output) for each in written]
+        return heads, head_chances(heads, pair, texts, RANKS)
 
 
 @dataclass(frozen=True)

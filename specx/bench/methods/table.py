@@ -18,12 +18,13 @@ from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted, SelfDrafting
+from specx.bench.methods.fitted import Fitted, MedusaMethod, SelfDrafting
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, draft_plan, make_drafter
 from specx.errors import UsageError
+from specx.models.medusa import EMBEDDED_MEDUSA
 from specx.profile import Profile
 from specx.profile.wording import did_you_mean
 from specx.records import Method
@@ -52,6 +53,21 @@ def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> F
     about = f"{about}, fitted to measured acceptance; the draft sees everything"
     cache, keys = {**FULL, "window": None}, ("nodes", "depth", "window")
     return Fitted(name, about, DRAFTED, cache=cache, keys=keys, tree={"threshold": 0}, shape=shape)
+
+
+def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
+    """Return Medusa in one form; its heads are those of the embedded target, or named."""
+    return MedusaMethod(
+        name,
+        f"Medusa: {about}",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("nodes", "heads"),
+        tree={"threshold": 0},
+        options={"heads": EMBEDDED_MEDUSA},
+        fixed=fixed,
+    )
 
 
 TABLE: tuple[BenchMethod, ...] = (
@@ -141,6 +157,8 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=("depth",),
         tree={"threshold": 0},
     ),
+    medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
+    medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
         "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
