@@ -148,15 +148,9 @@ def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
 
 
 def _missing(name: str, spec: DatasetSpec, *, download: bool) -> UsageError:
-    if download:
-        return UsageError(
-            f"{name} ({spec.hub_id}) could not be fetched from the hub; give a local copy with "
-            "--data"
-        )
-    return UsageError(
-        f"{name} ({spec.hub_id}) is not in the local cache; --download fetches it, --data names a "
-        "local copy"
-    )
+    asked = "could not be fetched from the hub", "is not in the local cache; --download fetches it"
+    why = asked[0] if download else asked[1]
+    return UsageError(f"{name} ({spec.hub_id}) {why}; --data names a local copy")
 
 
 def _rows(files: list[Path]) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from specx.bench.cases import Case
-from specx.bench.experiments.experiment import DECODING, Columns, Experiment, table
+from specx.bench.experiments.experiment import DECODING, INPUT, METHOD, Columns, Experiment, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.methods import find_runnable
 from specx.bench.report.findings import Figure, Series, Table
@@ -69,8 +69,8 @@ def over_tree(group: Group) -> float | None:
 
 
 COLUMNS: Columns = {
-    "method": lambda group: group.method,
-    "input": lambda group: group.input,
+    **METHOD,
+    **INPUT,
     "output tokens": lambda group: sum(len(r.output) for r in group.runs if r.repeat == 0),
     "tokens/s": Group.speed,
     f"speedup over {BASELINE}": Group.ratio,

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from specx.bench.baselines.longspec import LongSpec, load_glide
 from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
@@ -18,10 +19,13 @@ from specx.bench.methods.engine import Engine
 from specx.bench.runs import Run, Setting, refuse_head, run_drafter
 from specx.engine.drafter import Drafter
 from specx.engine.methods import make_drafter
+from specx.errors import UsageError
 from specx.models.load import LoadedModel
 from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
+from specx.profile import Profile
 
 T = TypeVar("T")
+Fit = tuple[Callable[[int], Drafter], dict[str, Any]]
 
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
@@ -67,10 +71,10 @@ def rank_chances(method: Engine, setting: Setting, written: list[Written]) -> li
 class Measured(Engine):
     """A method with something to be measured first, on generated documents.
 
-    ``known``: what was measured, by the model and the length of the prompt.
+    ``known``: what was measured, by the model, and by name, length and task.
     """
 
-    known: WeakKeyDictionary[Any, dict[int, Any]] = field(
+    known: WeakKeyDictionary[Any, dict[tuple[str, int, str], Any]] = field(
         default_factory=WeakKeyDictionary, kw_only=True, compare=False
     )
 
@@ -84,11 +88,11 @@ class Measured(Engine):
         """Return the maker of its drafter, and what was measured, as facts of the run."""
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
-        """Return what ``measure`` finds for a model at the length of a case."""
-        known = self.known.setdefault(model.model, {})
-        if case.length not in known:
-            known[case.length] = measure()
-        return cast(T, known[case.length])
+        """Return what ``measure`` finds for a model and a kind of case."""
+        known, key = self.known.setdefault(model.model, {}), (self.name, case.length, case.task)
+        if key not in known:
+            known[key] = measure()
+        return cast(T, known[key])
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,21 @@ class MedusaMethod(Measured):
         written = written_by_target(setting, case) if self.fixed else []
         texts = [(each.case.ids, each.output) for each in written]
         return heads, head_chances(heads, pair, texts, RANKS)
+
+
+@dataclass(frozen=True)
+class LongSpecMethod(Measured):
+    """A LongSpec draft: the option ``draft`` is a folder or a hub id."""
+
+    def check(self, profile: Profile) -> None:
+        super().check(profile)
+        if self.options["draft"] is None:
+            raise UsageError("longspec needs a draft of its own; write longspec:draft=FOLDER")
+
+    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+        pair, source = setting.pair, str(self.options["draft"])
+        glide = self.once(pair.target, case, partial(load_glide, source, pair.target))
+        return partial(LongSpec, setting.profile, pair, glide), {}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted, MedusaMethod, SelfDrafting
+from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
@@ -159,6 +159,16 @@ TABLE: tuple[BenchMethod, ...] = (
     ),
     medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
     medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
+    LongSpecMethod(
+        "longspec",
+        "LongSpec: a layer that attends to a window, and to the target's own keys",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache=FULL,
+        keys=(*TREE, "draft"),
+        tree={"threshold": 0},
+        options={"draft": None},
+    ),
     Engine(
         "triforce",
         "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
