@@ -17,6 +17,7 @@ from specx.profile.wording import did_you_mean
 
 Row = dict[str, Any]
 PARQUET = "refs/convert/parquet"  # the hub's own copy of every data set, CONFIG/SPLIT/0000.parquet
+_WORD = re.compile("[a-z0-9]+")
 CHARACTERS = 4  # a token has about so many, or fewer: documents with fewer are too short
 
 
@@ -112,18 +113,15 @@ def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
     files = sorted(
         path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json", ".parquet")
     )
+    words = {path: set(_WORD.findall(str(path.relative_to(folder)).lower())) for path in files}
     for wanted in ({spec.config, spec.split}, {spec.split}):
-        chosen = [path for path in files if wanted <= _words(path.relative_to(folder))]
+        chosen = [path for path in files if wanted <= words[path]]
         if chosen:
             return chosen
     raise UsageError(
         f"--data {folder} has no .jsonl or .parquet with {spec.split!r} in its path; a copy of "
         f"{spec.hub_id} has"
     )
-
-
-def _words(path: Path) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", path.as_posix().lower()))
 
 
 def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:

@@ -56,10 +56,6 @@ class Glide:
         weight = self.weights[f"{name}_layernorm.weight"]
         return rms_norm(x.float(), weight.shape, weight.float(), self.eps).to(x.dtype)
 
-    def feed_forward(self, x: Tensor) -> Tensor:
-        gated = silu(self.map(x, "mlp.gate_proj")) * self.map(x, "mlp.up_proj")
-        return self.map(gated, "mlp.down_proj")
-
 
 def load_glide(model: str, target: LoadedModel) -> Glide:
     """Load a draft of this layout for a target: a folder or a hub id.
@@ -131,7 +127,8 @@ class LongSpec(ModelDrafter):
 
     def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
         target = pair.target
-        self._glide, self._whole = glide, target.model
+        self._glide, self._embed = glide, target.model.get_input_embeddings()
+        self._lm_head = target.model.get_output_embeddings()
         assert target.rope is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.rope.inv_freq.to(target.device)
@@ -177,15 +174,13 @@ class LongSpec(ModelDrafter):
         in_text = positions + (self.cache.store.length - self.cache.working.length)
         query = self._rotated(glide.map(normed, "cross_attn.q_proj"), in_text)
         x = x + glide.map(self._attend_to_text(query), "cross_attn.o_proj")
-        x = x + glide.feed_forward(glide.norm(x, "post_cross_attention"))
+        normed = glide.norm(x, "post_cross_attention")
+        gated = silu(glide.map(normed, "mlp.gate_proj")) * glide.map(normed, "mlp.up_proj")
+        x = x + glide.map(gated, "mlp.down_proj")
         if isinstance(logits_of, Tensor) or logits_of:
             x = x[logits_of] if isinstance(logits_of, Tensor) else x[-logits_of:]
-        logits: Tensor = self._whole.get_output_embeddings()(x[None])[0]
+        logits: Tensor = self._lm_head(x[None])[0]
         return logits
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self._whole.get_input_embeddings()(tokens)
-        return embedded
 
     def _own(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries [Hq, T, D], keys and values [Hkv, T, D] of self-attention."""

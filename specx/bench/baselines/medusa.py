@@ -103,8 +103,8 @@ def head_chances(
         text = torch.tensor([*prompt, *output], device=pair.target.device)
         target = Target(pair.target, len(text), None)
         target.keep_features(FeatureSource((), pair.target.hidden_size))
-        read, begin = torch.zeros(0, pair.target.hidden_size), len(prompt) - 1
-        read = read.to(text.device, pair.target.dtype)
+        size, begin = pair.target.hidden_size, len(prompt) - 1
+        read = torch.zeros(0, size, dtype=pair.target.dtype, device=text.device)
         for _ in target.prefill(text):
             assert target.features is not None
             # The last of these is no chunk's progress, but logits: nothing is new then.
