@@ -102,7 +102,7 @@ class MedusaTrainer:
             if left <= 0:
                 break
             for group in optimizer.param_groups:
-                group["lr"] = self.rate * min(1.0, (step + 1) / 50) * (0.02 + 0.98 * left)
+                group["lr"] = self.rate * min(1.0, (step + 1) / 10) * (0.02 + 0.98 * left)
             chosen = torch.randint(len(reading.states), (ROWS,))
             loss = torch.zeros(())
             for head, blocks in enumerate(self.heads.blocks):

@@ -63,7 +63,7 @@ class MedusaDrafter(Drafter):
         levels = [self._continue(logits[0], self._certain)]
         for each in logits[1:]:
             weights = levels[-1].weights
-            levels.append(self._continue(each.expand(len(weights), -1), weights))
+            levels.append(self._continue(each.repeat(len(weights), 1), weights))
         return self._ops.best_tree(root, levels)
 
     def _continue(self, logits: Tensor, weights: Tensor) -> Level:

@@ -118,7 +118,7 @@ def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN behind the text; ``agreed`` int64 [PLACES], falling.
     Returns float32 [PLACES, DEPTH]: of a node's first place the share of the pattern's places that
     lead to it, 0 elsewhere; int64 [PLACES, DEPTH]: the first place with the same beginning; and the
-    length of the pattern, int64 []. It is the pattern whose tree, with FACTOR nodes for each of its
+    pattern's length, int64 [1]. It is the pattern whose tree, with FACTOR nodes for each of its
     tokens, is expected to be accepted the furthest; of equals the longest.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
@@ -133,5 +133,5 @@ def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shares = counts * own / chosen.sum(1).clamp(min=1)[:, None, None]
     best = shares.flatten(1).topk(MAX_ROWS - 1, dim=1).values
     gain = best.cumsum(1).gather(1, (FACTOR * agreed).clamp(1, MAX_ROWS - 1)[:, None] - 1)
-    pattern = (gain[:, 0] * (agreed > 0) - 1e-6 * numbers).argmax()
-    return shares[pattern], first, agreed[pattern]
+    pattern = (gain[:, 0] * (agreed > 0) - 1e-6 * numbers).argmax()[None]
+    return shares.index_select(0, pattern)[0], first, agreed.index_select(0, pattern)
