@@ -19,11 +19,12 @@ from specx.engine.decode import context_window
 TOKENS = 2048
 COMPARED = (BASELINE, "lookup", "tree", "streaming", "specextend", "specextend+lookup")
 SEES_ALL = "tree"
+FEWEST = 32  # tokens of a turn
 REQUEST = 2  # tokens behind the document with which a digest is asked for
 DEFINED = (
     f"A target that ends before {TOKENS:,} tokens of output is asked again behind all that was "
-    "written so far; prompts of later turns are the text of the earlier ones. The acceptance "
-    "length is that of all turns together: decoded tokens over verifications."
+    f"written so far, after a turn of fewer than {FEWEST} tokens with the document once more. The "
+    "acceptance length is that of all turns together: decoded tokens over verifications."
 )
 
 
@@ -39,19 +40,18 @@ def measure(bench: Workbench) -> Iterator[Run]:
                     turn += 1
                     now = _turn(case, text, turn)
                     runs = list(bench.alternate([now], methods, warm_up=turn == 1))
-                    yield from (_with_turn(run, turn, len(text)) for run in runs)
+                    facts = {"turn": turn, "text": len(text)}
+                    yield from (replace(run, facts={**run.facts, **facts}) for run in runs)
                     output = runs[0].output
-                    text, written = (*text, *output, *asked), written + len(output)
+                    # One that has said all it had to say is given the document once more.
+                    again = asked if len(output) >= FEWEST else case.ids
+                    text, written = (*text, *output, *again), written + len(output)
 
 
 def _turn(case: Case, text: tuple[int, ...], turn: int) -> Case:
     """Return the case whose prompt is all of the text so far."""
     document = replace(case.document, name=f"{case.name}, turn {turn}")
     return replace(case, document=document, prompt=replace(case.prompt, token_ids=text))
-
-
-def _with_turn(run: Run, turn: int, begins: int) -> Run:
-    return replace(run, facts={**run.facts, "turn": turn, "text": begins})
 
 
 def acceptance(group: Group) -> float | None:

@@ -50,7 +50,7 @@ def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
 
 def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
     """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
-    about = f"{about}, fitted to measured acceptance; the draft sees everything"
+    about += ", fitted to measured acceptance; the draft sees everything"
     cache, keys = {**FULL, "window": None}, ("nodes", "depth", "window")
     return Fitted(name, about, DRAFTED, cache=cache, keys=keys, tree={"threshold": 0}, shape=shape)
 
