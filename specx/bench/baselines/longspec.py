@@ -110,8 +110,7 @@ def _check(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], label
     for name, shape in shapes.items():
         if f"{name}.weight" not in tensors and name not in UNUSED:
             raise ModelError(f"{label} lacks the tensor {name}.weight.")
-        allowed = {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-        for key, needed in allowed.items():
+        for key, needed in ((f"{name}.weight", shape), (f"{name}.bias", shape[:1])):
             if key in tensors and tensors[key].shape != needed:
                 raise ModelError(
                     f"{label} has {list(tensors[key].shape)} for {key}; the target calls for "

@@ -34,12 +34,12 @@ class Rapid(ModelDrafter):
         assert pair.draft is not None, "Engine.check refuses profiles without a draft"
         assert pair.draft_allowed is not None
         refuse_head(pair, "rapid")
-        self.settings = profile.draft_cache
         plan = draft_plan("tree", profile, pair.target)
         super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        rows = retrieved_rows(prompt.tolist(), self.settings.chunk, self.settings.top_k)
+        settings = self.draft_plan.cache
+        rows = retrieved_rows(prompt.tolist(), settings.chunk, settings.top_k)
         short = prompt[torch.tensor(rows, device=prompt.device)]
         yield from super().prefill(short, target)
 

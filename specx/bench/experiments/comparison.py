@@ -21,12 +21,12 @@ from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
 TRANSFORMERS = "hf-generate"
-OURS = ("window", "specextend", "specextend+lookup")
 FIELD = (
     *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
-    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix"),
+    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
 )
-COMPARED = (BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup", *FIELD, *OURS)
+OTHERS = (BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup")
+COMPARED = (*OTHERS, *FIELD, "specextend", "specextend+lookup")
 COLUMNS: Columns = {
     **METHOD,
     **INPUT,
