@@ -9,6 +9,7 @@ from specx.bench.experiments import (
     hybrid,
     larger_draft,
     layers,
+    long_output,
     needle,
     passages,
     prediction,
@@ -41,6 +42,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         divergence,
         expectation,
         passages,
+        long_output,
     )
 }
 
