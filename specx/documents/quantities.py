@@ -86,7 +86,7 @@ _ABBREVIATED_YEAR = re.compile(
 _CODE = re.compile(
     r"[^\W\d_][\w./]*-[\w./-]*$"
 )  # what is joined to letters is part of a name: F-35
-_MOST_ORDINAL = 12  # words up to "twelfth" put in order what a text says
+_COUNTED = 12  # words up to "twelve" and "twelfth": a writer counts so far himself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +149,8 @@ def find_numbers(text: str) -> list[Number]:
 def find_statements(text: str) -> list[Number | Date]:
     """Return the numbers and dates that ``text`` states, in their order.
 
-    Not those that only put its points in order, such as (2), "first" or "one", nor those in names,
-    such as F-35.
+    Not those that only put its points in order, such as (2), nor words up to "twelfth", nor those
+    in names, such as F-35.
     """
     dates = find_dates(text)
     inside = [place for date in dates for place in range(date.start, date.end)]
@@ -162,9 +162,7 @@ def find_statements(text: str) -> list[Number | Date]:
 def _is_stated(text: str, number: Number) -> bool:
     written = text[number.start : number.end]
     if written[0].isalpha():
-        last = re.split(r"[\s-]", written.lower())[-1]
-        value = number.readings[0]
-        return value > (_MOST_ORDINAL if last in _ORDINALS else 1)
+        return number.readings[0] > _COUNTED
     around = text[max(0, number.start - 1) : number.end + 1]
     if len(written) <= 2 and around == f"({written})":
         return False

@@ -23,8 +23,8 @@ STRONG, APART = 2.0, 1.0
 _SHORTEST_WORD = 4  # letters of the words that count as common
 
 
-class Place(NamedTuple):
-    """How many others are ``better``, and how many are ``equal``, itself included."""
+class Standing(NamedTuple):
+    """A place among others: so many are ``better``, and so many ``equal``, itself included."""
 
     better: int
     equal: int
@@ -59,10 +59,10 @@ class MeasuredSentence:
         first, *others = sorted(self.lost, reverse=True)
         return first >= STRONG and first - max(others, default=0.0) >= APART
 
-    def place(self, scores: Sequence[float]) -> "Place":
+    def place(self, scores: Sequence[float]) -> "Standing":
         """Return the place that ``scores`` give the passage on which the sentence depends."""
         own = scores[self.lost.index(max(self.lost))]
-        return Place(sum(s > own for s in scores), sum(s == own for s in scores))
+        return Standing(sum(s > own for s in scores), sum(s == own for s in scores))
 
 
 def measure_sentences(

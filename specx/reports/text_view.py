@@ -66,7 +66,8 @@ def view_of(report: Report, page: Path) -> Path | None:
     file.
     """
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
-    leads_there = report.citations or report.sentences or any(_parts(report))
+    sources = any(sentence.sources for sentence in report.sentences)
+    leads_there = report.citations or sources or any(_parts(report))
     return view_path(page) if report.paragraphs and leads_there and not opens else None
 
 

@@ -331,6 +331,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
         ".specx-journal.jsonl",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),
+        # Texts without pages, in which sources are marked.
+        *(f"{name}.fulltext.html" for name in names if not name.endswith(".pdf")),
     }
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"

@@ -25,7 +25,7 @@ def is_known(text: str, known: str = TEXT) -> bool:
     [
         *("$1.5 million", "1.5M", "1.500.000", "1\u202f500\u202f000", "1,500 thousand", "1500000"),
         *("46.8%", "47 percent", "more than 40 per cent", "twenty five", "25th", "25.0"),
-        *("nine", "9", "the 1990s", "2015", "$12.8 billion", "about 13 billion"),
+        *("9", "9th", "the 1990s", "2015", "$12.8 billion", "about 13 billion"),
         *("March 3rd", "3 March 2019", "the 3rd of March", "2019-03-03", "03/03/2019", "3.3.2019"),
         *("Mar. 3, 2019", "March 2019", "June 5, 2018", "5 June", "June 2018", "April 2017"),
     ],
@@ -37,7 +37,7 @@ def test_it_is_there_in_another_form(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("1.5 billion", "1.4 million", "1,600,000", "46.7 percent", "45 percent", "30", "eight"),
+        *("1.5 billion", "1.4 million", "1,600,000", "46.7 percent", "45 percent", "30", "8"),
         *("March 4", "March 3, 2018", "June 3", "May 2019", "July 2019", "1980s", "14 billion"),
         *("3,305", "2016", "two hundred", "2019-03-04", "about 60 percent"),
     ],
@@ -53,7 +53,7 @@ def test_it_is_nowhere(text: str) -> None:
         ("F-35 and GAO-16-222 and COVID-19.", []),
         ("On May 5 it may 6 times.", ["May 5", "6"]),
         ("From 1.5 to 2 million, 30-40%.", ["1.5", "2 million", "30", "40"]),
-        ("Two agencies, thirty-one days, a twenty-first.", ["Two", "thirty-one", "twenty-first"]),
+        ("Two agencies, thirty-one days, a twenty-first.", ["thirty-one", "twenty-first"]),
         ("version 2.7.18, 5G", ["2.7.18", "5"]),
         ("no numbers here", []),
     ],

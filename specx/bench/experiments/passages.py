@@ -1,4 +1,4 @@
-"""Where a sentence is from: attention held against leaving passages out."""
+"""Sources of sentences: attention held against leaving passages out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from specx.jobs.measured_sources import (
     APART,
     STRONG,
     MeasuredSentence,
-    Place,
+    Standing,
     measure_sentences,
 )
 from specx.prompts.instruct import Instruct
@@ -44,7 +44,7 @@ class Judged:
     ``WAYS``, and the confidence of attention in its first one."""
 
     strong: bool
-    places: dict[str, Place]
+    places: dict[str, Standing]
     attention: float
     share: float
     lead: float
@@ -127,7 +127,7 @@ def strong_of(runs: Sequence[Run]) -> list[Judged]:
 
 def hits(sentences: Sequence[Judged], way: str) -> tuple[float, float, float]:
     """Return how often the passage is the first, in the first two and three, ties by chance."""
-    places = [Place(*each.places[way]) for each in sentences]
+    places = [Standing(*each.places[way]) for each in sentences]
     one, two, three = (mean(place.within(most) for place in places) for most in (1, 2, 3))
     return one, two, three
 
@@ -137,7 +137,7 @@ def right_by_confidence(sentences: Sequence[Judged]) -> Iterator[float]:
     ordered = sorted(sentences, key=lambda each: each.attention)
     for n in range(FIFTHS):
         part = ordered[len(ordered) * n // FIFTHS : len(ordered) * (n + 1) // FIFTHS]
-        yield mean(Place(*each.places["layer"]).within(1) for each in part)
+        yield mean(Standing(*each.places["layer"]).within(1) for each in part)
 
 
 EXPERIMENT = Experiment(
