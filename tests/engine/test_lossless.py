@@ -102,7 +102,9 @@ def test_prompts_from_one_token_to_many_prefill_chunks(method, length, monkeypat
     assert result.tokens == whole.tokens
     read = [(item.model, item.done) for item in result.progress]
     ends = [*range(16, length, 16), length]
-    assert read == [(model, end) for model in ("target", "draft") for end in ends]
+    assert read[: len(ends)] == [("target", end) for end in ends]
+    # A draft that has a window may read chunks when they are first chosen (lazy prefill).
+    assert read[len(ends) :] in ([("draft", end) for end in ends], [("draft", length)])
 
 
 class LittleMemory:
@@ -247,7 +249,7 @@ def padded():
     for settings in (SURE, LIKE_IT):
         model = loaded(**settings, vocab_size=VOCAB + 16)
         with torch.no_grad():
-            rows = model.model.get_output_embeddings().weight
+            rows = model.vocabulary_weights[1]
             rows[VOCAB:] = -8 * rows[:16]
             rows[VOCAB + 8 :] *= -1
         models.append(model)

@@ -333,6 +333,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name):
     spec, rows, prefix = SPECS[name], 11, 507
     torch.set_num_threads(2)
     native = NativePass(Drawn(spec).weights)
+    assert native.serves(rows)
     storage = storage_of(spec, prefix)
     together, _ = native(few_rows(chain_sets(rows, torch.device("cpu"))[:, 0], prefix, storage))
     storage, alone = storage_of(spec, prefix, rings=16), []
