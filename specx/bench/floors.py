@@ -136,6 +136,7 @@ def _bytes_of_head(model: LoadedHead) -> int:
         weights = head.weights
         every, lm_head = list(tensors_of(weights)), [weights.head.weight]
         unread = [weights.embedding, weights.target_ids]
+        unread += tensors_of([layer.spec for layer in weights.layers])  # frequencies, no weights
         unread += tensors_of(weights.fc) if reads_features else []
     else:
         every, lm_head = list(head.parameters()), list(head.lm_head.parameters())
