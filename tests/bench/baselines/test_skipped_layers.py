@@ -92,7 +92,9 @@ def test_by_its_name(monkeypatch):
     monkeypatch.setattr(fitted, "TOKENS", 16)
     setting, case = tiny_setting(max_new_tokens=12), tiny_case(60)
     monkeypatch.setattr(
-        fitted, "written_by_target", lambda *_, **__: [fitted.Written(case=case, output=(5,) * 20)]
+        fitted,
+        "written_by_target",
+        lambda *_, **__: [fitted.TargetText(case=case, output=(5,) * 20)],
     )
     plain, own = find_methods("plain,self-draft:depth=2", setting.profile)
     found = own.run(setting, case)
