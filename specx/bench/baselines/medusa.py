@@ -80,7 +80,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = [list(chain.children()) for chain in small.blocks]
-    lm_head = target.model.get_output_embeddings()
+    _, lm_head = target.vocabulary_maps
     large = MedusaHeads(len(blocks), len(blocks[0]), target.hidden_size, lm_head)
     for name, own in small.blocks.named_parameters():
         weight = large.blocks.get_parameter(name).data
