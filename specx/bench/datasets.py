@@ -173,7 +173,7 @@ def _parquet_rows(file: Path) -> Iterator[Row]:
         from datasets import load_dataset
     except ImportError as error:
         raise UsageError(
-            f"{file.name} is Parquet; pip install 'specx-summarizer[datasets]' reads it"
+            f"{file.name} is Parquet, which needs the package datasets: `pip install 'datasets>=4'`"
         ) from error
     read = load_dataset("parquet", data_files=str(file), split="train", streaming=True)
     yield from map(dict, read)

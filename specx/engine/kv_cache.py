@@ -7,6 +7,7 @@ r modulo the length of the ring.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -107,6 +108,14 @@ class PreallocatedCache:
         """The storage of the only group: [layers, 2, Hkv, capacity, D]."""
         (storage,) = self.storages
         return storage
+
+    def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
+        """Return the same rows and length as they are for a model of some of the layers alone."""
+        seen = copy(self)
+        seen.places = tuple(self.places[layer] for layer in layers)
+        seen._by_layer = [self.storages[group][number] for group, number in seen.places]
+        seen.seam = None
+        return seen
 
     def clear(self) -> None:
         """Forget the text. What its rows hold is not read again before it is written."""

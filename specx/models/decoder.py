@@ -6,6 +6,7 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -138,6 +139,13 @@ class Decoder:
         """Return a decoder of the same weights that turns queries and keys otherwise."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+
+    def with_layers(self, kept: Sequence[int]) -> "Decoder":
+        """Return a decoder of the same weights without the other layers, counted from 0."""
+        assert self.spec.per_layer is None, "tables have the inputs of all layers"
+        layers = [self.weights.layers[layer] for layer in kept]
+        spec = replace(self.spec, layers=tuple(layer.spec for layer in layers))
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property

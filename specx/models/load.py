@@ -23,6 +23,7 @@ from specx.models.source import ModelSource, locate
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
 
+TensorMap = Callable[[Tensor], Tensor]
 Role = Literal["target", "draft"]
 DTYPES = {
     "float32": torch.float32,
@@ -96,6 +97,15 @@ class LoadedModel(ModelFacts):
             return weights.embedding, weights.head.weight
         model = self.model
         return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+
+    @property
+    def vocabulary_maps(self) -> tuple[TensorMap, TensorMap]:
+        """Return the embedding, from tokens int64 [T] to [T, K], and the lm head, to [T, V]."""
+        model = self.model
+        if self.decoder_spec is not None:
+            return model.embed, model.logits
+        lm_head = model.get_output_embeddings()
+        return model.get_input_embeddings(), lambda x: lm_head(x[None])[0]
 
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""

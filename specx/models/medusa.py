@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,7 +19,7 @@ from torch.nn.functional import silu
 
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.load import LoadedModel
+from specx.models.load import LoadedModel, TensorMap
 from specx.profile import HUB_ID
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
@@ -45,22 +44,27 @@ class ResidualBlock(nn.Module):
 class MedusaHeads(nn.Module):
     """Heads of residual blocks. Head k guesses the token k + 2 places behind a state.
 
-    ``blocks``: of each head; ``lm_heads``: the last map of each, the target's for all of them if it
-    is given.
+    ``blocks``: of each head; ``lm_heads``: the last map of each, where they do not share the
+    target's.
     """
 
-    def __init__(self, heads: int, blocks: int, size: int, lm_head: Any, rows: int = 0) -> None:
-        """``lm_head``: the target's; ``rows``: of heads' own lm heads, 0 where they share it."""
+    def __init__(
+        self, heads: int, blocks: int, size: int, lm_head: TensorMap, rows: int = 0
+    ) -> None:
+        """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
+        heads, 0 where they share it."""
         super().__init__()
         chains = [[ResidualBlock(size) for _ in range(blocks)] for _ in range(heads)]
         self.blocks = nn.ModuleList(nn.Sequential(*chain) for chain in chains)
-        own = [nn.Linear(size, rows, bias=False) if rows else lm_head for _ in range(heads)]
+        own = [nn.Linear(size, rows, bias=False) for _ in range(heads if rows else 0)]
         self.lm_heads = nn.ModuleList(own)
+        self._shared = [lm_head]  # in a list, so that it is no part of the heads
 
     def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
         """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
-        chosen = list(zip(self.blocks, self.lm_heads, strict=True))[:heads]
-        return [lm_head(blocks(states)[None])[0] for blocks, lm_head in chosen]
+        lm_heads = self.lm_heads or self._shared * len(self.blocks)
+        chosen = list(zip(self.blocks, lm_heads, strict=True))[:heads]
+        return [lm_head(blocks(states)) for blocks, lm_head in chosen]
 
 
 def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
@@ -71,7 +75,7 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
     label = f"The draft {model}"
     tensors = _read(_find(model, label), label)
     heads, blocks, rows = _sizes(tensors, label)
-    size, lm_head = target.hidden_size, target.model.get_output_embeddings()
+    size, (_, lm_head) = target.hidden_size, target.vocabulary_maps
     if rows and rows != target.vocab_size:
         raise ModelError(
             f"{label} was made for another target: its 0.{blocks}.weight has {rows} rows, the "

@@ -30,8 +30,8 @@ FADE = 0.8  # weight of a head's loss over that of the one before, as in the pap
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What the target made of digests: states [R, H], and its choices int64 [R, HEADS].
+class TargetReading:
+    """The digests as the target read them: states [R, H], and its choices int64 [R, HEADS].
 
     Choice k of a row is the token that head k has to guess.
     """
@@ -41,7 +41,7 @@ class Reading:
 
 
 @torch.no_grad()
-def read(target: LlamaForCausalLM, batch: Batch) -> Reading:
+def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
     """Let the target read the documents of a batch; keep the places where it writes."""
     states, choices = [], []
     for tokens, parts in zip(batch.tokens, batch.parts, strict=True):
@@ -54,12 +54,12 @@ def read(target: LlamaForCausalLM, batch: Batch) -> Reading:
         if rows > 0:
             states.append(normed[:rows])
             choices.append(torch.stack([chosen[k : k + rows] for k in range(1, HEADS + 1)], 1))
-    return Reading(states=torch.cat(states), choices=torch.cat(choices))
+    return TargetReading(states=torch.cat(states), choices=torch.cat(choices))
 
 
-def joined(readings: list[Reading]) -> Reading:
+def joined(readings: list[TargetReading]) -> TargetReading:
     states = torch.cat([each.states for each in readings])
-    return Reading(states=states, choices=torch.cat([each.choices for each in readings]))
+    return TargetReading(states=states, choices=torch.cat([each.choices for each in readings]))
 
 
 class MedusaTrainer:
@@ -79,7 +79,7 @@ class MedusaTrainer:
         """Return the share of the time that is over."""
         return (time.process_time() - self.began) / self.seconds
 
-    def read(self, batches: int) -> Reading:
+    def read(self, batches: int) -> TargetReading:
         """Let the target read, for its share of the time or so many batches."""
         documents = DigestDataset(self.pool.training, (LENGTH,), TOKENS, range(batches), 0, MIXTURE)
         found = []
@@ -89,7 +89,7 @@ class MedusaTrainer:
                 break
         return joined(found)
 
-    def learn(self, reading: Reading, steps: int) -> None:
+    def learn(self, reading: TargetReading, steps: int) -> None:
         """Train the heads to the end of the time, or for so many steps."""
         # Only tokens that were ever chosen have to be told apart.
         ids, choices = reading.choices.unique(return_inverse=True)

@@ -8,13 +8,13 @@ from transformers import AutoTokenizer
 from specx.models.load import ModelSpec, load_model
 from specx.models.medusa import MedusaHeads, load_medusa
 from specx.training.head import EMBEDDED, MIXTURE
-from specx.training.medusa import BLOCKS, HEADS, TOKENS, MedusaTrainer, Reading, read, write
+from specx.training.medusa import BLOCKS, HEADS, TOKENS, MedusaTrainer, TargetReading, read, write
 from specx.training.pool import generated_pool
 from specx.training.task import DOCUMENT, NOTHING, DigestDataset
 
 
 @torch.no_grad()
-def losses(heads: MedusaHeads, reading: Reading) -> list[float]:
+def losses(heads: MedusaHeads, reading: TargetReading) -> list[float]:
     logits = heads(reading.states)
     return [
         float(cross_entropy(each, reading.choices[:, head])) for head, each in enumerate(logits)

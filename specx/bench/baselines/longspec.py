@@ -126,8 +126,7 @@ class LongSpec(ModelDrafter):
 
     def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
         target = pair.target
-        self._glide, self._embed = glide, target.model.get_input_embeddings()
-        self._lm_head = target.model.get_output_embeddings()
+        self._glide, (self._embed, self._lm_head) = glide, target.vocabulary_maps
         assert target.rope is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.rope.inv_freq.to(target.device)
@@ -178,8 +177,7 @@ class LongSpec(ModelDrafter):
         x = x + glide.map(gated, "mlp.down_proj")
         if isinstance(logits_of, Tensor) or logits_of:
             x = x[logits_of] if isinstance(logits_of, Tensor) else x[-logits_of:]
-        logits: Tensor = self._lm_head(x[None])[0]
-        return logits
+        return self._lm_head(x)
 
     def _own(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries [Hq, T, D], keys and values [Hkv, T, D] of self-attention."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specx.bench.baselines.static_tree import Chances, Choices, Shape
+from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair
 from specx.engine.target import Target
@@ -40,7 +40,7 @@ class MedusaDrafter(Drafter):
         self.heads, self._ops = heads, target.ops
         self._nodes, self._forbidden = profile.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
-        self._shape = Shape.of(choices, target.device) if choices else None
+        self._shape = Topology.of(choices, target.device) if choices else None
         self.levels = len(self._shape.nodes) if self._shape else len(heads.blocks)
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
@@ -80,7 +80,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = [list(chain.children()) for chain in small.blocks]
-    lm_head = target.model.get_output_embeddings()
+    _, lm_head = target.vocabulary_maps
     large = MedusaHeads(len(blocks), len(blocks[0]), target.hidden_size, lm_head)
     for name, own in small.blocks.named_parameters():
         weight = large.blocks.get_parameter(name).data

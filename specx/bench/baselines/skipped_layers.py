@@ -20,6 +20,7 @@ from specx.engine.grower import TreeGrower
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair
 from specx.engine.target import Target
+from specx.errors import UsageError
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
 from specx.models.load import LoadedModel
@@ -44,8 +45,11 @@ class SkippingDraft:
 def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     """Return the same model without its other layers; all weights are shared.
 
-    Keys and values of a layer stay in the place that they have in the whole model's cache.
+    It works on what ``rows_for`` returns of the whole model's cache.
     """
+    if loaded.decoder_spec is not None:
+        decoder = loaded.model.with_layers(kept)
+        return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
     model, whole = _shallow(loaded.model), loaded.model.get_decoder()
     vars(model).pop("forward", None)  # of the whole model in one go
     decoder = _shallow(whole)
@@ -53,6 +57,16 @@ def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     (name,) = (name for name, part in model.named_children() if part is whole)
     setattr(model, name, decoder)
     return replace(loaded, model=model)
+
+
+def rows_for(
+    loaded: LoadedModel, kept: Sequence[int], cache: PreallocatedCache
+) -> PreallocatedCache:
+    """Return the cache of a whole model as the same model without its other layers uses it.
+
+    Layers of transformers' modules keep their numbers, and so their places.
+    """
+    return cache if loaded.decoder_spec is None else cache.with_layers(kept)
 
 
 def _shallow(module: Any) -> Any:
@@ -69,7 +83,7 @@ class SkippedLayers(Drafter):
     """
 
     def __init__(self, profile: Profile, pair: Pair, draft: SkippingDraft, max_tokens: int) -> None:  # noqa: ARG002
-        self.model = with_layers(pair.target, draft.layers)
+        self.model, self._kept = with_layers(pair.target, draft.layers), draft.layers
         self.levels = draft.depth
         nodes = max(profile.tree.nodes, draft.depth)
         chain = profile.tree.changed(nodes=nodes, depth=draft.depth, width=1)
@@ -78,7 +92,7 @@ class SkippedLayers(Drafter):
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         """Read nothing: the target has read it."""
-        self._cache = target.cache
+        self._cache = rows_for(target.model, self._kept, target.cache)
         return iter(())
 
     def grow(self, root: Tensor) -> TokenTree:
@@ -109,16 +123,18 @@ def accepted_by_block(
     ``read``: the cache of the whole model behind a text int64 [L], and where the output begins. A
     block is read by the model that keeps layers ``kept``, behind rows of the whole model.
     """
-    model, (cache, text, begin) = with_layers(loaded, kept), read
+    model, (whole, text, begin) = with_layers(loaded, kept), read
+    cache = rows_for(loaded, kept, whole)
     found = []
     for start in range(begin, len(text) - depth, depth):
         tokens, rows = text[start : start + depth], slice(start, start + depth)
-        saved = cache.storage[:, :, :, rows].clone()
+        saved = [storage[:, :, :, rows].clone() for storage in whole.storages]
         cache.refill(torch.tensor(start))
         call = model.prefill_call(ops=model.ops, mapping=cache.mapping(depth), past=start)
         positions = torch.arange(start, start + depth, device=text.device)
         logits = forward(model, tokens, positions, cache, call)
-        cache.storage[:, :, :, rows] = saved
+        for storage, before in zip(whole.storages, saved, strict=True):
+            storage[:, :, :, rows] = before
         right = model.ops.most_probable(logits, ~allowed) == text[start + 1 : start + depth + 1]
         found.append(int(right.long().cumprod(0).sum()))
     return found
@@ -131,8 +147,14 @@ def choose_layers(
     """Choose the layers to keep, and how many tokens to draft, for the greatest speed.
 
     ``output``: what the target writes behind ``prompt``; ``depth``: the most tokens to draft.
+    Raises UsageError for a target whose layers are not alike enough.
     """
-    loaded = pair.target
+    loaded, spec = pair.target, pair.target.decoder_spec
+    if len(loaded.full_layers) < loaded.num_layers or (spec is not None and spec.per_layer):
+        raise UsageError(
+            f"{loaded.source} has layers with windows, or with inputs of their own, and self-draft "
+            "leaves out layers of other targets alone"
+        )
     text = torch.tensor([*prompt, *output], device=loaded.device)
     target = Target(loaded, len(text) + MAX_ROWS, None)
     for _ in target.prefill(text):

@@ -72,7 +72,7 @@ def expanded_shape(chances: Chances, nodes: int) -> Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class Topology:
     """A fixed tree as index tensors: what to take from the choices after the nodes that are read.
 
     ``parents``, ``depths`` int64 [T], the root first. ``nodes``: for each level the place of a
@@ -88,7 +88,7 @@ class Shape:
     ranks: int
 
     @classmethod
-    def of(cls, choices: Choices, device: torch.device) -> "Shape":
+    def of(cls, choices: Choices, device: torch.device) -> "Topology":
         """``choices``: sorted by depth, each behind the one above it."""
         rows = {(): 0} | {path: row for row, path in enumerate(choices, start=1)}
         levels = [[p for p in choices if len(p) == n] for n in range(1, len(choices[-1]) + 1)]
@@ -133,7 +133,7 @@ class StaticDrafter(ModelDrafter):
         assert pair.draft is not None, "Engine.check refuses profiles without a draft"
         assert pair.draft_allowed is not None
         refuse_head(pair, "a tree of a fixed shape")
-        self.shape = Shape.of(choices, pair.draft.device)
+        self.shape = Topology.of(choices, pair.draft.device)
         depth, width = len(choices[-1]), self.shape.width
         tree = TreeSettings(nodes=len(choices), depth=depth, width=width, threshold=0)
         plan = draft_plan("specextend", profile.changed(tree=tree), pair.target)

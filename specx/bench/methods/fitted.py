@@ -36,14 +36,14 @@ RANKS = 12  # of a node's choices; later ones are hardly ever right
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class TargetText:
     """A generated document and what the target writes about it, to measure a method's parts on."""
 
     case: Case
     output: tuple[int, ...]
 
 
-def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) -> list[Written]:
+def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) -> list[TargetText]:
     """Have the target write about generated documents, as long as that of ``case``."""
     profile = setting.profile.changed(generation={"max_new_tokens": TOKENS})
     setting = Setting(setting.pair, profile)  # which has read nothing
@@ -52,10 +52,10 @@ def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) 
     made = generated_documents(4 * documents, case.length, SEED)
     cases = make_cases(kind, case.task, made, case.length, documents)
     plain = Engine("plain", "", partial(make_drafter, "plain"))
-    return [Written(case=each, output=plain.run(setting, each).output) for each in cases]
+    return [TargetText(case=each, output=plain.run(setting, each).output) for each in cases]
 
 
-def rank_chances(method: Engine, setting: Setting, written: list[Written]) -> list[float]:
+def rank_chances(method: Engine, setting: Setting, written: list[TargetText]) -> list[float]:
     """Return how often the draft's first choice is right, its second, and so on."""
     counts, places = torch.zeros(RANKS), 0
     for each in written:

@@ -88,7 +88,7 @@ class Written:
     def next_token(self, tokens: list[int], read: int, allowed: Tensor) -> int:
         """``read``: tokens that the target has read."""
         heads = (-1, self.target.head_dim)
-        with stock(self.target) as model:
+        with stock(loaded(**SURE, modules=True)) as model:
             past = model(input_ids=torch.tensor([tokens[:read]]), use_cache=True).past_key_values
             layer = past.layers[-1]
             keys, values = (each[0].transpose(0, 1) for each in (layer.keys, layer.values))
@@ -111,10 +111,10 @@ class Written:
         return int(logits.masked_fill(~allowed, -torch.inf).argmax())
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias):
+@pytest.mark.parametrize(("bias", "modules"), [(True, False), (False, False), (True, True)])
+def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules):
     """After the prompt and after a step."""
-    pair, tensors = pair_of(loaded(**SURE)), weights(bias=bias)
+    pair, tensors = pair_of(loaded(**SURE, modules=modules)), weights(bias=bias)
     glide = load_glide(write(tmp_path, tensors), pair.target)
     profile = make_profile(tree={"nodes": 3, "depth": 3, "width": 1, "threshold": 0})
     drafter = LongSpec(profile, pair, glide, 200)

@@ -59,13 +59,13 @@ def expected_logits(tensors: dict[str, Tensor], state: Tensor, lm_head: Tensor) 
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("lm_heads", [True, False])
-def test_heads_are_what_the_layout_says(tmp_path, name, lm_heads):
-    target, tensors = loaded(**SURE), weights(lm_heads=lm_heads)
+@pytest.mark.parametrize(("lm_heads", "modules"), [(True, False), (False, False), (False, True)])
+def test_heads_are_what_the_layout_says(tmp_path, name, lm_heads, modules):
+    target, tensors = loaded(**SURE, modules=modules), weights(lm_heads=lm_heads)
     assert target.hidden_size == SIZE
     heads = load_medusa(write(tmp_path, tensors, name), target)
     states = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(1))
-    lm_head = target.model.get_output_embeddings().weight
+    _, lm_head = target.vocabulary_weights
     for row, state in enumerate(states):
         for ours, theirs in zip(
             heads(states), expected_logits(tensors, state, lm_head), strict=True
@@ -172,11 +172,10 @@ def test_scaled_heads_guess_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(medusa, "EMBEDDED_MEDUSA", write(tmp_path, weights(lm_heads=False)))
     small = load_medusa(str(tmp_path), target)
     lm_head = torch.nn.Linear(2 * SIZE, VOCAB, bias=False)
-    lm_head.weight.data[:, :SIZE] = target.model.get_output_embeddings().weight
+    lm_head.weight.data[:, :SIZE] = target.vocabulary_weights[1]
 
     class Large:
-        def get_output_embeddings(self):
-            return lm_head
+        embed, logits = None, lm_head
 
     large = scaled_heads(replace(target, model=Large(), hidden_size=2 * SIZE), SIZE)
     states = torch.randn(4, SIZE)
@@ -188,7 +187,7 @@ def test_scaled_heads_guess_the_same(tmp_path, monkeypatch):
 def test_by_its_name(tmp_path, monkeypatch):
     folder = write(tmp_path, weights(lm_heads=False))
     setting, case = tiny_setting(max_new_tokens=12), tiny_case(60)
-    written = [fitted.Written(case=case, output=(5,) * 20)]
+    written = [fitted.TargetText(case=case, output=(5,) * 20)]
     monkeypatch.setattr(fitted, "written_by_target", lambda *_, **__: written)
     names = f"plain,medusa:heads={folder},medusa-joint:heads={folder},nodes=4"
     plain, fixed, joint = find_methods(names, setting.profile)

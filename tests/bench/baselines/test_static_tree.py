@@ -7,7 +7,12 @@ from math import prod
 import pytest
 import torch
 
-from specx.bench.baselines.static_tree import Shape, StaticDrafter, best_shape, expanded_shape
+from specx.bench.baselines.static_tree import (
+    StaticDrafter,
+    Topology,
+    best_shape,
+    expanded_shape,
+)
 from specx.bench.methods import find_methods, fitted
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
@@ -112,7 +117,7 @@ def test_the_text_is_the_targets_own(shape):
 
 
 def test_padding_of_narrow_levels():
-    shape = Shape.of(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)), torch.device("cpu"))
+    shape = Topology.of(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)), torch.device("cpu"))
     assert (shape.width, shape.ranks) == (2, 2)
     assert [len(place) for place, _ in shape.read] == [2, 2]
     assert [len(place) for place, _ in shape.nodes] == [2, 3, 1]
