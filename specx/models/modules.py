@@ -55,7 +55,8 @@ def _tried(loaded: LoadedModel, files: ModelFiles, config: Any, used: int) -> Lo
     """Return the model with what trial runs have shown. Raises ModelError for what they refuse."""
     label = files.source.label
     scalings = check_seam(loaded.model, loaded, label, used)
-    check_pieces(loaded, label, is_quantized=bool(_quantization(config)))
+    if family_of(files.raw) is None:  # those of known families are causal and heed positions
+        check_pieces(loaded, label, is_quantized=bool(_quantization(config)))
     if files.role == "draft":
         check_rotation(loaded.model, loaded, label)
     return replace(loaded, stated=files.stated, scalings=scalings, window=_room(loaded, config))
