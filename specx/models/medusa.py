@@ -6,7 +6,7 @@ head's own lm head. Where all lack that, they share the target's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from pickle import UnpicklingError
@@ -58,11 +58,11 @@ class MedusaHeads(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(*chain) for chain in chains)
         own = [nn.Linear(size, rows, bias=False) for _ in range(heads if rows else 0)]
         self.lm_heads = nn.ModuleList(own)
-        self._shared = [lm_head]  # in a list, so that it is no part of the heads
+        self._shared = (lm_head,)  # not itself, or a module would become a part of the heads
 
     def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
         """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
-        lm_heads = self.lm_heads or self._shared * len(self.blocks)
+        lm_heads: Iterable[TensorMap] = self.lm_heads or self._shared * len(self.blocks)
         chosen = list(zip(self.blocks, lm_heads, strict=True))[:heads]
         return [lm_head(blocks(states)) for blocks, lm_head in chosen]
 

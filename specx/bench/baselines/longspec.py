@@ -63,6 +63,11 @@ def load_glide(model: str, target: LoadedModel) -> Glide:
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
     label = f"The draft {model}"
+    if target.rope is None or len(target.full_layers) < target.num_layers:
+        raise ModelError(
+            f"{label} needs a target whose layers all see the whole text and turn alike, which "
+            f"those of {target.source} do not."
+        )
     folder = FilePath(model).expanduser()
     if HUB_ID.fullmatch(model):
         folder = hub.fetch_files(model, None, label, ("config.json", FILE))
@@ -130,7 +135,7 @@ class LongSpec(ModelDrafter):
         assert target.rope is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.rope.inv_freq.to(target.device)
-        own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads)
+        own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None)
         plan = within_window(draft_plan("tree", profile, target), WINDOW)
         super().__init__(own, pair.target_allowed, plan, max_tokens)
 

@@ -111,11 +111,15 @@ class Written:
         return int(logits.masked_fill(~allowed, -torch.inf).argmax())
 
 
-@pytest.mark.parametrize(("bias", "modules"), [(True, False), (False, False), (True, True)])
-def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules):
+@pytest.mark.parametrize(
+    ("bias", "modules", "kv_heads"), [(True, False, 2), (False, False, 1), (True, True, 2)]
+)
+def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules, kv_heads):
     """After the prompt and after a step."""
-    pair, tensors = pair_of(loaded(**SURE, modules=modules)), weights(bias=bias)
-    glide = load_glide(write(tmp_path, tensors), pair.target)
+    pair = pair_of(loaded(**SURE, modules=modules))
+    tensors = weights(bias=bias, kv_heads=kv_heads)
+    folder = write(tmp_path, tensors, num_key_value_heads=kv_heads)
+    glide = load_glide(folder, pair.target)
     profile = make_profile(tree={"nodes": 3, "depth": 3, "width": 1, "threshold": 0})
     drafter = LongSpec(profile, pair, glide, 200)
     target = Target(pair.target, 300, None)
@@ -204,3 +208,8 @@ def test_by_its_name(tmp_path):
     (lost,) = find_methods(f"longspec:draft={tmp_path}/nothing", setting.profile)
     with pytest.raises(ModelError, match=r"no config\.json"):
         lost.run(setting, case)
+
+
+def test_targets_with_windows_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="whose layers all see the whole text"):
+        load_glide(write(tmp_path, weights()), loaded("mistral", sliding_window=16))
