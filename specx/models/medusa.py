@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -62,7 +63,7 @@ class MedusaHeads(nn.Module):
 
     def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
         """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
-        lm_heads: Iterable[TensorMap] = self.lm_heads or self._shared * len(self.blocks)
+        lm_heads: Iterable[Any] = self.lm_heads or self._shared * len(self.blocks)
         chosen = list(zip(self.blocks, lm_heads, strict=True))[:heads]
         return [lm_head(blocks(states)) for blocks, lm_head in chosen]
 
