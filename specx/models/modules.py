@@ -107,6 +107,9 @@ def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") 
 
 def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
     attention.register()
+    method = _quantization(config)
+    if method == "fp8" and device.type == "cpu":  # what transformers asks for would not help
+        raise _quantized_error(source, method, "computes on a GPU alone")
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source.folder,
@@ -122,18 +125,21 @@ def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.de
     except Exception as error:  # file formats, quantizers and the allocator: no common class
         raise _loading_error(error, source, config) from error
     _check_complete(report, config, source.label)
-    method = _quantization(config)
     if method and getattr(model, "hf_quantizer", None) is None:
         # transformers warns about what it does not know or cannot do on a device, and goes on.
-        why = "does not know"
-        if method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu":
-            why = "computes on a GPU alone"
-        raise ModelError(
-            f"{source.label} is quantized with {method}, which transformers {why}; choose the "
-            "checkpoint that is not quantized."
+        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
+        raise _quantized_error(
+            source, method, "computes on a GPU alone" if known else "does not know"
         )
     attention.number_layers(model)
     return model.eval().requires_grad_(False)
+
+
+def _quantized_error(source: ModelSource, method: str, why: str) -> ModelError:
+    return ModelError(
+        f"{source.label} is quantized with {method}, which transformers {why}; choose the "
+        "checkpoint that is not quantized."
+    )
 
 
 def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:
