@@ -116,7 +116,7 @@ def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias):
     """After the prompt and after a step."""
     pair, tensors = pair_of(loaded(**SURE)), weights(bias=bias)
     glide = load_glide(write(tmp_path, tensors), pair.target)
-    profile = make_profile(tree={"nodes": 3, "depth": 3, "width": 1, "threshold": 0})
+    profile = make_profile(tree={"nodes": 8, "depth": 3, "width": 1, "threshold": 0})
     drafter = LongSpec(profile, pair, glide, 200)
     target = Target(pair.target, 300, None)
     text, root = make_prompt(40), 5
@@ -133,9 +133,12 @@ def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias):
         found = paths_of(drafter.grow(torch.tensor([root])))
         written = Written(tensors, pair.target)
         tokens = [*text, root]
-        for _ in range(3):
+        # The best nodes are some of the chain and of what is beside it.
+        deepest = max(map(len, found))
+        assert deepest > 1
+        for _ in range(deepest):
             tokens.append(written.next_token(tokens, len(text), pair.target_allowed))
-        assert tuple(tokens[-3:]) in found
+        assert tuple(tokens[-deepest:]) in found
 
 
 def test_the_window_moves(tmp_path, monkeypatch):
@@ -157,7 +160,7 @@ def test_the_window_moves(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("window", [512, 40])
+@pytest.mark.parametrize("window", [pytest.param(512, marks=pytest.mark.slow), 40])
 def test_the_text_is_the_targets_own(tmp_path, monkeypatch, window):
     monkeypatch.setattr(longspec, "WINDOW", window)
     pair, profile = pair_of(loaded(**SURE)), small_profile()

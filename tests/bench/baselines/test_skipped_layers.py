@@ -25,7 +25,7 @@ def drafting(pair, layers, depth=3):
     return SkippedLayers(small_profile(), pair, draft, 0)
 
 
-@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("layers", [(1,), (0, 1)])
 def test_the_text_is_the_targets_own(layers):
     pair = pair_of(loaded(**SURE))
     result = check(lambda _: drafting(pair, layers), pair, small_profile(), make_prompt(60))
@@ -34,6 +34,7 @@ def test_the_text_is_the_targets_own(layers):
     assert pair.target.num_layers == len(pair.target.model.get_decoder().layers) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "mistral"])
 def test_other_families(family):
     pair = pair_of(loaded(family, **SURE))
