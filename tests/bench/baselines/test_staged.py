@@ -23,7 +23,7 @@ def staged(pair, profile, prompt, **changes):
 
 @pytest.mark.parametrize(
     ("policy", "length", "looks"),
-    [("full", 60, True), ("cross-model", 60, True), ("cross-model", 1, False)],
+    [("cross-model", 60, True), ("cross-model", 1, False)],
 )
 def test_the_text_is_the_targets_own(policy, length, looks):
     result = staged(
