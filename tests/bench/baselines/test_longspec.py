@@ -120,7 +120,7 @@ def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules, kv_h
     tensors = weights(bias=bias, kv_heads=kv_heads)
     folder = write(tmp_path, tensors, num_key_value_heads=kv_heads)
     glide = load_glide(folder, pair.target)
-    profile = make_profile(tree={"nodes": 3, "depth": 3, "width": 1, "threshold": 0})
+    profile = make_profile(tree={"nodes": 8, "depth": 3, "width": 1, "threshold": 0})
     drafter = LongSpec(profile, pair, glide, 200)
     target = Target(pair.target, 300, None)
     text, root = make_prompt(40), 5
@@ -137,9 +137,12 @@ def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules, kv_h
         found = paths_of(drafter.grow(torch.tensor([root])))
         written = Written(tensors, pair.target)
         tokens = [*text, root]
-        for _ in range(3):
+        # The best nodes are some of the chain and of what is beside it.
+        deepest = max(map(len, found))
+        assert deepest > 1
+        for _ in range(deepest):
             tokens.append(written.next_token(tokens, len(text), pair.target_allowed))
-        assert tuple(tokens[-3:]) in found
+        assert tuple(tokens[-deepest:]) in found
 
 
 def test_the_window_moves(tmp_path, monkeypatch):
@@ -161,7 +164,7 @@ def test_the_window_moves(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("window", [512, 40])
+@pytest.mark.parametrize("window", [pytest.param(512, marks=pytest.mark.slow), 40])
 def test_the_text_is_the_targets_own(tmp_path, monkeypatch, window):
     monkeypatch.setattr(longspec, "WINDOW", window)
     pair, profile = pair_of(loaded(**SURE)), small_profile()

@@ -16,10 +16,9 @@ from specx.bench.baselines.static_tree import (
 from specx.bench.methods import find_methods, fitted
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
-from tests.bench.baselines.drafting import check, likely_pair, small_profile
-from tests.bench.settings import LIKE_IT
+from tests.bench.baselines.drafting import check, likely_modules, likely_pair, small_profile
 from tests.bench.tiny_benches import tiny_bench
-from tests.engine.pairs import loaded, make_prompt
+from tests.engine.pairs import make_prompt
 from tests.kernels.test_trees import paths_of
 
 BY_RANK = [0.5, 0.25, 0.125, 0.0]
@@ -96,7 +95,7 @@ def test_nodes_are_the_drafts_own_choices(shape):
     @torch.no_grad()
     def choice(path, rank: int) -> int:
         tokens = torch.tensor([[*text, root, *path]])
-        with stock(loaded(**LIKE_IT, modules=True)) as model:
+        with stock(likely_modules()) as model:
             logits = model(input_ids=tokens).logits[0, -1].float()
         logits = logits.masked_fill(~pair.draft_allowed, -torch.inf)
         return int(logits.topk(rank + 1).indices[rank])
@@ -111,7 +110,7 @@ def test_nodes_are_the_drafts_own_choices(shape):
     assert tree.nodes == len(shape)
 
 
-@pytest.mark.parametrize("shape", ["no first", "wide"])
+@pytest.mark.parametrize("shape", ["wide"])
 def test_the_text_is_the_targets_own(shape):
     pair, profile = likely_pair(), small_profile()
     check(lambda n: StaticDrafter(profile, pair, SHAPES[shape], n), pair, profile, make_prompt(60))

@@ -89,7 +89,7 @@ def test_nothing_is_drafted_where_nothing_returns():
     assert drafter_behind(list(range(10, 30))).grow(torch.tensor([29])).nodes == 0
 
 
-@pytest.mark.parametrize("length", [1, 2, 60])
+@pytest.mark.parametrize("length", [1, 60])
 def test_the_text_is_the_targets_own(length):
     pair, profile = likely_pair(), small_profile(max_new_tokens=60)
     check(lambda n: SuffixDrafter(profile, pair, n), pair, profile, make_prompt(length))
