@@ -186,6 +186,58 @@ def _cells() -> Iterator[Cell]:
     yield Cell("exaone4", "windows beside no positions", SIZES | WINDOWED | ALTERNATING)
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "no windows", SIZES | full | tied)
+    yield from _cells_with_experts()
+
+
+def _cells_with_experts() -> Iterator[Cell]:
+    tied, bias = {"tie_word_embeddings": True}, {"attention_bias": True}
+    untied = {"tie_word_embeddings": False}
+    few = {"num_experts_per_tok": 2}
+    small = {"moe_intermediate_size": 40}
+    normed = {"norm_topk_prob": True}
+    local = few | {"num_local_experts": 6}
+    yield Cell("mixtral", "two of six experts", SIZES | local)
+    yield Cell("mixtral", "experts, a window", SIZES | local | WINDOWED | tied)
+    divided = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
+    shared = small | few | {"num_experts": 6, "shared_expert_intermediate_size": 56}
+    yield Cell("qwen2_moe", "a shared expert with a gate", divided | shared)
+    windows = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
+    dense = {"mlp_only_layers": [1]}
+    yield Cell("qwen2_moe", "dense layers, windows", divided | shared | windows | dense | normed)
+    qwen3 = small | {"num_experts": 12, "num_experts_per_tok": 4}
+    yield Cell("qwen3_moe", "scores as they are", SIZES | qwen3 | bias)
+    every = {"decoder_sparse_step": 2}
+    yield Cell("qwen3_moe", "normed, every other layer", SIZES | qwen3 | normed | every | tied)
+    yield Cell("olmoe", "norms of whole heads, experts", divided | few | {"num_experts": 6})
+    scales = {
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 2.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+    }
+    yield Cell("granitemoe", "multipliers, stacked experts", divided | local | scales)
+    groups = {"n_routed_experts": 12, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3}
+    more = small | groups | {"n_shared_experts": 2, "routed_scaling_factor": 2.5}
+    yield Cell("glm4_moe", "groups, a correction", SIZES | more | {"use_qk_norm": True})
+    plain = more | {"first_k_dense_replace": 0, "norm_topk_prob": False, "n_group": 1}
+    yield Cell("glm4_moe", "no groups, not normed", SIZES | plain | {"topk_group": 1} | bias)
+    yield Cell("dots1", "a dense layer, groups", SIZES | more | {"first_k_dense_replace": 1})
+    alternating = WINDOWED | ALTERNATING | normed
+    yield Cell("dots1", "windows in some layers, normed", SIZES | more | alternating)
+    ernie = small | {"moe_num_experts": 6, "moe_k": 2, "num_hidden_layers": 3}
+    yield Cell("ernie4_5_moe", "a correction, interleaved", divided | ernie)
+    lone = {"moe_num_shared_experts": 0, "moe_layer_interval": 2, "moe_layer_end_index": 1}
+    yield Cell(
+        "ernie4_5_moe", "no shared expert, every other layer", divided | ernie | lone | untied
+    )
+    hunyuan = {"num_experts": 5, "moe_topk": [1, 3]}
+    yield Cell("hunyuan_v1_moe", "another number in each layer", SIZES | hunyuan)
+    minimax = local | {"rotary_dim": 8}
+    yield Cell("minimax_m2", "a part turns, sigmoids", SIZES | minimax)
+    oss = local | WINDOWED | {"swiglu_limit": 1.0}
+    yield Cell("gpt_oss", "sinks, clamps, biases", SIZES | oss)
+    mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}
+    yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
 
 
 CELLS = tuple(_cells())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import gemma, llama, normed
+from specx.models.families import experts, gemma, llama, normed
 from specx.models.families.family import Architecture, Family
 from specx.models.families.settings import Settings
 
@@ -92,6 +92,43 @@ _FAMILIES = (
         read=llama.hunyuan,
     ),
     Family(model_type="exaone4", name="EXAONE 4", defaults=normed.EXAONE4, read=normed.exaone4),
+    Family(model_type="mixtral", name="Mixtral", defaults=experts.MIXTRAL, read=experts.mixtral),
+    Family(
+        model_type="qwen2_moe", name="Qwen2 MoE", defaults=experts.QWEN2_MOE, read=experts.qwen2_moe
+    ),
+    Family(
+        model_type="qwen3_moe", name="Qwen3 MoE", defaults=experts.QWEN3_MOE, read=experts.qwen3_moe
+    ),
+    Family(model_type="olmoe", name="OLMoE", defaults=experts.OLMOE, read=experts.olmoe),
+    Family(
+        model_type="granitemoe",
+        name="Granite MoE",
+        defaults=experts.GRANITE_MOE,
+        read=experts.granite_moe,
+    ),
+    Family(
+        model_type="glm4_moe", name="GLM-4.5 MoE", defaults=experts.GLM4_MOE, read=experts.glm4_moe
+    ),
+    Family(
+        model_type="ernie4_5_moe",
+        name="ERNIE 4.5 MoE",
+        defaults=experts.ERNIE_MOE,
+        read=experts.ernie_moe,
+    ),
+    Family(
+        model_type="hunyuan_v1_moe",
+        name="HunYuan MoE",
+        defaults=experts.HUNYUAN_MOE,
+        read=experts.hunyuan_moe,
+    ),
+    Family(
+        model_type="minimax_m2",
+        name="MiniMax M2",
+        defaults=experts.MINIMAX_M2,
+        read=experts.minimax_m2,
+    ),
+    Family(model_type="dots1", name="Dots 1", defaults=experts.DOTS1, read=experts.dots1),
+    Family(model_type="gpt_oss", name="gpt-oss", defaults=experts.GPT_OSS, read=experts.gpt_oss),
 )
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}
 # Checkpoints of several kinds of input -> the family of their text part, where its own config does
