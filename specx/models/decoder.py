@@ -26,7 +26,7 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class RowInputs:
-    """What all layers get of the T rows of a pass, beside the hidden states.
+    """Inputs that all layers share for the T rows of a pass, beside the hidden states.
 
     ``angles``: cos and sin [T, D] of each of ``DecoderSpec.ropes``, by its place. ``positions``
     int64 [T]. ``per_layer`` [T, L, P]: the inputs of single layers, where there are any.

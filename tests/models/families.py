@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops, built_in_ops
+from specx.kernels.ops import Ops
+from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
@@ -243,6 +244,16 @@ def _cells_with_experts() -> Iterator[Cell]:
 CELLS = tuple(_cells())
 
 
+class Layered(CpuOps):
+    """Operations on a CPU by which layers are computed one by one."""
+
+    def whole_pass(self, weights: Any) -> None:  # noqa: ARG002
+        return None
+
+
+LAYERED = Layered()
+
+
 class Read:
     """The tensors of a file, by name (``Tensors``)."""
 
@@ -269,11 +280,10 @@ class Pair:
     tensors: dict[str, Tensor]
     made: dict[Any, Decoder] = field(default_factory=dict)
 
-    def decoder(self, length: int | None = None, ops: Ops | None = None) -> Decoder:
+    def decoder(self, length: int | None = None, ops: Ops = LAYERED) -> Decoder:
         """The decoder for texts of so many tokens."""
         key = length, type(ops)
         if key not in self.made:
-            ops = ops or built_in_ops(CPU)
             architecture = read_architecture(self.config, "The model", length)
             tensors = Read(self.tensors, self.oracle.dtype)
             reader = WeightReader(
@@ -298,6 +308,21 @@ class Pair:
         longest = max(self.cell.length, *map(len, texts))
         ids = torch.tensor([text + [3] * (longest - len(text)) for text in texts])
         return self.oracle(ids, use_cache=False).logits
+
+    def written(self, prompt: Tensor) -> list[int]:
+        """Return the text that the oracle writes greedily behind a prompt, with it.
+
+        Its ``generate`` changes frequencies that depend on the length while it writes. For these,
+        the text is the one that the frequencies of its whole length give.
+        """
+        if "long" not in self.cell.feature.split():
+            settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+            written = self.oracle.generate(prompt[None], max_length=self.cell.length, **settings)
+            return written[0].tolist()
+        ids: list[int] = prompt.tolist()
+        while len(ids) < self.cell.length:
+            ids.append(int(self.expected([ids])[0, len(ids) - 1].argmax()))
+        return ids
 
 
 def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> Pair:
@@ -353,8 +378,8 @@ class Text:
             self.storage.append(torch.full(shape, torch.nan, dtype=decoder.dtype))
 
     @torch.no_grad()
-    def read(self, ids: Tensor, kept: Tensor | int = 0, **options: Any) -> Tensor:
-        """Prefill; returns logits."""
+    def read(self, ids: Tensor, kept: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
+        """Prefill; returns logits. ``shift``: of the positions, from those that rows have."""
         rows = torch.arange(self.length, self.length + len(ids))
         call = PrefillCall(
             ops=self.decoder.ops,
@@ -362,7 +387,7 @@ class Text:
             past=self.length,
             **options,
         )
-        logits = self.decoder.run(ids, rows, call, kept)
+        logits = self.decoder.run(ids, rows + shift, call, kept)
         self.length += len(ids)
         return logits
 

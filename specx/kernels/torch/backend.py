@@ -134,6 +134,6 @@ class CpuOps(TorchOps):
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         if not HAS_LLVMLITE:
             return None
-        from specx.kernels.native.native_pass import NativePass, loading, suits
+        from specx.kernels.native.native_pass import NativePass, suits
 
-        return NativePass(weights, loading()) if suits(weights) else None
+        return NativePass(weights) if suits(weights) else None
