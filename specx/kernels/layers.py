@@ -54,8 +54,9 @@ class LayerWeights:
     or [H, D] of each head, or [H · D] where the norm is over the ``whole``. ``out``: [K, Hq · D].
     ``gate_up``: both inputs of the gate as one map [2 I, K], the gate first; without a gate [I, K].
     ``down``: [K, I]. With E experts both have a dimension more in front, as have their biases:
-    [E, 2 I, K] and [E, K, I]; ``routing``: what such a layer has beside. ``sinks`` float32 [Hq]. ``activation``: of xielu, α of positive numbers, α of
-    negative ones, β and ε. ``scalar``: what the layer's output is multiplied with.
+    [E, 2 I, K] and [E, K, I]; ``routing``: what such a layer has beside. ``sinks`` float32 [Hq].
+    ``activation``: of xielu, α of positive numbers, α of negative ones, β and ε.
+    ``scalar``: what the layer's output is multiplied with.
     """
 
     spec: LayerSpec

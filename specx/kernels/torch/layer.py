@@ -124,7 +124,7 @@ class TorchLayer:
 
     def experts(self, weights: LayerWeights) -> Experts:
         """Prepare the MLP of a layer with experts."""
-        return TorchExperts(weights, self._act, self.product)
+        return experts(weights, self.product)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
         """Prepare a norm."""
@@ -184,6 +184,14 @@ class TorchLayer:
         if self._spec.mlp.experts is not None:
             return self._experts(x)
         return self._down(gated(self._spec.mlp, self._act, self._gate_up(x)))
+
+
+def experts(
+    weights: LayerWeights, product: Callable[[LinearMap], Product] = TorchProduct
+) -> TorchExperts:
+    """Prepare ``Ops.experts`` with the products of a device."""
+    act = activation(weights.spec.mlp.activation, weights.activation)
+    return TorchExperts(weights, act, product)
 
 
 def activation(

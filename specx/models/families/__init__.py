@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import experts, gemma, llama, normed
+from specx.models.families import corrected_experts, experts, gemma, llama, normed
 from specx.models.families.family import Architecture, Family
 from specx.models.families.settings import Settings
 
@@ -107,13 +107,16 @@ _FAMILIES = (
         read=experts.granite_moe,
     ),
     Family(
-        model_type="glm4_moe", name="GLM-4.5 MoE", defaults=experts.GLM4_MOE, read=experts.glm4_moe
+        model_type="glm4_moe",
+        name="GLM-4.5 MoE",
+        defaults=corrected_experts.GLM4_MOE,
+        read=corrected_experts.glm4_moe,
     ),
     Family(
         model_type="ernie4_5_moe",
         name="ERNIE 4.5 MoE",
-        defaults=experts.ERNIE_MOE,
-        read=experts.ernie_moe,
+        defaults=corrected_experts.ERNIE_MOE,
+        read=corrected_experts.ernie_moe,
     ),
     Family(
         model_type="hunyuan_v1_moe",
@@ -124,10 +127,15 @@ _FAMILIES = (
     Family(
         model_type="minimax_m2",
         name="MiniMax M2",
-        defaults=experts.MINIMAX_M2,
-        read=experts.minimax_m2,
+        defaults=corrected_experts.MINIMAX_M2,
+        read=corrected_experts.minimax_m2,
     ),
-    Family(model_type="dots1", name="Dots 1", defaults=experts.DOTS1, read=experts.dots1),
+    Family(
+        model_type="dots1",
+        name="Dots 1",
+        defaults=corrected_experts.DOTS1,
+        read=corrected_experts.dots1,
+    ),
     Family(model_type="gpt_oss", name="gpt-oss", defaults=experts.GPT_OSS, read=experts.gpt_oss),
 )
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}

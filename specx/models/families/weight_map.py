@@ -35,7 +35,7 @@ class Tensors(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertNames:
-    """Where a family's checkpoints keep layers with experts, by whole names relative to a layer.
+    """The names of what layers with experts have in a family's checkpoints, relative to a layer.
 
     ``gate_up``, ``down``: of each expert, whose number stands for {}, or one tensor for all.
     ``shared``: gate, up and down of the expert that all tokens go through. ``across``: experts lie
@@ -256,10 +256,9 @@ class WeightReader:
         """Read a map of all experts: [E, N, K], its bias [E, N]."""
         weight, bias = self._read(names, name), self._maybe(self._read, names, f"{name}_bias")
         if self.weight_map.experts.across:
-            weight = weight.mT
+            weight = weight.mT.contiguous()
             if name == "gate_up":
-                weight, bias = (_in_halves(each) for each in (weight, bias))
-            weight = weight.contiguous()
+                weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
         elif weight.ndim == 2:
             of_each = len(names["gate_up"]) // len(names["down"]) if name == "gate_up" else 1
             weight = weight.unflatten(0, (len(names[name]) // of_each, -1))
@@ -323,6 +322,6 @@ class WeightReader:
         return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
 
 
-def _in_halves(maps: Tensor | None) -> Tensor | None:
+def _in_halves(maps: Tensor) -> Tensor:
     """Return [E, 2 I, ...] with every other row behind the rest."""
-    return None if maps is None else torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)
+    return torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)
