@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,17 @@ CPU = torch.device("cpu")
 WINDOW = 12
 SIZES = {
     "vocab_size": 131,
-    "hidden_size": 72,
+    "hidden_size": 144,
     "intermediate_size": 80,
     "num_hidden_layers": 2,
     "num_attention_heads": 9,
     "num_key_value_heads": 3,
-    "head_dim": 16,  # not 72 / 9
+    "head_dim": 32,  # not 144 / 9
     "max_position_embeddings": 64,
     "pad_token_id": None,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-SHORT_HEADS = SIZES | {"hidden_size": 144, "head_dim": None}  # of families that divide
 WINDOWED = {"sliding_window": WINDOW}
 ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"]}
 YARN = {
@@ -52,7 +51,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-PHI = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
+DIVIDED = {key: value for key, value in SIZES.items() if key != "head_dim"}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10_000.0,
@@ -63,14 +62,15 @@ PER_LAYER = {"vocab_size_per_layer_input": 131, "hidden_size_per_layer_input": 6
 GEMMA4 = SIZES | {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "global_head_dim": 24,
+    "head_dim": 16,
+    "global_head_dim": 32,
     "sliding_window": WINDOW,
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A model of a family: the features that its config has, and its settings.
+    """A model of a family: what is special about it, and the settings of its config.
 
     ``length``: tokens of a text.
     """
@@ -79,7 +79,6 @@ class Cell:
     feature: str
     settings: dict[str, Any]
     length: int = 40
-    is_first: bool = True
 
     def __str__(self) -> str:
         return f"{self.family}: {self.feature}"
@@ -110,12 +109,12 @@ def _cells() -> Iterator[Cell]:
     yield Cell("qwen3", "norms of heads", SIZES)
     yield Cell("qwen3", "windows in some layers, biases, tied", SIZES | windows | tied | bias)
     yield Cell("smollm3", "layers without positions", SIZES | {"no_rope_layers": [1, 0]})
-    yield Cell("phi3", "joined maps", PHI)
+    yield Cell("phi3", "joined maps", DIVIDED)
     partial = {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 24}
-    phi4 = PHI | partial | {"rope_parameters": LONGROPE} | tied
+    phi4 = DIVIDED | partial | {"rope_parameters": LONGROPE} | tied
     yield Cell("phi3", "longrope of a part, short", phi4, length=24)
     yield Cell("phi3", "longrope of a part, long", phi4)
-    yield Cell("phi3", "a window in all layers", PHI | WINDOWED)
+    yield Cell("phi3", "a window in all layers", DIVIDED | WINDOWED)
     yield Cell("gemma", "wide norms, scaled embeddings", SIZES)
     scalar = {"query_pre_attn_scalar": 24}
     yield Cell("gemma2", "caps of scores and logits", SIZES | scalar | WINDOWED | ALTERNATING)
@@ -148,8 +147,7 @@ def _cells() -> Iterator[Cell]:
     yield Cell("cohere", "parallel, interleaved", SIZES | bias | loud)
     normed = SIZES | {"use_qk_norm": True} | untied | loud
     yield Cell("cohere", "norms of single heads", normed)
-    cohere2 = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
-    yield Cell("cohere2", "windows beside no positions", cohere2 | WINDOWED | ALTERNATING | loud)
+    yield Cell("cohere2", "windows beside no positions", DIVIDED | WINDOWED | ALTERNATING | loud)
     scales = {
         "embedding_multiplier": 3.0,
         "logits_scaling": 2.0,
@@ -187,12 +185,7 @@ def _cells() -> Iterator[Cell]:
     yield Cell("exaone4", "windows beside no positions", SIZES | WINDOWED | ALTERNATING)
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "no windows", SIZES | full | tied)
-    for cell in _cells_with_experts():
-        yield replace(cell, is_first=cell.feature in FIRST_WITH_EXPERTS)
-
-
-# For every run; more of them would take too long.
-FIRST_WITH_EXPERTS = {"groups, a correction", "sinks, clamps, biases"}
+    yield from _cells_with_experts()
 
 
 def _cells_with_experts() -> Iterator[Cell]:
@@ -204,24 +197,23 @@ def _cells_with_experts() -> Iterator[Cell]:
     local = few | {"num_local_experts": 6}
     yield Cell("mixtral", "two of six experts", SIZES | local)
     yield Cell("mixtral", "experts, a window", SIZES | local | WINDOWED | tied)
-    divided = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
     shared = small | few | {"num_experts": 6, "shared_expert_intermediate_size": 56}
-    yield Cell("qwen2_moe", "a shared expert with a gate", divided | shared)
+    yield Cell("qwen2_moe", "a shared expert with a gate", DIVIDED | shared)
     windows = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
     dense = {"mlp_only_layers": [1]}
-    yield Cell("qwen2_moe", "dense layers, windows", divided | shared | windows | dense | normed)
+    yield Cell("qwen2_moe", "dense layers, windows", DIVIDED | shared | windows | dense | normed)
     qwen3 = small | {"num_experts": 12, "num_experts_per_tok": 4}
     yield Cell("qwen3_moe", "scores as they are", SIZES | qwen3 | bias)
     every = {"decoder_sparse_step": 2}
     yield Cell("qwen3_moe", "normed, every other layer", SIZES | qwen3 | normed | every | tied)
-    yield Cell("olmoe", "norms of whole heads, experts", divided | few | {"num_experts": 6})
+    yield Cell("olmoe", "norms of whole heads, experts", DIVIDED | few | {"num_experts": 6})
     scales = {
         "embedding_multiplier": 3.0,
         "logits_scaling": 2.0,
         "residual_multiplier": 0.4,
         "attention_multiplier": 0.2,
     }
-    yield Cell("granitemoe", "multipliers, stacked experts", divided | local | scales)
+    yield Cell("granitemoe", "multipliers, stacked experts", DIVIDED | local | scales)
     groups = {"n_routed_experts": 12, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3}
     more = small | groups | {"n_shared_experts": 2, "routed_scaling_factor": 2.5}
     yield Cell("glm4_moe", "groups, a correction", SIZES | more | {"use_qk_norm": True})
@@ -231,10 +223,10 @@ def _cells_with_experts() -> Iterator[Cell]:
     alternating = WINDOWED | ALTERNATING | normed
     yield Cell("dots1", "windows in some layers, normed", SIZES | more | alternating)
     ernie = small | {"moe_num_experts": 6, "moe_k": 2, "num_hidden_layers": 3}
-    yield Cell("ernie4_5_moe", "a correction, interleaved", divided | ernie)
+    yield Cell("ernie4_5_moe", "a correction, interleaved", DIVIDED | ernie)
     lone = {"moe_num_shared_experts": 0, "moe_layer_interval": 2, "moe_layer_end_index": 1}
     yield Cell(
-        "ernie4_5_moe", "no shared expert, every other layer", divided | ernie | lone | untied
+        "ernie4_5_moe", "no shared expert, every other layer", DIVIDED | ernie | lone | untied
     )
     hunyuan = {"num_experts": 5, "moe_topk": [1, 3]}
     yield Cell("hunyuan_v1_moe", "another number in each layer", SIZES | hunyuan)
@@ -247,6 +239,24 @@ def _cells_with_experts() -> Iterator[Cell]:
 
 
 CELLS = tuple(_cells())
+# A cell for each feature, for every run; the others are slow.
+FEATURES = frozenset(
+    {
+        "tied, biases", "windows in some layers", "temperature of queries", "norms of heads",
+        "layers without positions", "longrope of a part, long", "low caps", "two head sizes",
+        "frequencies by kind of layer", "shared keys and values", "keys as values",
+        "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
+        "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
+        "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
+    }
+)  # fmt: skip
+# Of these, where machine code is tried in every run: it is compiled for each kind of layers.
+COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
+# What machine code has no passes for; layers are computed one by one.
+LAYER_BY_LAYER = frozenset(
+    {"two head sizes", "shared keys and values", "xielu", "groups, a correction"}
+    | {"sinks, clamps, biases"}
+)
 
 
 class Layered(CpuOps):
@@ -257,6 +267,7 @@ class Layered(CpuOps):
 
 
 LAYERED = Layered()
+AT_ONCE = CpuOps()  # passes over few rows in machine code, where that is written for a model
 
 
 class Read:

@@ -1,29 +1,56 @@
 """Decoders of every family against transformers' own classes, and its configs' defaults."""
 
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from specx.kernels.torch.backend import TorchOps
+from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
 from specx.models.call import RetrievalLayer
 from specx.models.families import FAMILIES
 from specx.models.features import Features, FeatureSource
-from tests.models.families import CELLS, WINDOW, Cell, Pair, Text, ancestors_of, make_pair
+from tests.models.families import (
+    AT_ONCE,
+    CELLS,
+    COMPILED,
+    FEATURES,
+    LAYER_BY_LAYER,
+    LAYERED,
+    WINDOW,
+    Cell,
+    Pair,
+    Text,
+    ancestors_of,
+    make_pair,
+)
 
 TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
 LIMIT = 1e-4
-PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
-ONE_EACH = [cell for cell in CELLS if cell.is_first]  # a cell for each feature, for every run
-EVERY = [
-    pytest.param(cell, marks=() if cell in ONE_EACH else pytest.mark.slow, id=str(cell))
-    for cell in CELLS
-]
+BACKENDS = ("torch", "machine code")
 HAS_EXPERTS = [
     cell for cell in CELLS if {"num_experts_per_tok", "moe_k", "moe_topk"} & {*cell.settings}
 ]
-BY_SLOW = [
-    pytest.param(cell, marks=() if cell in PARTS else pytest.mark.slow, id=str(cell))
-    for cell in CELLS
-    if cell not in HAS_EXPERTS
+PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
+
+
+def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> list[Any]:
+    """Return all cells as parameters: the quick ones for every run, the others as slow."""
+    return [
+        pytest.param(
+            cell, *others, marks=() if quick(cell) else pytest.mark.slow, id=f"{cell}{name}"
+        )
+        for cell in CELLS
+    ]
+
+
+EVERY = by_speed(lambda cell: cell.feature in FEATURES)
+BY_SLOW = [each for each in by_speed(lambda cell: cell in PARTS) if each[0][0] not in HAS_EXPERTS]
+ON_BACKENDS = [
+    *by_speed(lambda cell: cell.feature in FEATURES, LAYERED),
+    *by_speed(lambda cell: cell.feature in COMPILED, AT_ONCE, name=", machine code"),
 ]
 
 
@@ -61,13 +88,12 @@ def test_prefill(pair_of, cell):
     assert_alike(text.read(prompt[9:], 3), expected[-3:])
 
 
-@pytest.mark.parametrize("cell", EVERY)
-def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell):
+@pytest.mark.parametrize(("cell", "ops"), ON_BACKENDS)
+def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
     """Of 8 rows, that branches; in front of a window's end, across it, and behind it."""
-    pair = pair_of(cell)
-    decoder, prompt = pair.decoder(cell.length), pair.prompt
+    pair, paths = pair_of(cell), ancestors_of(TREE)
+    prompt, decoder = pair.prompt, pair.decoder(cell.length, ops)
     drawn = torch.randint(3, 131, (8,), generator=torch.Generator().manual_seed(8))
-    paths = ancestors_of(TREE)
     for prefix in (3, WINDOW - 2, cell.length - 8):
         before = prompt[:prefix].tolist()
         texts = [before + drawn[path].tolist() for path in paths]
@@ -79,13 +105,23 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell):
             for part in prompt[:prefix].split(8):
                 text.read(part, 1)
             assert_alike(text.verify(drawn, list(TREE)), expected)
-            text.verify(drawn, list(TREE), torch.tensor([1, 5]))
+            some = torch.tensor([1, 5])
+            assert_alike(text.verify(drawn, list(TREE), some), expected[some])
             text.keep(paths[6])
-            rest = text.read(prompt[:3])
-            assert_alike(rest, found[-1, len(texts[6]) : len(after)])
+            for place, token in enumerate(prompt[:3]):  # token by token
+                row = text.verify(token[None], [0], 1)
+                text.keep([0])
+                assert_alike(row, found[-1, len(texts[6]) + place][None])
 
 
-@pytest.mark.parametrize("cell", EVERY)
+@pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
+@pytest.mark.parametrize("cell", BY_SLOW)
+def test_machine_code_serves_what_the_page_says(pair_of, cell):
+    decoder = pair_of(cell).decoder(cell.length, AT_ONCE)
+    assert decoder.computes_at_once == (cell.feature not in LAYER_BY_LAYER)
+
+
+@pytest.mark.parametrize("cell", BY_SLOW)
 def test_rows_depend_on_what_they_see_and_on_positions(pair_of, cell):
     """No token behind a row, or beside it in a tree, matters; its position does, as it should."""
     pair = pair_of(cell)
@@ -196,13 +232,14 @@ def test_experts_in_half_precision_are_as_close_as_those_of_transformers(cell, t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ops", [LAYERED, AT_ONCE], ids=BACKENDS)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_text_is_that_of_generate(pair_of, cell):
+def test_text_is_that_of_generate(pair_of, cell, ops):
     pair = pair_of(cell)
     for seed in range(3):
         prompt = torch.randint(3, 131, (9 + seed,), generator=torch.Generator().manual_seed(seed))
         written = pair.written(prompt)
-        text, ids = Text(pair.decoder(cell.length)), prompt
+        text, ids = Text(pair.decoder(cell.length, ops)), prompt
         logits = text.read(prompt, 1)
         while len(ids) < cell.length:
             ids = torch.cat([ids, logits.argmax(-1)])
@@ -213,3 +250,10 @@ def test_text_is_that_of_generate(pair_of, cell):
 
 def test_every_family_has_a_cell():
     assert {cell.family for cell in CELLS} == set(FAMILIES)
+
+
+def test_the_page_is_current():
+    script = Path(__file__).parents[2] / "docs" / "models_table.py"
+    page = runpy.run_path(str(script))
+    text = page["PAGE"].read_text(encoding="utf-8")
+    assert page["page"](text) == text, "run: python docs/models_table.py"
