@@ -77,14 +77,12 @@ class TritonOps:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend by Hopper's kernel where many rows share a key head, else by Triton's.
-
-        Raises NotImplementedError for windows, caps and sinks.
-        """
-        if not (window is softcap is sinks is None):
-            raise NotImplementedError("windows, caps and sinks on a GPU")
+        """Attend by Hopper's kernel where many rows share a key head, else by Triton's, which has
+        windows, caps and sinks as well."""
         scale = scaling * tree_attention.LOG2_E
-        inputs = TreeInputs(q, keys, values, prefix, mask.sets, scale)
+        inputs = TreeInputs(
+            q, keys, values, prefix, mask.sets, scale, window, softcap, sinks, mask.rows
+        )
         multiprocessors = tree_attention.device_of(q.device).multiprocessors
         if hopper_attention.suits(inputs, multiprocessors):
             splits = hopper_attention.splits(inputs, multiprocessors)
