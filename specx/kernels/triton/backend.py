@@ -26,9 +26,11 @@ from specx.kernels.spec import NormSpec
 from specx.kernels.torch import attention as torch_attention
 from specx.kernels.torch import scores as torch_scores
 from specx.kernels.torch.layer import TorchLayer, TorchNorm
+from specx.kernels.torch.softmax import flash_serves
 from specx.kernels.trees import LevelInputs, Path, TokenTree
 from specx.kernels.triton import (
     best_chunks,
+    causal_attention,
     gather_chunks,
     layer,
     level_inputs,
@@ -112,17 +114,22 @@ class TritonOps:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, else as torch does.
-
-        Raises NotImplementedError for caps and sinks.
-        """
-        if not (softcap is sinks is None):
-            raise NotImplementedError("caps and sinks on a GPU")
+        """Attend by cuDNN for whole chunks, by a kernel of Triton where there is more than a window
+        between scores and softmax, else as torch does."""
         written = past + q.shape[1]
-        k, v = keys[None, :, :written], values[None, :, :written]
-        if window is None and prefill.suits(q[None], k, v, past):
-            return prefill.attend(q[None], k, v, scaling, past)[0].transpose(0, 1)
-        return torch_attention.prefill_attention(q, keys, values, past, window, scaling)
+        if window is None and softcap is None:
+            k, v = keys[None, :, :written], values[None, :, :written]
+            if prefill.suits(q[None], k, v, past):
+                out, lse = prefill.attend(q[None], k, v, scaling, past)
+                return torch_attention.with_sinks(out[0], lse[0], sinks)[0].transpose(0, 1)
+        is_special = softcap is not None or sinks is not None or written > keys.shape[1]
+        if q.dtype in HALF and (is_special or not flash_serves(q[None])):
+            return causal_attention.attend(
+                q, keys, values, past, scaling, window, softcap, sinks
+            )
+        return torch_attention.prefill_attention(
+            q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
+        )
 
     def merge_attention(
         self, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor

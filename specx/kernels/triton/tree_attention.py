@@ -324,7 +324,7 @@ def _attend(
     out_ptr: tl.tensor,  # [T, Hq, D], or [splits, Hq·T, D] where SPLIT
     lse_ptr: tl.tensor,  # [Hq, T], or [splits, Hq·T] in base 2 where SPLIT
     scale: tl.tensor,  # of the scores, in base 2
-    slope: tl.tensor,  # of what is in the tanh, where CAPPED: as of ``_capped``
+    slope: tl.tensor,  # of what is in the tanh, where CAPPED: as of ``capped``
     window: tl.tensor,  # where WINDOWED
     nodes: tl.tensor,
     rows: tl.tensor,
@@ -462,7 +462,7 @@ def _full_blocks(
     offsets = tl.arange(0, BLOCK_N)
     for block in range(begin, end):
         if RING:
-            place = _in_ring(rest + block * BLOCK_N, offsets, capacity).to(tl.int64)
+            place = in_ring(rest + block * BLOCK_N, offsets, capacity).to(tl.int64)
             k_block = k_ptr + place[:, None] * k_row + dims[None, :]
             v_block = v_ptr + place[:, None] * v_row + dims[None, :]
         else:
@@ -477,8 +477,8 @@ def _full_blocks(
             v = tl.load(v_block, mask=is_dim[None, :], other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CAPPED:
-            scores = _capped(scores, slope)
-        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+            scores = capped(scores, slope)
+        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
     return acc, total, highest
 
 
@@ -539,7 +539,7 @@ def _masked_blocks(
             column = begins + start + offsets
             in_rest = column < tl.where(is_own, 0, rest)
             seen = seen | (in_rest[None, :] & (column[None, :] >= least[:, None]))
-            column = _in_ring(tl.where(is_own, prefix, begins) + start, offsets, capacity)
+            column = in_ring(tl.where(is_own, prefix, begins) + start, offsets, capacity)
         else:
             in_rest = start + offsets < tl.where(is_own, 0, rest)
             seen = seen | in_rest[None, :]
@@ -554,21 +554,21 @@ def _masked_blocks(
         v = tl.where(seen_by_any[:, None], v, 0.0)  # a weight of 0 does not silence a NaN
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CAPPED:
-            scores = _capped(scores, slope)
+            scores = capped(scores, slope)
         scores = tl.where(seen, scores, float("-inf"))
-        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
     return acc, total, highest
 
 
 @triton.jit
-def _in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
+def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
     """Where rows ``first + offsets`` of a text lie, which are no more than the ring has."""
     place = first % capacity + offsets
     return tl.where(place < capacity, place, place - capacity)
 
 
 @triton.jit
-def _capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
+def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
     """The tanh of ``scores · slope / (2 log2(e))``."""
     return 1.0 - 2.0 / (tl.exp2(scores * slope) + 1.0)
 
@@ -594,7 +594,7 @@ def _size(bits: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _absorb(
+def absorb(
     scores: tl.tensor,
     v: tl.tensor,
     acc: tl.tensor,
