@@ -28,9 +28,7 @@ def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
     return bool(torch.backends.cuda.can_use_cudnn_attention(call))
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int
-) -> tuple[Tensor, Tensor]:
+def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> tuple[Tensor, Tensor]:
     """Attend from q [1, Hq, T, D] to k, v [1, Hkv, past + T, D], unrepeated.
 
     Token i sees the first past + i + 1 rows. Returns (out [1, Hq, T, D], lse [1, Hq, T]).

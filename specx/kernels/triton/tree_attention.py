@@ -243,9 +243,9 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, laun
         SPLIT=launch.splits > 1, DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
+        WORDS=1 if inputs.window is None else triton.next_power_of_2(visible.shape[1]),
         WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=softcap is not None,
-        SINKS=inputs.sinks is not None,
-        num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(q.device),
+        SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(q.device),
     )  # fmt: skip
 
 
@@ -346,6 +346,7 @@ def _attend(
     BLOCK_N: tl.constexpr,
     BLOCK_MASKED: tl.constexpr,
     MASKED_COST: tl.constexpr,
+    WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
     NARROW: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -375,10 +376,10 @@ def _attend(
     k_ptr += kv_head.to(tl.int64) * k_head
     v_ptr += kv_head.to(tl.int64) * v_head
 
-    sets_ptr = visible_ptr + node * visible_node
     depth, least = row, row
     if WINDOWED:
-        depth = _sizes(sets_ptr, visible_word, words, row < rows)
+        sets_ptr = visible_ptr + node * visible_node
+        depth = _sizes(sets_ptr, visible_word, words, row < rows, WORDS)
         least = prefix + depth - window  # the first row of the text that a query sees
         begins = tl.min(tl.where(row < rows, least, prefix), 0)
         begins = tl.minimum(tl.maximum(begins, 0), prefix)
@@ -411,9 +412,10 @@ def _attend(
         q, k_ptr, v_ptr, k_row, v_row, begins, rest,
         tl.cdiv(tl.maximum(begin, full) - full, MASKED_COST),
         tl.cdiv(end - full, MASKED_COST),
-        sets_ptr, visible_word, row, rows, own, prefix, capacity, depth, least, window,
+        visible_ptr + node * visible_node, visible_word, row, rows, own, prefix, capacity,
+        depth, least, window,
         acc, total, highest, scale, slope,
-        DIM, BLOCK_DIM, BLOCK_MASKED, WINDOWED, NARROW, CAPPED,
+        DIM, BLOCK_DIM, BLOCK_MASKED, WORDS, WINDOWED, NARROW, CAPPED,
     )  # fmt: skip
 
     # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
@@ -511,6 +513,7 @@ def _masked_blocks(
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
+    WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
     NARROW: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -532,7 +535,7 @@ def _masked_blocks(
         seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + offsets)) & 1) != 0
         if NARROW:
             before = _size(bits & ((1 << (start % 64).to(tl.int64)) - 1))
-            before += _sizes(sets_ptr, visible_word, start // 64, row < rows)
+            before += _sizes(sets_ptr, visible_word, start // 64, row < rows, WORDS)
             until = before[:, None] + tl.cumsum(seen.to(tl.int32), 1)
             seen = seen & (depth[:, None] - until < window)
         if WINDOWED:
@@ -575,13 +578,20 @@ def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _sizes(
-    sets_ptr: tl.tensor, visible_word: tl.tensor, words: tl.tensor, is_row: tl.tensor
+    sets_ptr: tl.tensor,
+    visible_word: tl.tensor,
+    words: tl.tensor,
+    is_row: tl.tensor,
+    WORDS: tl.constexpr,
 ) -> tl.tensor:
-    """How many columns are in the first ``words`` words of each row's set: [M]."""
-    size = tl.zeros_like(is_row.to(tl.int32))
-    for word in range(0, words):
-        size += _size(tl.load(sets_ptr + word * visible_word, mask=is_row, other=0))
-    return size
+    """How many columns are in the first ``words`` words of each row's set: [M].
+
+    Not in a loop: addresses that depend on a loop's result are not known to be aligned.
+    """
+    word = tl.arange(0, WORDS)[None, :]
+    inside = is_row[:, None] & (word < words)
+    bits = tl.load(sets_ptr[:, None] + word * visible_word, mask=inside, other=0)
+    return tl.sum(_size(bits), 1)
 
 
 @triton.jit

@@ -86,9 +86,7 @@ def test_the_backend_takes_it_for_what_flash_kernels_do_not_do() -> None:
     """Heads of more than 256 elements among it."""
     inputs = make_inputs(20, 50, dtype=torch.float16, ratio=1, dim=272, kv_heads=1)
     keys, values = (in_ring(x, 50, DEVICE) for x in (inputs.k, inputs.v))
-    out = TritonOps().prefill_attention(
-        inputs.q.to(DEVICE), keys, values, 30, None, inputs.scaling
-    )
+    out = TritonOps().prefill_attention(inputs.q.to(DEVICE), keys, values, 30, None, inputs.scaling)
     seen = reference.causal_mask(20, 30)
     expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
     assert error(out.cpu(), expected) < ERROR[torch.float16]

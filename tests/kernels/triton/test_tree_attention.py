@@ -298,7 +298,6 @@ def test_rows_before_a_window_are_never_read():
     assert torch.equal(out, expected)
 
 
-
 @pytest.mark.parametrize("strides", [(2**31, 32), (32, 2**24)], ids=str)
 @pytest.mark.parametrize("launch", [SMALL, FEW_ROWS], ids=str)
 def test_storage_beyond_the_range_of_int32(launch, strides):
