@@ -29,7 +29,7 @@ MOST_DIM = 512
 @cache
 def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
     """Plan the launch: the largest tile that registers and shared memory hold."""
-    width = triton.next_power_of_2(head_dim)
+    width, room = triton.next_power_of_2(head_dim), device.shared_memory
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
     if width <= 128:
@@ -37,10 +37,13 @@ def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
     else:
         tiles = [(128, 64, 8, 2), (64, 32, 4, 2)] if width <= 256 else [(64, 32, 8, 2)]
         tiles += [(32, 16, 4, 2)]
-    for rows, columns, warps, stages in tiles:
-        if itemsize * width * (rows + 2 * stages * columns) <= device.shared_memory:
-            break
-    return Launch(1, rows, columns, warps, stages)
+    launches = [Launch(1, *tile) for tile in tiles]
+    return next((each for each in launches if _room(each, width) * itemsize <= room), launches[-1])
+
+
+def _room(launch: Launch, width: int) -> int:
+    """Return the elements that a program holds in shared memory, of rows of ``width``."""
+    return width * (launch.block_rows + 2 * launch.stages * launch.block_columns)
 
 
 def attend(

@@ -245,7 +245,8 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, laun
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
         WORDS=1 if inputs.window is None else triton.next_power_of_2(visible.shape[1]),
         WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=softcap is not None,
-        SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(q.device),
+        SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages,
+        **programmatic_launch.options(q.device),
     )  # fmt: skip
 
 

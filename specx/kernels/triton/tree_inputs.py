@@ -39,7 +39,7 @@ class TreeInputs:
         assert self.q.dtype == self.keys.dtype == self.values.dtype
         assert self.q.stride(2) == self.keys.stride(2) == self.values.stride(2) == 1
         assert (self.visible.dtype, self.visible.shape[0]) == (torch.int64, self.nodes)
-        assert self.window is None or 0 < self.window
+        assert self.window is None or self.window > 0
         assert self.sinks is None or self.sinks.shape == (self.heads,)
 
     @property
