@@ -31,7 +31,7 @@ class MaskedTreeCall(TreeCall):
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
         assert not how, "one mask for all layers"
-        keys, values = self.mapping.storage[layer]
+        keys, values = self.mapping.storage[layer].unbind()
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
         if self.retrieval is not None and self.retrieval.layer == layer:  # only it needs the sums

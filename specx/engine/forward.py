@@ -6,23 +6,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import CacheShape, PreallocatedCache
+from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
-from specx.models.call import AttentionCall, PrefillCall
+from specx.kernels.spec import DecoderSpec
+from specx.kernels.trees import MAX_ROWS
+from specx.models.call import AttentionCall, PrefillCall, TreeCall
 from specx.models.compiled import around_forward
+from specx.models.decoder import Decoder
 from specx.models.fused_layers import fused_model_of
+from specx.models.head_decoder import HeadDecoder
 from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
-def cache_shape(model: LoadedModel) -> CacheShape:
-    """Return the shape of a cache for the model."""
+def rows_ahead(device: torch.device) -> int:
+    """Return the most rows that a target writes behind its text: of a chunk, or of a tree."""
+    return max(PREFILL_CHUNK[device.type], MAX_ROWS)
+
+
+def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
+    """Return the shape of a cache for the model.
+
+    ``moves_keys``: layers of one group also turn alike, so that their keys move together.
+    """
+    if model.decoder_spec is not None:
+        return _shape_of_spec(model, model.decoder_spec, moves_keys=moves_keys)
+    group = CacheGroup(
+        layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
+    )
+    return CacheShape.of_one(group, model.dtype, model.device, model.ops)
+
+
+def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
+    members: dict[tuple[object, ...], list[int]] = {}
+    for index, layer in enumerate(spec.layers):
+        attention = layer.attention
+        if attention.shared is None:
+            kind = attention.kv_heads, attention.head_dim, model.window_of(index)
+            turns = id(attention.rope) if moves_keys else None
+            members.setdefault((*kind, turns), []).append(index)
+    places = {
+        layer: (group, number)
+        for group, layers in enumerate(members.values())
+        for number, layer in enumerate(layers)
+    }
+    for index, layer in enumerate(spec.layers):
+        if layer.attention.shared is not None:
+            places[index] = places[layer.attention.shared]
+    groups = []
+    for layers in members.values():
+        attention = spec.layers[layers[0]].attention
+        groups.append(
+            CacheGroup(
+                layers=len(layers),
+                kv_heads=attention.kv_heads,
+                head_dim=attention.head_dim,
+                window=model.window_of(layers[0]),
+                rope=attention.rope,
+            )
+        )
     return CacheShape(
-        layers=model.num_layers,
-        kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
+        groups=tuple(groups),
+        places=tuple(places[index] for index in range(len(spec.layers))),
         dtype=model.dtype,
         device=model.device,
         ops=model.ops,
@@ -42,6 +89,9 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are written where the call maps them; the caller commits them.
     """
+    if isinstance(model.model, Decoder):
+        assert isinstance(call, PrefillCall | TreeCall)
+        return model.model.run(tokens, positions, call, logits_of)
     fused = fused_model_of(model.model)
     if fused is not None and fused.serves(call):
         return fused.run(tokens, positions, call, logits_of)
@@ -52,7 +102,7 @@ def forward(
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],
-            past_key_values=cache,
+            past_key_values=_as_transformers(cache),
             use_cache=True,
             logits_to_keep=logits_of,
             **extra,
@@ -76,10 +126,13 @@ def head_forward(
     int64 [T]: places of the states, which may be others in number. Logits are in the head's own
     ids; otherwise as in ``forward``.
     """
+    if isinstance(model.model, HeadDecoder):
+        assert isinstance(call, PrefillCall | TreeCall)
+        return model.model.run(rows, call, wanted, parents)
     tokens, states, positions = rows
     out, logits = model.model(
         tokens[None], states[None], positions[None], wanted, parents,
-        past_key_values=cache, use_cache=True, specx_call=call,
+        past_key_values=_as_transformers(cache), use_cache=True, specx_call=call,
     )  # fmt: skip
     return out[0], logits[0]
 
@@ -108,6 +161,15 @@ def in_chunks(
             continue
         yield stop, logits
         start = stop
+
+
+def _as_transformers(cache: PreallocatedCache) -> Any:
+    """Return what transformers' models take for a cache, the same one each time."""
+    from specx.models.seam_cache import SeamCache
+
+    if cache.seam is None:
+        cache.seam = SeamCache(len(cache.places), cache.length, cache.capacity)
+    return cache.seam
 
 
 def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:

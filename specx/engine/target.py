@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
+from specx.engine.forward import cache_shape, forward, in_chunks, rows_ahead
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
@@ -28,22 +28,24 @@ class Target:
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
-        self.cache = PreallocatedCache(cache_shape(model), capacity)
+        self.cache = PreallocatedCache(cache_shape(model), capacity, rows_ahead(model.device))
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
-            shape, device = (model.num_heads, MAX_ROWS), model.device
+            heads, dim = model.query_shape(retrieval_layer)
+            shape, device = (heads, MAX_ROWS), model.device
             self.retrieval = RetrievalLayer(
                 retrieval_layer,
-                torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
+                torch.zeros(*shape, dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
 
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
-        model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
-        watch_features(model.model, source)
+        model, rows = self.model, rows_ahead(self.model.device)
+        if model.decoder_spec is None:
+            watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
 
     def begin(self) -> None:
@@ -140,6 +142,4 @@ class Target:
 
     def _scaling(self, retrieval: RetrievalLayer) -> float:
         """Return the factor that the retrieval layer multiplies its scores with."""
-        layers = self.model.model.get_decoder().layers
-        scaling: float = layers[retrieval.layer].self_attn.scaling
-        return scaling
+        return self.model.scaling_of(retrieval.layer)

@@ -11,9 +11,8 @@ import torch
 
 from specx.documents.document import Document
 from specx.engine.decode import context_window, decode
-from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair, sampling_of
-from specx.engine.workspace import Shelf, capacity_for
+from specx.engine.workspace import Shelf, cache_bytes, capacity_for
 from specx.errors import DocumentError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
@@ -306,15 +305,15 @@ class Summarizer:
 
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
-        models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
-        row = sum(cache_shape(model).bytes_per_token() for model in models)
-        rows = capacity_for(tokens) - self._shelf.capacity  # those are taken or freed
-        if rows <= 0:
+        # The memory of the caches that are there is taken over or freed.
+        there = cache_bytes(self.pair, self._shelf.capacity)
+        needed = cache_bytes(self.pair, capacity_for(tokens)) - there
+        if needed <= 0:
             return
         device = self.pair.target.device
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
-        check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
+        check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
 
 
 def _listed(value: Any) -> Any:

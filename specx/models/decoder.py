@@ -6,7 +6,7 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.functional import embedding as lookup
 
 from specx.kernels.layers import DecoderWeights, LayerWeights
 from specx.kernels.ops import Ops
-from specx.kernels.spec import QueryTemperature
+from specx.kernels.spec import DecoderSpec, QueryTemperature
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.whole_pass import run_at_once
 
@@ -26,7 +26,7 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class RowInputs:
-    """What all layers get of the T rows of a pass, beside the hidden states.
+    """Inputs that all layers share for the T rows of a pass, beside the hidden states.
 
     ``angles``: cos and sin [T, D] of each of ``DecoderSpec.ropes``, by its place. ``positions``
     int64 [T]. ``per_layer`` [T, L, P]: the inputs of single layers, where there are any.
@@ -84,10 +84,15 @@ class DecoderLayer:
         """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""
         return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
 
-    def attend_last(self, q: Tensor, call: PrefillCall, rows: int, tokens: int) -> Tensor:
-        """Attend from the last ``rows`` of q [Hq, R, D], of a pass over ``tokens``."""
-        scaling = self.spec.attention.scaling
-        return call.attend_last(self.index, q, scaling, rows, tokens, **self._how)
+    def attend_rows(self, q: Tensor, call: Call, rows: Tensor | int, tokens: int) -> Tensor:
+        """Attend from some rows (int64) of a pass over ``tokens``, or so many of the last; 0: all.
+
+        q [Hq, R, D]: of all rows or, of the last ones of a prompt, of these alone.
+        """
+        if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
+            scaling, last = self.spec.attention.scaling, min(rows, tokens)
+            return call.attend_last(self.index, q, scaling, last, tokens, **self._how)
+        return rows_of(self.attend(q, call), rows)
 
     def finish(self, attended: Tensor, x: Tensor, inputs: RowInputs) -> Tensor:
         """Compute what is behind attention [T, Hq, D], which is added to x [T, K] -> [T, K]."""
@@ -109,7 +114,7 @@ class Decoder:
 
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
-        self.spec, self.ops, self._weights = spec, ops, weights
+        self.spec, self.ops, self.weights = spec, ops, weights
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
         places = {id(rope): place for place, rope in enumerate(spec.ropes)}
         self.layers = [
@@ -128,6 +133,17 @@ class Decoder:
             assert spec.per_layer is not None
             self._projection = ops.product(tables.projection)
             self._table_norm = ops.norm(spec.per_layer.norm, tables.norm, None, self.dtype)
+
+    def with_spec(self, spec: DecoderSpec) -> "Decoder":
+        """Return a decoder of the same weights that turns queries and keys otherwise."""
+        pairs = zip(self.weights.layers, spec.layers, strict=True)
+        layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+
+    @property
+    def computes_at_once(self) -> bool:
+        """Return True if passes over few rows go through all layers at once."""
+        return self._whole is not None
 
     @property
     def saved_bytes(self) -> int:
@@ -151,7 +167,7 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""
-        x = lookup(ids, self._weights.embedding)
+        x = lookup(ids, self.weights.embedding)
         return x if self.spec.embedding_scale == 1.0 else x * self._scale
 
     def inputs(self, ids: Tensor, positions: Tensor, x: Tensor) -> RowInputs:
@@ -170,7 +186,7 @@ class Decoder:
 
     def _per_layer(self, ids: Tensor, x: Tensor) -> Tensor:
         """Return the inputs of single layers: [T, L, P] (``PerLayerInputSpec``)."""
-        spec, tables = self.spec.per_layer, self._weights.per_layer
+        spec, tables = self.spec.per_layer, self.weights.per_layer
         assert spec is not None
         assert tables is not None
         projected = self._projection(x) * self.spec.hidden**-0.5
@@ -207,7 +223,7 @@ class Decoder:
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
                 continue
-            attended = self._attend_kept(layer, q, call, kept, len(ids))
+            attended = layer.attend_rows(q, call, kept, len(ids))
             if layer.index == cut:
                 x, inputs, rest = rows_of(x, kept).contiguous(), inputs.at(kept), 0
             x = layer.finish(attended, x, inputs)
@@ -228,14 +244,6 @@ class Decoder:
         if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
             return count - 1
         return max([self.first_cut, *(each.layer for each in call.kept)])
-
-    def _attend_kept(
-        self, layer: DecoderLayer, q: Tensor, call: Call, kept: Tensor | int, tokens: int
-    ) -> Tensor:
-        """Attend from rows that have logits alone: [rows, Hq, D]. q may have all, or only these."""
-        if isinstance(call, PrefillCall) and isinstance(kept, int):
-            return layer.attend_last(q, call, min(kept, tokens), tokens)
-        return rows_of(layer.attend(q, call), kept)
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

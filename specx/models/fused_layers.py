@@ -203,7 +203,9 @@ class FusedLayer(Fused):
         keys, values = call.mapping.storage[self._layer].unbind()
         if not self._rotates:  # rotating by nothing is exact, and one kernel serves all layers
             cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
-        return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
+        return self.kernels.before_attention(
+            x, cos, sin, call.mapping.slots_of(self._layer), keys, values
+        )
 
     def attend(self, q: Tensor, call: PrefillCall | TreeCall) -> Tensor:
         """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""

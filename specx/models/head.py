@@ -6,9 +6,8 @@ output above that, in a tree. Layers are those of transformers, so attention and
 the same seams as a model's.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,51 +19,16 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-HeadKind = Literal["eagle", "eagle3"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSpec:
-    """The shape of a head, and every flag that changes what it computes.
-
-    ``config``: of its layers. ``features``: the layers of the target whose input it reads, counted
-    from 0 (the number of layers: the output of the last); empty for the normed output, which EAGLE
-    reads. ``feature_size``: elements of one of them. ``vocabulary``: rows of its lm head, None for
-    the target's own lm head. ``embeds``: it brings its own embeddings.
-
-    ``norms_residual``: the first residual is the normed state. ``feature_norm``: of the features
-    before ``fc``, over all together or each alone. ``final_norm``: in front of the lm head.
-    ``feeds_normed``: the state of a row is its normed output. ``window``: rows that a row attends
-    to, its own included; None: all. ``qkv_bias``: of queries, keys and values alone.
-    """
-
-    kind: HeadKind
-    config: LlamaConfig | Qwen3Config
-    features: tuple[int, ...]
-    feature_size: int
-    vocabulary: int | None
-    embeds: bool
-    fc_bias: bool = False
-    norms_residual: bool = False
-    feature_norm: Literal["none", "all", "each"] = "none"
-    final_norm: bool = True
-    feeds_normed: bool = False
-    window: int | None = None
-    qkv_bias: bool = False
-
-    @property
-    def width(self) -> int:
-        """Elements of the features of one token."""
-        return max(1, len(self.features)) * self.feature_size
+from specx.models.head_spec import HeadSpec
 
 
 class EagleFirstLayer(nn.Module):
     """The first layer of an EAGLE-3 head, which reads embedding and state side by side."""
 
-    def __init__(self, spec: HeadSpec) -> None:
+    def __init__(self, spec: HeadSpec, config: Any) -> None:
         super().__init__()
-        config, hidden = spec.config, spec.config.hidden_size
-        layer = _layer(spec, 0, inputs=2 * hidden)
+        hidden = config.hidden_size
+        layer = _layer(spec, config, 0, inputs=2 * hidden)
         self.norms_residual = spec.norms_residual
         self.input_layernorm, self.hidden_norm = layer.input_layernorm, _norm(hidden, config)
         self.self_attn, self.mlp = layer.self_attn, layer.mlp
@@ -90,16 +54,16 @@ class Head(nn.Module):
     def __init__(self, spec: HeadSpec, embed_tokens: nn.Module, lm_head: nn.Module) -> None:
         """``embed_tokens``, ``lm_head``: the target's, which serve where the head has none."""
         super().__init__()
-        self.spec, config, hidden = spec, spec.config, spec.config.hidden_size
-        self.config, rows = config, spec.vocabulary
+        self.spec, config, rows = spec, config_of(spec), spec.vocabulary
+        self.config, hidden = config, config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if spec.embeds else embed_tokens
         self.lm_head = lm_head if rows is None else nn.Linear(hidden, rows, bias=False)
         inputs = 2 * hidden if spec.kind == "eagle" else spec.width
         self.fc = nn.Linear(inputs, hidden, bias=spec.fc_bias)
-        first = EagleFirstLayer(spec) if spec.kind == "eagle3" else _layer(spec, 0)
+        first = EagleFirstLayer(spec, config) if spec.kind == "eagle3" else _layer(spec, config, 0)
         if spec.kind == "eagle":
             first.input_layernorm = nn.Identity()
-        others = (_layer(spec, index) for index in range(1, config.num_hidden_layers))
+        others = (_layer(spec, config, index) for index in range(1, config.num_hidden_layers))
         self.layers = nn.ModuleList([first, *others])
         self.norm = _norm(hidden, config) if spec.final_norm else nn.Identity()
         if spec.feature_norm == "all":
@@ -176,9 +140,14 @@ class Head(nn.Module):
         return normed if self.spec.feeds_normed else x, logits
 
 
-def _layer(spec: HeadSpec, index: int, inputs: int | None = None) -> Any:
+def config_of(spec: HeadSpec) -> Any:
+    """Return the config of a head's layers as transformers has it."""
+    kind = Qwen3Config if spec.config["model_type"] == "qwen3" else LlamaConfig
+    return kind.from_dict(spec.config)
+
+
+def _layer(spec: HeadSpec, config: Any, index: int, inputs: int | None = None) -> Any:
     """Make a decoder layer whose attention reads so many ``inputs``; None: the hidden size."""
-    config = spec.config
     layer = (Qwen3DecoderLayer if isinstance(config, Qwen3Config) else LlamaDecoderLayer)(
         config, index
     )
@@ -189,7 +158,7 @@ def _layer(spec: HeadSpec, index: int, inputs: int | None = None) -> Any:
     return layer
 
 
-def _norm(size: int, config: LlamaConfig | Qwen3Config) -> nn.Module:
+def _norm(size: int, config: Any) -> nn.Module:
     norm: nn.Module = LlamaRMSNorm(size, eps=config.rms_norm_eps)
     return norm
 

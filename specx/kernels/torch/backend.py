@@ -33,7 +33,7 @@ from specx.kernels.torch import (
 
 
 def _has_llvmlite() -> bool:
-    """Return True if llvmlite is as new as the extra ``native`` wants it; others bring older."""
+    """Return True if llvmlite is as new as an install wants it; others may bring an older one."""
     try:
         major, minor = version("llvmlite").split(".")[:2]
         return (int(major), int(minor)) >= (0, 45)
@@ -134,6 +134,6 @@ class CpuOps(TorchOps):
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         if not HAS_LLVMLITE:
             return None
-        from specx.kernels.native.native_pass import NativePass, loading, suits
+        from specx.kernels.native.native_pass import NativePass, suits
 
-        return NativePass(weights, loading()) if suits(weights) else None
+        return NativePass(weights) if suits(weights) else None

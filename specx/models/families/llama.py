@@ -242,10 +242,9 @@ def qwen3(settings: Settings) -> Architecture:
 
 
 def _qwen_types(settings: Settings) -> list[str]:
-    if not settings.flag("use_sliding_window"):
-        return [FULL for _ in settings.layers]
     first = settings.get("max_window_layers")
-    return settings.layer_types(lambda index: index >= first)
+    types = settings.layer_types(lambda index: index >= first)
+    return types if settings.flag("use_sliding_window") else [FULL for _ in types]
 
 
 def smollm3(settings: Settings) -> Architecture:
