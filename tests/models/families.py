@@ -273,8 +273,11 @@ AT_ONCE = CpuOps()  # passes over few rows in machine code, where that is writte
 class Read:
     """The tensors of a file, by name (``Tensors``)."""
 
-    def __init__(self, tensors: dict[str, Tensor], dtype: torch.dtype) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device = CPU
+    ) -> None:
         self.tensors, self.dtype, self.read = tensors, dtype, set[str]()
+        self.device = device
 
     @property
     def names(self) -> set[str]:
@@ -282,7 +285,7 @@ class Read:
 
     def joined(self, names: Any) -> Tensor:
         self.read |= set(names)
-        found = [self.tensors[name].to(self.dtype) for name in names]
+        found = [self.tensors[name].to(self.device, self.dtype) for name in names]
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
@@ -296,12 +299,14 @@ class Pair:
     tensors: dict[str, Tensor]
     made: dict[Any, Decoder] = field(default_factory=dict)
 
-    def decoder(self, length: int | None = None, ops: Ops = LAYERED) -> Decoder:
+    def decoder(
+        self, length: int | None = None, ops: Ops = LAYERED, device: torch.device = CPU
+    ) -> Decoder:
         """The decoder for texts of so many tokens."""
         key = length, type(ops)
         if key not in self.made:
             architecture = read_architecture(self.config, "The model", length)
-            tensors = Read(self.tensors, self.oracle.dtype)
+            tensors = Read(self.tensors, self.oracle.dtype, device)
             reader = WeightReader(
                 spec=architecture.spec,
                 weight_map=architecture.weights,
@@ -391,21 +396,23 @@ class Text:
             if ahead is not None and attention.window is not None:
                 rows = min(capacity, attention.window + ahead)
             shape = (2, attention.kv_heads, rows, attention.head_dim)
-            self.storage.append(torch.full(shape, torch.nan, dtype=decoder.dtype))
+            empty = torch.full(shape, torch.nan, dtype=decoder.dtype, device=decoder.device)
+            self.storage.append(empty)
 
     @torch.no_grad()
     def read(self, ids: Tensor, kept: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
         """Prefill; returns logits. ``shift``: of the positions, from those that rows have."""
-        rows = torch.arange(self.length, self.length + len(ids))
+        device = self.decoder.device
+        rows = torch.arange(self.length, self.length + len(ids), device=device)
         call = PrefillCall(
             ops=self.decoder.ops,
             mapping=SlotMapping(self.storage, rows),
             past=self.length,
             **options,
         )
-        logits = self.decoder.run(ids, rows + shift, call, kept)
+        logits = self.decoder.run(ids.to(device), rows + shift, call, kept)
         self.length += len(ids)
-        return logits
+        return logits.cpu()
 
     @torch.no_grad()
     def verify(
@@ -416,14 +423,17 @@ class Text:
         for row, parent in enumerate(parents[1:], 1):
             sets.append(sets[parent] | 1 << row)
             depths.append(depths[parent] + 1)
+        device = self.decoder.device
+        rows, positions = (self.length + torch.tensor(x) for x in ([*range(len(ids))], depths))
         call = TreeCall(
             ops=self.decoder.ops,
-            mapping=SlotMapping(self.storage, self.length + torch.arange(len(ids))),
-            prefix=torch.tensor([self.length]),
-            mask=AncestorMask(torch.tensor(sets)[:, None], len(ids)),
+            mapping=SlotMapping(self.storage, rows.to(device)),
+            prefix=torch.tensor([self.length], device=device),
+            mask=AncestorMask(torch.tensor(sets, device=device)[:, None], len(ids)),
             **options,
         )
-        return self.decoder.run(ids, self.length + torch.tensor(depths), call, kept)
+        kept = kept.to(device) if isinstance(kept, Tensor) else kept
+        return self.decoder.run(ids.to(device), positions.to(device), call, kept).cpu()
 
     def keep(self, path: list[int]) -> None:
         """Keep rows of the last tree."""
