@@ -58,7 +58,7 @@ class TorchExperts:
         assert spec is not None
         assert routing is not None
         self._spec, self._correction = spec, routing.correction
-        self._router = _wide(routing.router)
+        self._router = wide_map(routing.router)
         self._loops = not weights.gate_up.weight.is_cuda
         if self._loops:
             self._gate_up, self._down = (
@@ -88,7 +88,7 @@ class TorchExperts:
     def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Sum up the experts, wide: chosen int64, shares [T, n] -> [T, K]."""
         total = torch.zeros_like(x, dtype=shares.dtype)
-        order, rows = _sorted(chosen)
+        order, rows = sorted_by_expert(chosen)
         shares = shares.flatten()[order][:, None]
         begin = 0
         counts = chosen.flatten().bincount(minlength=self._spec.count)
@@ -105,7 +105,7 @@ class TorchExperts:
 
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Do the same without knowing the numbers of rows on the host."""
-        order, rows = _sorted(chosen)
+        order, rows = sorted_by_expert(chosen)
         experts = chosen.flatten()[order]
         ids = torch.arange(self._spec.count, device=x.device)
         ends = torch.searchsorted(experts, ids, right=True).int()
@@ -125,13 +125,14 @@ class TorchExperts:
         return total
 
 
-def _sorted(chosen: Tensor) -> tuple[Tensor, Tensor]:
+def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Return the places of chosen [T, n], flat, by expert, and the row of each: int64 [T · n]."""
     order = chosen.flatten().argsort(stable=True)
     return order, order // chosen.shape[1]
 
 
-def _wide(maps: LinearMap) -> LinearMap:
+def wide_map(maps: LinearMap) -> LinearMap:
+    """Return a map in float32 or wider."""
     dtype = torch.promote_types(maps.weight.dtype, torch.float32)
     return LinearMap(maps.weight.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
 

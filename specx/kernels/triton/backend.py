@@ -13,6 +13,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.layers import (
     DecoderWeights,
+    Experts,
     HeadNorms,
     LayerKernels,
     LayerWeights,
@@ -40,7 +41,7 @@ from specx.kernels.triton import (
     tree_attention,
     verify,
 )
-from specx.kernels.triton.decoder_layer import TritonLayer, TritonProduct
+from specx.kernels.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
 from specx.kernels.triton.signal_handlers import keep_signal_handlers
 from specx.kernels.triton.tree_inputs import TreeInputs
 
@@ -177,6 +178,9 @@ class TritonOps:
         if dtype == torch.float64:
             return TorchNorm(spec, weight, bias)
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        return experts_of(weights)
 
     def product(self, linear: LinearMap) -> TritonProduct:
         return TritonProduct.of(linear)

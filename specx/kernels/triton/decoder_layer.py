@@ -1,13 +1,17 @@
 """A decoder layer on a GPU, for every ``LayerSpec``: products, and a kernel between each two."""
 
+from typing import Any
+
 from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.kernels.layers import LayerWeights, LinearMap
+from specx.kernels.layers import Experts, LayerWeights, LinearMap
 from specx.kernels.spec import NormSpec
-from specx.kernels.triton import layer, row_product, small_product
+from specx.kernels.torch import layer as torch_layer
+from specx.kernels.triton import experts, layer, row_product, small_product
+from specx.kernels.triton.experts import RoutedExperts
 from specx.kernels.triton.layer import HeadWeights, NormWeights
 
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it
@@ -81,6 +85,31 @@ class TritonMlp:
         return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=self._constants)
 
 
+class TritonExperts:
+    """``Experts``: those of a router by kernels of their own, the shared one as other MLPs."""
+
+    def __init__(self, weights: LayerWeights) -> None:
+        routing = weights.routing
+        assert routing is not None
+        self._routed, self._activation = RoutedExperts(weights), weights.spec.mlp.activation
+        maps = (routing.gate_up, routing.down, routing.shared_gate)
+        products = (None if each is None else TritonProduct.of(each) for each in maps)
+        self._gate_up, self._down, self._gate = products
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts, shares = self._routed(x)
+        if self._gate_up is None or self._down is None:
+            return experts.combine(parts, shares)
+        inner = layer.activated(self._gate_up(x), self._activation, gated=True)
+        gate = None if self._gate is None else self._gate(x)
+        return experts.combine(parts, shares, self._down(inner), gate)
+
+
+def experts_of(weights: LayerWeights) -> Experts:
+    """Prepare ``Ops.experts``."""
+    return TritonExperts(weights) if experts.suits(weights) else torch_layer.experts(weights)
+
+
 class TritonLayer:
     """``LayerKernels``: products, and a kernel between each two of them.
 
@@ -97,9 +126,9 @@ class TritonLayer:
         self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
         self._head_norms = _head_norms(w)
-        small = all(
-            each.bias is None and small_product.suits(each.weight) for each in (w.out, w.down)
-        )
+        self._experts = None if spec.mlp.experts is None else experts_of(w)
+        maps = (w.out, w.down) if self._experts is None else (w.out,)
+        small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
         device = w.heads.weight.device
         self.counters = small_product.counters(device) if small else None
         self.few = None if small else FewRowsProducts.of(w)
@@ -108,8 +137,9 @@ class TritonLayer:
         self._heads = heads if isinstance(heads, HeadsProduct) else None
         self._qkv = TritonProduct(w.heads, heads if isinstance(heads, CudaProduct) else None)
         self._out = TritonProduct(w.out, None if few is None else few.out, counters)
-        self._mlp = TritonMlp(w, None if few is None else few.gate_up)
-        self._down = TritonProduct(w.down, None if few is None else few.down, counters)
+        if self._experts is None:
+            self._mlp = TritonMlp(w, None if few is None else few.gate_up)
+            self._down = TritonProduct(w.down, None if few is None else few.down, counters)
         if w.per_layer is not None:
             assert spec.output_norm is not None
             self._down_in, self._up_out = map(TritonProduct.of, (w.per_layer.down, w.per_layer.up))
@@ -139,6 +169,11 @@ class TritonLayer:
         else:
             x, y = self._between(attended, x)
         scalar = self._weights.scalar
+        if self._experts is not None:
+            scale = self._spec.residual_scale
+            return layer.add_norm(
+                x, self._experts(y), None, before=self._mlp_norm, scale=scale, scalar=scalar
+            )[0]
         if self._weights.per_layer is None:
             return self._added(self._down, self._mlp(y), x, self._mlp_norm, scalar)
         assert per_layer is not None
@@ -193,15 +228,15 @@ class FewRowsProducts:
     """Hopper's products of a layer.
 
     ``heads``: with what follows it, unless heads are normed; ``gate_up``, too, if it knows the
-    activation.
+    activation. Experts have other kernels, and their layers neither ``gate_up`` nor ``down``.
     """
 
     def __init__(
         self,
         heads: CudaProduct | HeadsProduct,
         out: CudaProduct,
-        gate_up: GatedProduct | CudaProduct,
-        down: CudaProduct,
+        gate_up: GatedProduct | CudaProduct | None = None,
+        down: CudaProduct | None = None,
     ) -> None:
         self.heads, self.out, self.gate_up, self.down = heads, out, gate_up, down
 
@@ -214,14 +249,19 @@ class FewRowsProducts:
             and not (attention.rope is not None and attention.rope.wide)
         )
         gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS
-        found = [
+        found: list[Any] = [
             product_of(HeadsProduct, w.heads.weight, w.heads.bias, head_dim=attention.head_dim)
             if turns_alone
             else product_of(CudaProduct, w.heads.weight, w.heads.bias),
             product_of(CudaProduct, w.out.weight, w.out.bias),
-            product_of(GatedProduct, w.gate_up.weight, w.gate_up.bias, activation=mlp.activation)
-            if gates
-            else product_of(CudaProduct, w.gate_up.weight, w.gate_up.bias),
-            product_of(CudaProduct, w.down.weight, w.down.bias),
         ]
-        return None if None in found else cls(*found)  # type: ignore[arg-type]
+        if mlp.experts is None:
+            found += [
+                product_of(
+                    GatedProduct, w.gate_up.weight, w.gate_up.bias, activation=mlp.activation
+                )
+                if gates
+                else product_of(CudaProduct, w.gate_up.weight, w.gate_up.bias),
+                product_of(CudaProduct, w.down.weight, w.down.bias),
+            ]
+        return None if None in found else cls(*found)
