@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.ops import Ops
 from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
+from specx.models.checkpoint import text_name
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.weight_map import WeightReader
@@ -68,17 +69,34 @@ GEMMA4 = SIZES | {
 }
 
 
+# Small parts that see, which are never read.
+VISION = {
+    "gemma3": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+               "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    "gemma4": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+               "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8},
+    "mistral3": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16,
+                 "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8,
+                 "image_size": 28, "patch_size": 14},
+    "qwen2_5_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                   "out_hidden_size": 144},
+    "qwen3_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                 "out_hidden_size": 144, "deepstack_visual_indexes": [0]},
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Cell:
     """A model of a family: what is special about it, and the settings of its config.
 
-    ``length``: tokens of a text.
+    ``length``: tokens of a text. ``outer``: the type of a model of which it is the text part.
     """
 
     family: str
     feature: str
     settings: dict[str, Any]
     length: int = 40
+    outer: str = ""
 
     def __str__(self) -> str:
         return f"{self.family}: {self.feature}"
@@ -186,6 +204,7 @@ def _cells() -> Iterator[Cell]:
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "no windows", SIZES | full | tied)
     yield from _cells_with_experts()
+    yield from _text_parts()
 
 
 def _cells_with_experts() -> Iterator[Cell]:
@@ -238,7 +257,31 @@ def _cells_with_experts() -> Iterator[Cell]:
     yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
 
 
+def _text_parts() -> Iterator[Cell]:
+    """Yield the decoders of text in models that also read pictures."""
+    tied = {"tie_word_embeddings": True}
+    sections = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    mrope = {"rope_parameters": sections}
+    sixteen = {"rope_parameters": sections | {"mrope_section": [2, 3, 3]}}
+    yield Cell(
+        "qwen2_5_vl_text", "a text part, biases of heads", DIVIDED | sixteen, outer="qwen2_5_vl"
+    )
+    yield Cell("qwen3_vl_text", "a text part, norms of heads", SIZES | mrope, outer="qwen3_vl")
+    biased = SIZES | mrope | tied | {"attention_bias": True}
+    yield Cell("qwen3_vl_text", "a text part, tied, biases", biased, outer="qwen3_vl")
+    gemma = SIZES | {"query_pre_attn_scalar": 24} | WINDOWED | ALTERNATING
+    yield Cell("gemma3_text", "a text part, windows", gemma, outer="gemma3")
+    gemma4 = GEMMA4 | ALTERNATING | PER_LAYER
+    yield Cell("gemma4_text", "a text part, two head sizes", gemma4, outer="gemma4")
+    yield Cell("mistral", "a text part, untied", SIZES | {"sliding_window": None}, outer="mistral3")
+    rope3 = YARN | {"llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
+    ministral = SIZES | tied | {"rope_parameters": rope3}
+    yield Cell("ministral3", "a text part, temperature", ministral, outer="mistral3")
+
+
 CELLS = tuple(_cells())
+
+
 # A cell for each feature, for every run; the others are slow.
 FEATURES = frozenset(
     {
@@ -248,6 +291,7 @@ FEATURES = frozenset(
         "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
         "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
+        "a text part, norms of heads",
     }
 )  # fmt: skip
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
@@ -354,13 +398,25 @@ def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> P
         for key in ("pad_token_id", "sliding_window")
         if key in cell.settings and cell.settings[key] is None
     }
-    config = AutoConfig.for_model(cell.family, **json.loads(json.dumps(settings)))
+    settings, kind, classes = json.loads(json.dumps(settings)), cell.family, AutoModelForCausalLM
+    if cell.outer:
+        tied = settings.get("tie_word_embeddings", cell.family.startswith("gemma"))
+        if cell.outer == "gemma4":  # which looks for it, to put pictures there
+            settings |= {"pad_token_id": 0}
+        settings = {
+            "text_config": settings | {"model_type": cell.family},
+            "vision_config": VISION[cell.outer],
+            "tie_word_embeddings": tied,
+        }
+        kind, classes = cell.outer, AutoModelForImageTextToText
+    config = AutoConfig.for_model(kind, **settings)
     torch.manual_seed(1)
-    oracle = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+    oracle = classes.from_config(config, attn_implementation="eager", dtype=dtype)
     randomize(oracle)
     oracle.eval().save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text())
-    return Pair(cell, oracle, written, load_file(folder / "model.safetensors"))
+    tensors = load_file(folder / "model.safetensors")
+    return Pair(cell, oracle, written, {text_name(name): each for name, each in tensors.items()})
 
 
 @torch.no_grad()

@@ -9,7 +9,12 @@ from specx.errors import ModelError
 from specx.models.families import FAMILIES, family_of, read_architecture
 
 # Old keys that its classes turn into others, and those without meaning for a class alone.
-NOT_KEPT = {"gemma4_text": {"global_head_dim"}, "hunyuan_v1_dense": {"head_dim"}}
+NOT_KEPT = {
+    "gemma4_text": {"global_head_dim"},
+    "hunyuan_v1_dense": {"head_dim"},
+    "qwen2_5_vl_text": {"tie_word_embeddings"},  # stated for all parts together
+    "qwen3_vl_text": {"tie_word_embeddings"},
+}
 TINY = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 32, "vocab_size": 99}
 
 

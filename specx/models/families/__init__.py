@@ -7,6 +7,7 @@ from specx.errors import ModelError
 from specx.models.families import corrected_experts, experts, gemma, llama, normed
 from specx.models.families.family import Architecture, Family
 from specx.models.families.settings import Settings
+from specx.models.families.text_part import text_config
 
 _LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
 _FAMILIES = (
@@ -39,6 +40,18 @@ _FAMILIES = (
         name="Qwen3",
         defaults=llama.QWEN | {"head_dim": 128, "attention_bias": False},
         read=llama.qwen3,
+    ),
+    Family(
+        model_type="qwen2_5_vl_text",
+        name="Qwen2.5-VL, its text part",
+        defaults=llama.QWEN2_5_VL,
+        read=llama.qwen2_5_vl,
+    ),
+    Family(
+        model_type="qwen3_vl_text",
+        name="Qwen3-VL, its text part",
+        defaults=llama.QWEN3_VL,
+        read=llama.qwen3_vl,
     ),
     Family(model_type="smollm3", name="SmolLM3", defaults=llama.SMOLLM3, read=llama.smollm3),
     Family(model_type="phi3", name="Phi-3, Phi-4", defaults=llama.PHI3, read=llama.phi3),
@@ -139,19 +152,6 @@ _FAMILIES = (
     Family(model_type="gpt_oss", name="gpt-oss", defaults=experts.GPT_OSS, read=experts.gpt_oss),
 )
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}
-# Checkpoints of several kinds of input -> the family of their text part, where its own config does
-# not say it.
-OUTER = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "mistral3": "mistral"}
-
-
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a config that describes the decoder of text."""
-    inner = config.get("text_config")
-    if not isinstance(inner, Mapping):
-        return config
-    outer = str(config.get("model_type"))
-    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
-    return {**tied, "model_type": OUTER.get(outer), **inner}
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:

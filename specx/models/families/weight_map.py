@@ -72,8 +72,13 @@ class ExpertNames:
             found["shared_gate"] = (self.shared_gate,)
         return found
 
+    @property
+    def stacked(self) -> bool:
+        """True if one tensor has the same map of all experts."""
+        return "{}" not in self.down
+
     def _each(self, spec: ExpertsSpec, names: Names) -> Names:
-        if "{}" not in names[0]:
+        if self.stacked:
             return names
         return tuple(name.format(index) for index in range(spec.count) for name in names)
 
