@@ -298,8 +298,8 @@ FEATURES = frozenset(
 COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
 # What machine code has no passes for; layers are computed one by one.
 LAYER_BY_LAYER = frozenset(
-    {"two head sizes", "shared keys and values", "xielu", "groups, a correction"}
-    | {"sinks, clamps, biases"}
+    {"two head sizes", "a text part, two head sizes", "shared keys and values", "xielu"}
+    | {cell.feature for cell in _cells_with_experts()}
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import corrected_experts, experts, gemma, llama, normed
+from specx.models.families import corrected_experts, experts, gemma, llama, normed, text_part
 from specx.models.families.family import Architecture, Family
 from specx.models.families.settings import Settings
 from specx.models.families.text_part import text_config
@@ -44,14 +44,14 @@ _FAMILIES = (
     Family(
         model_type="qwen2_5_vl_text",
         name="Qwen2.5-VL, its text part",
-        defaults=llama.QWEN2_5_VL,
-        read=llama.qwen2_5_vl,
+        defaults=text_part.QWEN2_5_VL,
+        read=text_part.qwen2_5_vl,
     ),
     Family(
         model_type="qwen3_vl_text",
         name="Qwen3-VL, its text part",
-        defaults=llama.QWEN3_VL,
-        read=llama.qwen3_vl,
+        defaults=text_part.QWEN3_VL,
+        read=text_part.qwen3_vl,
     ),
     Family(model_type="smollm3", name="SmolLM3", defaults=llama.SMOLLM3, read=llama.smollm3),
     Family(model_type="phi3", name="Phi-3, Phi-4", defaults=llama.PHI3, read=llama.phi3),

@@ -38,24 +38,7 @@ QWEN = SIZES | {
     "max_window_layers": 28,
     "layer_types": None,
 }
-QWEN2_5_VL = QWEN | {
-    "vocab_size": 152_064,
-    "hidden_size": 8192,
-    "intermediate_size": 29_568,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-5,
-    "max_window_layers": 80,
-}
-QWEN3_VL = SIZES | {
-    "vocab_size": 151_936,
-    "intermediate_size": 22_016,
-    "num_key_value_heads": 32,
-    "head_dim": 128,
-    "max_position_embeddings": 128_000,
-    "attention_bias": False,
-}
+
 SMOLLM3 = SIZES | {
     "vocab_size": 128_256,
     "hidden_size": 2048,
@@ -264,35 +247,6 @@ def _qwen_types(settings: Settings) -> list[str]:
     first = settings.get("max_window_layers")
     types = settings.layer_types(lambda index: index >= first)
     return types if settings.flag("use_sliding_window") else [FULL for _ in types]
-
-
-def qwen2_5_vl(settings: Settings) -> Architecture:
-    return qwen2(_of_text(settings, 1_000_000.0))
-
-
-def qwen3_vl(settings: Settings) -> Architecture:
-    settings = _of_text(settings, 500_000.0)
-    return plain(
-        settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        weights={"biased": biases(settings, **ATTENTION)},
-    )
-
-
-def _of_text(settings: Settings, theta: float) -> Settings:
-    """Return settings with rotary embeddings for positions of one dimension, which text has.
-
-    The sections of a head that turn by other dimensions turn by the same then.
-    """
-    stated = {"rope_theta": theta, **settings.stated}
-    for key in ("rope_scaling", "rope_parameters"):
-        rope = dict(stated.get(key) or {})
-        for name in ("rope_type", "type"):
-            if rope.get(name) == "mrope":
-                rope[name] = "default"
-        if rope:
-            stated[key] = rope
-    return Settings(stated, settings.defaults, settings.label, settings.length)
 
 
 def smollm3(settings: Settings) -> Architecture:
