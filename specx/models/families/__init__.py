@@ -12,7 +12,12 @@ from specx.models.families.text_part import text_config
 _LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
 _FAMILIES = (
     Family(model_type="llama", name="Llama", defaults=_LLAMA, read=llama.llama),
-    Family(model_type="mistral", name="Mistral", defaults=llama.MISTRAL, read=llama.mistral),
+    Family(
+        model_type="mistral",
+        name="Mistral, Mistral Small 3",
+        defaults=llama.MISTRAL,
+        read=llama.mistral,
+    ),
     Family(
         model_type="ministral",
         name="Ministral",
@@ -21,7 +26,7 @@ _FAMILIES = (
     ),
     Family(
         model_type="ministral3",
-        name="Ministral 3, Mistral Small 3",
+        name="Ministral 3",
         defaults=llama.MISTRAL
         | {
             "vocab_size": 131_072,
