@@ -37,7 +37,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     if files.role == "draft":
         _check_movable(spec, label)
     with Checkpoint(found, label, files.device) as tensors:
-        spec = _tied_as_stored(spec, weight_map, tensors)
+        spec = tied_as_stored(spec, weight_map, tensors)
         check_tensors(tensors, spec, weight_map)
         first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
         dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
@@ -62,7 +62,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     )
 
 
-def _tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
+def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
     """Return the spec with an lm head of its own where the checkpoint has another than it states.
 
     Configs of checkpoints with several parts may say that embeddings are tied by default alone.

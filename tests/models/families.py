@@ -297,10 +297,10 @@ FEATURES = frozenset(
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
 COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
 # What machine code has no passes for; layers are computed one by one.
-LAYER_BY_LAYER = frozenset(
-    {"two head sizes", "a text part, two head sizes", "shared keys and values", "xielu"}
-    | {cell.feature for cell in _cells_with_experts()}
-)
+WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
+LAYER_BY_LAYER = WITH_EXPERTS | {
+    "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
+}  # fmt: skip
 
 
 class Layered(CpuOps):

@@ -20,6 +20,7 @@ from tests.models.families import (
     LAYER_BY_LAYER,
     LAYERED,
     WINDOW,
+    WITH_EXPERTS,
     Cell,
     Pair,
     Text,
@@ -30,9 +31,7 @@ from tests.models.families import (
 TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
 LIMIT = 1e-4
 BACKENDS = ("torch", "machine code")
-HAS_EXPERTS = [
-    cell for cell in CELLS if {"num_experts_per_tok", "moe_k", "moe_topk"} & {*cell.settings}
-]
+HAS_EXPERTS = [cell for cell in CELLS if cell.feature in WITH_EXPERTS]
 PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
 
 
