@@ -263,7 +263,7 @@ def _route(
     wait(EARLY)
     logits_ptr += row * EXPERTS
     logits = tl.load(logits_ptr + expert, mask=inside, other=float("-inf"))
-    highest = tl.max(logits, 0)
+    highest = tl.max(_ranked(logits), 0)
     total = tl.sum(tl.exp(logits - highest), 0)
     scores = _scores(logits, highest, total, SOFTMAX)
     compared = scores
@@ -280,11 +280,11 @@ def _route(
         table = _scores(table, highest, total, SOFTMAX)
         if CORRECTED:
             table += tl.load(correction_ptr + at, mask=is_there, other=0.0)
-        table = tl.where(is_there, table, float("-inf"))
+        table = tl.where(is_there, _ranked(table), float("-inf"))
         best = tl.max(table, 1)
         first = tl.argmax(table, 1)
         table = tl.where(member[None, :] == first[:, None], float("-inf"), table)
-        best = tl.where(group < GROUPS, _ranked(best + tl.max(table, 1)), float("-inf"))
+        best = tl.where(group < GROUPS, best + tl.max(table, 1), float("-inf"))
         is_kept = group < 0
         for _ in tl.static_range(KEPT):
             winner = tl.argmax(best, 0)
@@ -317,7 +317,7 @@ def _scores(
 @triton.jit
 def _ranked(x: tl.tensor) -> tl.tensor:
     """x with all that is less than every number, and NaN, as a number, so that each wins once."""
-    return tl.where(x > -1e38, x, -1e38)
+    return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
 @triton.jit(do_not_specialize=["programs"])
