@@ -4,8 +4,8 @@ Of a few rows each expert that any of them chose is read once, by programs that 
 rows: one program for each pair of a row and an expert is launched for a tile of outputs, and those
 of pairs whose expert an earlier pair has as well end at once. Many rows are sorted by expert first,
 and programs multiply tiles of them. Nothing is read back to the host and grids depend on shapes
-only, so all of it can be recorded. A row's result is the same sum in the same order whatever the
-rows beside it are.
+only, so all of it can be recorded. Up to 16 rows, a row's result is the same to the bit whatever
+rows are beside it; more have other tiles, as other products have.
 """
 
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ def _launch(
     _experts_product[(triton.cdiv(columns, width), pairs.programs)](
         x, weight, bias, out, *pairs.places, columns, pairs.programs,
         1.0 if clamp is None else clamp.alpha, 0.0 if clamp is None else clamp.limit,
-        GATE=gate, BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
+        GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
         BLOCK_K=depth, num_warps=4, num_stages=3, **programmatic_launch.options(x.device),
@@ -227,9 +227,8 @@ def _router(
     total = weight * x
     for start in range(BLOCK, K, BLOCK):
         inside = start + at < K
-        weight = tl.load(weight_ptr + expert * K + start + at, mask=inside, other=0.0)
-        x = tl.load(x_ptr + row * K + start + at, mask=inside, other=0.0)
-        total += weight.to(tl.float32) * x.to(tl.float32)
+        more = tl.load(weight_ptr + expert * K + start + at, mask=inside, other=0.0).to(tl.float32)
+        total += more * tl.load(x_ptr + row * K + start + at, mask=inside, other=0.0).to(tl.float32)
     logit = tl.sum(total, 0)
     if BIASED:
         logit += tl.load(bias_ptr + expert).to(tl.float32)
@@ -322,8 +321,8 @@ def _ranked(x: tl.tensor) -> tl.tensor:
 
 @triton.jit(do_not_specialize=["programs"])
 def _experts_product(
-    x_ptr: tl.tensor,  # [T, K] where there is a GATE, else [T · n, K]
-    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where there is a GATE
+    x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
+    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
     bias_ptr: tl.tensor,  # [E, N] or [E, 2 N], where BIASED
     out_ptr: tl.tensor,  # [T · n, N]
     order_ptr: tl.tensor,  # as in ``Pairs.places``
@@ -334,6 +333,7 @@ def _experts_product(
     alpha: tl.tensor,
     limit: tl.tensor,
     GATE: tl.constexpr,
+    GATED: tl.constexpr,
     BIASED: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
@@ -370,10 +370,10 @@ def _experts_product(
         is_pair = begin + line < end
         pair = tl.load(order_ptr + begin + line, mask=is_pair, other=0)
     pair = pair.to(tl.int64)
-    row = pair // EACH if GATE else pair
+    row = pair // EACH if GATED else pair
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = column < columns
-    HALVES: tl.constexpr = 2 if GATE else 1
+    HALVES: tl.constexpr = 2 if GATED else 1
     weight_ptr += expert * columns.to(tl.int64) * (HALVES * K)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
@@ -386,16 +386,16 @@ def _experts_product(
         x = tl.load(x_block + start, mask=is_pair[:, None] & inside, other=0.0)
         w = tl.load(w_block + start, mask=is_column[:, None] & inside, other=0.0)
         total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
-        if GATE:
+        if GATED:
             w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
             ups = tl.dot(x, tl.trans(w), ups, input_precision="ieee")
     if BIASED:
         bias_ptr += expert * columns * HALVES
         total += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
-        if GATE:
+        if GATED:
             more = tl.load(bias_ptr + columns + column, mask=is_column, other=0.0)
             ups += more.to(tl.float32)[None, :]
-    if GATE:
+    if GATED:
         # Rounded where the modules round.
         total = _gated(rounded(total, out_ptr), rounded(ups, out_ptr), out_ptr, alpha, limit, GATE)
     at = pair[:, None] * columns + column[None, :]
