@@ -19,6 +19,7 @@ from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid, Passages
 from specx.kernels.layers import (
     DecoderWeights,
+    Experts,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -304,6 +305,9 @@ class Ops(Protocol):
 
         A backend has fast ones for some, and those of torch for every other.
         """
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        """Prepare the MLP of a layer with experts, which keeps its weights."""
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         """Prepare passes through all layers at once, where the backend has them for a model."""

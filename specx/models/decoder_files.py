@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.kernels.spec import DecoderSpec
+from specx.kernels.spec import DecoderSpec, ExpertsSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
 from specx.models.families import family_of, read_architecture, text_config
-from specx.models.families.weight_map import WeightMap, WeightReader
+from specx.models.families.weight_map import ExpertNames, WeightMap, WeightReader
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, stated_dtype
 from specx.models.memory import free_bytes
 from specx.models.rope import RopeFacts, rope_kind, window
@@ -37,6 +37,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     if files.role == "draft":
         _check_movable(spec, label)
     with Checkpoint(found, label, files.device) as tensors:
+        spec = tied_as_stored(spec, weight_map, tensors)
         check_tensors(tensors, spec, weight_map)
         first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
         dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
@@ -59,6 +60,18 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         decoder_spec=spec,
         spec_of=_by_length(raw, label),
     )
+
+
+def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
+    """Return the spec with an lm head of its own where the checkpoint has another than it states.
+
+    Configs of checkpoints with several parts may say that embeddings are tied by default alone.
+    """
+    names = [f"{name}.weight" for name in (weight_map.embedding, weight_map.head)]
+    if not spec.tied or not tensors.names.issuperset(names):
+        return spec
+    embedding, head = (tensors.joined([name]) for name in names)
+    return spec if torch.equal(embedding, head) else replace(spec, tied=False)
 
 
 def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpec] | None:
@@ -165,9 +178,10 @@ def check_tensors(tensors: Checkpoint, spec: DecoderSpec, weight_map: WeightMap)
             )
 
 
-def _shapes(
-    spec: DecoderSpec, weight_map: WeightMap
-) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
+Shape = tuple[int, ...]
+
+
+def _shapes(spec: DecoderSpec, weight_map: WeightMap) -> Iterator[tuple[tuple[str, ...], Shape]]:
     """Yield the tensors of each linear map of a decoder, and the shape of all together."""
     outside, table = weight_map.outside(spec), (spec.vocabulary, spec.hidden)
     yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
@@ -179,5 +193,29 @@ def _shapes(
         width = attention.query_heads * attention.head_dim
         yield names["heads"], (heads * attention.head_dim, spec.hidden)
         yield names["out"], (spec.hidden, width)
-        yield names["gate_up"], (2 * inner if layer.mlp.gated else inner, spec.hidden)
-        yield names["down"], (spec.hidden, inner)
+        maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
+                "down": (spec.hidden, inner)}  # fmt: skip
+        if layer.mlp.experts is None:
+            yield from ((names[name], shape) for name, shape in maps.items())
+        else:
+            yield from _shapes_of_experts(names, maps, layer.mlp.experts, weight_map.experts)
+
+
+def _shapes_of_experts(
+    names: Mapping[str, tuple[str, ...]],
+    maps: Mapping[str, tuple[int, int]],
+    spec: ExpertsSpec,
+    how: ExpertNames,
+) -> Iterator[tuple[tuple[str, ...], Shape]]:
+    """Yield the same of a layer's experts. ``maps``: the shapes of a single one."""
+    for name, (rows, columns) in maps.items():
+        if how.stacked:
+            single = (columns, rows) if how.across else (rows, columns)
+            yield names[name], (spec.count, *single)
+        else:
+            yield names[name], (spec.count * rows, columns)
+    hidden = maps["gate_up"][1]
+    yield names["router"], (spec.count, hidden)
+    if spec.shared is not None:
+        yield names["shared_gate_up"], (2 * spec.shared, hidden)
+        yield names["shared_down"], (hidden, spec.shared)

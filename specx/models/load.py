@@ -16,6 +16,7 @@ from specx.models.call import PrefillCall, TreeCall
 from specx.models.config_file import read_raw
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
+from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation
 from specx.models.memory import check_memory
 from specx.models.reason import reason
@@ -195,8 +196,10 @@ def _own_decoder(files: ModelFiles) -> LoadedModel | None:
         return None
     try:
         read_architecture(raw, label)
-    except ModelError:  # transformers may know what it means, or say what is wrong with it
-        return None
+    except ModelError:
+        if has_parts(raw):
+            raise
+        return None  # transformers may know what it means, or say what is wrong with it
     source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
     if any(file.suffix != ".safetensors" for file in found):
         return None

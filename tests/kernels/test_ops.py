@@ -36,12 +36,12 @@ from tests.kernels.examples import (
     attend_to_tree,
     draw_logits,
     error,
+    in_ring,
     make_inputs,
     make_tree,
     random_levels,
     random_parents,
     random_tree,
-    sets_of,
     stored,
 )
 from tests.kernels.reference import visible_of
@@ -364,6 +364,13 @@ class OptionCase:
         sinks = torch.linspace(-2, 3, heads) if self.sinks else None
         return {"softcap": self.softcap, "sinks": sinks}
 
+    def ring(self, rows: int) -> int | None:
+        """The rows of a ring for so many new ones, if there is one."""
+        if self.spare is None:
+            return None
+        assert self.window is not None
+        return self.window + rows + self.spare
+
 
 OPTIONS = {
     "a cap": OptionCase(40, softcap=2.0),
@@ -378,18 +385,16 @@ OPTIONS = {
     },
     "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
 }  # fmt: skip
-ON_TORCH = backends([F64, F32, F16, BF16], [])
+OPTION_TYPES = backends(
+    [F64, F32, F16, BF16], [F16, BF16] if DEVICE.type == "cpu" else [F32, F16, BF16]
+)
 
 
-def in_ring(rows: Tensor, capacity: int) -> Tensor:
-    """The storage of rows [Hkv, S, D], of which the last ``capacity`` are there."""
-    storage = torch.full((len(rows), capacity, rows.shape[2]), torch.nan, dtype=rows.dtype)
-    for place in range(rows.shape[1]):
-        storage[:, place % capacity] = rows[:, place]
-    return storage
+def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
+    return {key: x.to(device) if isinstance(x, Tensor) else x for key, x in options.items()}
 
 
-@ON_TORCH
+@OPTION_TYPES
 @cases(OPTIONS)
 def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: OptionCase) -> None:
     """Of a tree that branches, and whose first rows came with a pass before."""
@@ -397,15 +402,10 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     visible = visible_of(parents)[2:]
     rows, columns = visible.shape
     inputs = make_inputs(rows, case.past + columns, dtype=backend.dtype, ratio=case.ratio)
-    capacity = case.past + columns + 7
-    if case.spare is not None:
-        assert case.window is not None
-        capacity = case.window + columns + case.spare
-    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
     options = case.options(len(inputs.q))
-    out, lse = backend.ops.tree_attention(
-        inputs.q, keys, values, torch.tensor([case.past]),
-        AncestorMask(sets_of(visible), columns), inputs.scaling, window=case.window, **options,
+    out, lse = attend_to_tree(
+        backend.ops, inputs, case.past, visible, device=backend.device, ring=case.ring(columns),
+        window=case.window, **on(backend.device, options),
     )  # fmt: skip
     window = case.window or case.past + columns
     seen = reference.windowed(case.past, visible, window)
@@ -414,41 +414,24 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     )
     assert out.dtype == backend.dtype
     assert_close(out, expected, TOLERANCE[backend.dtype])
-    assert lse is not None
     assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
 
 
-@ON_TORCH
+@OPTION_TYPES
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
     inputs = make_inputs(rows, case.past + rows, dtype=backend.dtype, ratio=case.ratio)
-    capacity = case.past + rows + 7
-    if case.spare is not None:
-        assert case.window is not None
-        capacity = case.window + rows + case.spare
-    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
+    capacity = case.ring(rows) or case.past + rows + 7
+    keys, values = (in_ring(x, capacity, backend.device) for x in (inputs.k, inputs.v))
     options = case.options(len(inputs.q))
     out = backend.ops.prefill_attention(
-        inputs.q, keys, values, case.past, case.window, inputs.scaling, **options
-    )
+        inputs.q.to(backend.device), keys, values, case.past, case.window, inputs.scaling,
+        **on(backend.device, options),
+    )  # fmt: skip
     seen = reference.causal_mask(rows, case.past, case.window)
     expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling, **options)
-    assert_close(out, expected, TOLERANCE[backend.dtype])
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-def test_triton_refuses_what_it_cannot_do_yet() -> None:
-    from specx.kernels.triton.backend import TritonOps
-
-    inputs, mask = make_inputs(1, 5), AncestorMask(torch.tensor([[1]]), 1)
-    for options in ({"window": 3}, {"softcap": 1.0}, {"sinks": torch.zeros(4)}):
-        with pytest.raises(NotImplementedError):
-            TritonOps().tree_attention(
-                inputs.q, inputs.k, inputs.v, torch.tensor([4]), mask, 1.0, **options
-            )
-    with pytest.raises(NotImplementedError):
-        TritonOps().prefill_attention(inputs.q, inputs.k, inputs.v, 4, None, 1.0, softcap=1.0)
+    assert_close(out.cpu(), expected, TOLERANCE[backend.dtype])
 
 
 @EVERY_TYPE

@@ -1,5 +1,6 @@
 """The backend in plain torch: which function serves which operation."""
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from specx.kernels.layers import (
     DecoderWeights,
+    Experts,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -75,6 +77,7 @@ class TorchOps:
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
         layer.TorchLayer
     )
+    experts: ClassVar["staticmethod[[LayerWeights], Experts]"] = staticmethod(layer.experts)
     product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
@@ -115,6 +118,7 @@ class CpuOps(TorchOps):
 
     arranged = staticmethod(cpu_product.arranged)
     product = staticmethod(cpu_product.CpuProduct)
+    experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
     head_input = staticmethod(cpu_layer.CpuHeadInput)
     rms_norm = staticmethod(cpu_layer.CpuNorm)
 
