@@ -134,7 +134,9 @@ class Target:
         assert retrieval is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
         keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
-        return self.ops.chunk_scores(self._query(retrieval), lse, keys, length, scaling, grid)
+        softcap = self.model.softcap_of(retrieval.layer)
+        query = self._query(retrieval)
+        return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
 
     def _query(self, retrieval: RetrievalLayer) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""

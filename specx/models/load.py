@@ -113,6 +113,11 @@ class LoadedModel(ModelFacts):
         scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
         return scaling
 
+    def softcap_of(self, layer: int) -> float | None:
+        """Return the cap of a layer's scores, if they have one."""
+        spec = self.decoder_spec
+        return None if spec is None else spec.layers[layer].attention.softcap
+
     @property
     def full_layers(self) -> list[int]:
         """Layers that attend to the whole text, counted from 0."""

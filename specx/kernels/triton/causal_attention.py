@@ -21,6 +21,7 @@ from specx.kernels.triton.tree_attention import (
     capped,
     device_of,
     in_ring,
+    scale_and_slope,
 )
 
 MOST_DIM = 512
@@ -73,9 +74,7 @@ def attend(
     assert past + rows <= capacity or (window is not None and window + rows <= capacity)
     launch = launch or plan(dim, q.itemsize, device_of(q.device))
     out = torch.empty((rows, heads, dim), dtype=q.dtype, device=q.device)
-    scale, slope = scaling * LOG2_E, None
-    if softcap is not None:
-        scale, slope = softcap * LOG2_E, 2 * scale / softcap
+    scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     # Programs that run at the same time read the keys of the same rows.
     _attend[(heads, triton.cdiv(rows, launch.block_rows))](
         q, keys, values, sinks, out, scale, slope, window, rows, past, capacity,
