@@ -1,4 +1,4 @@
-"""Windows, caps of scores and sinks on a CUDA device: the shapes of real models, against float64."""
+"""Windows, caps of scores and sinks on a CUDA device: shapes of real models, against float64."""
 
 from dataclasses import dataclass
 from typing import Any

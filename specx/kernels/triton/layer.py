@@ -34,7 +34,7 @@ class NormWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadWeights:
+class HeadNormWeights:
     """The norms of queries and of keys: weights [D], or [H, D] of each head."""
 
     spec: HeadNormSpec
@@ -141,7 +141,7 @@ def head_input(
 
 def rotate_and_store(
     qkv: Tensor,
-    norms: HeadWeights | None,
+    norms: HeadNormWeights | None,
     cos: Tensor,
     sin: Tensor,
     places: Tensor,
@@ -190,7 +190,7 @@ def rotate_and_store(
     return q.transpose(0, 1)
 
 
-def norm_whole(qkv: Tensor, norms: HeadWeights) -> None:
+def norm_whole(qkv: Tensor, norms: HeadNormWeights) -> None:
     """Norm queries, and keys, over all heads of a token, where they lie: qkv as of
     ``rotate_and_store``; weights [Hq · D] and [Hkv · D]."""
     rows, columns = qkv.shape
