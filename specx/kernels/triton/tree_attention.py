@@ -576,7 +576,7 @@ def _masked_blocks(
 
 @triton.jit
 def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
-    """Where rows ``first + offsets`` of a text lie, which are no more than the ring has."""
+    """The places of rows ``first + offsets`` of a text, which are no more than the ring has."""
     place = first % capacity + offsets
     return tl.where(place < capacity, place, place - capacity)
 
@@ -595,7 +595,7 @@ def _sizes(
     is_row: tl.tensor,
     WORDS: tl.constexpr,
 ) -> tl.tensor:
-    """How many columns are in the first ``words`` words of each row's set: [M].
+    """The number of columns in the first ``words`` words of each row's set: [M].
 
     Not in a loop: addresses that depend on a loop's result are not known to be aligned.
     """
@@ -607,7 +607,7 @@ def _sizes(
 
 @triton.jit
 def _size(bits: tl.tensor) -> tl.tensor:
-    """How many bits of each word are one."""
+    """The number of ones in each word."""
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
