@@ -53,8 +53,8 @@ LATE_IMPORTS = {
         "transformers",
         "specx.models.quiet",
     },
-    "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
-    "jobs/pair.py": {"specx.models.head_load"},
+    "jobs/lossless.py": {"specx.models.reference"},  # the next two bring transformers
+    "models/head_load.py": {"specx.models.head_modules"},
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -82,7 +82,7 @@ OWN = {
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
-    "specx.models.head_load",
+    "specx.models.head_modules",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",

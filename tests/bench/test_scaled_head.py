@@ -42,7 +42,7 @@ HEAD_ROWS = 300
 
 @cache
 def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
-    target = head_target()
+    target = head_target(modules=True)
     with TemporaryDirectory() as folder:
         head = load_modules(make_head_file(layout, **flags).write(Path(folder) / "head"), target)
     facts = head_facts(target, head)
