@@ -74,7 +74,7 @@ def _move(
     row = length + (tl.load(path_ptr + nth, mask=is_row, other=0) if PATH else nth)
     to = filled + nth
     if PATH:  # storage may be a ring
-        row, to = row % capacity, to % capacity
+        row, to = row.to(tl.int32) % capacity, to.to(tl.int32) % capacity
     rows = tl.load(source_ptr + (head * capacity + row[:, None]) * DIM + dims, mask=inside)
     tl.debug_barrier()  # what some threads write others have read
     tl.store(target_ptr + (head * room + to[:, None]) * DIM + dims, rows, mask=inside)
