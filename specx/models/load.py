@@ -184,7 +184,7 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles) -> LoadedModel | None:
     """Load a decoder of our own; None for a model that is left to transformers."""
     raw, label = files.raw, files.source.label
-    if files.device.type != "cpu" or raw.get("quantization_config") or family_of(raw) is None:
+    if raw.get("quantization_config") or family_of(raw) is None:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None
