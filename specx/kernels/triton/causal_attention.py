@@ -33,11 +33,13 @@ def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
     width, room = triton.next_power_of_2(head_dim), device.shared_memory
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
+    # Larger tiles of heads of 256 and more do not fit into registers.
     if width <= 128:
         tiles = [(128, 64, 4 if width <= 64 else 8, 3), (64, 64, 4, 2), (64, 32, 4, 2)]
+    elif width <= 256:
+        tiles = [(128, 32, 8, 3), (64, 32, 4, 2), (32, 16, 4, 2)]
     else:
-        tiles = [(128, 64, 8, 2), (64, 32, 4, 2)] if width <= 256 else [(64, 32, 8, 2)]
-        tiles += [(32, 16, 4, 2)]
+        tiles = [(32, 32, 8, 2), (32, 16, 8, 2)]
     launches = [Launch(1, *tile) for tile in tiles]
     return next((each for each in launches if _room(each, width) * itemsize <= room), launches[-1])
 
