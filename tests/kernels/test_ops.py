@@ -385,9 +385,8 @@ OPTIONS = {
     },
     "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
 }  # fmt: skip
-OPTION_TYPES = backends(
-    [F64, F32, F16, BF16], [F16, BF16] if DEVICE.type == "cpu" else [F32, F16, BF16]
-)
+TRITON_OPTIONS = [F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
+OPTION_TYPES = backends([F64, F32, F16, BF16], TRITON_OPTIONS)
 
 
 def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
@@ -417,10 +416,22 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
 
 
-@OPTION_TYPES
+@backends([F64, F32, F16, BF16], [])
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+@pytest.mark.slow
+@backends([], TRITON_OPTIONS)
+@pytest.mark.parametrize("rows", [1, 30, 140])
+@cases(OPTIONS)
+def test_prefill_by_triton(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+def check_prefill(backend: Backend, case: OptionCase, rows: int) -> None:
     inputs = make_inputs(rows, case.past + rows, dtype=backend.dtype, ratio=case.ratio)
     capacity = case.ring(rows) or case.past + rows + 7
     keys, values = (in_ring(x, capacity, backend.device) for x in (inputs.k, inputs.v))
