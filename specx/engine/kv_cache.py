@@ -161,12 +161,7 @@ class PreallocatedCache:
         is later committed do no harm.
         """
         for storage in self.storages:
-            if storage.shape[3] == self.capacity:
-                self.ops.keep_rows(storage, self.length, path)
-                continue
-            taken = (self.length + path).remainder(storage.shape[3])
-            to = (self.length + self._rows[: len(path)]).remainder(storage.shape[3])
-            storage.index_copy_(3, to, storage.index_select(3, taken))
+            self.ops.keep_rows(storage, self.length, path)
 
     def refill(self, rows: Tensor) -> None:
         """Make the first ``rows`` rows (int64 []) of the storage, newly filled, all of the text."""

@@ -154,7 +154,9 @@ class Target:
         assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
         keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
-        return self.ops.chunk_scores(self._query(retrieval), lse, keys, length, scaling, grid)
+        softcap = self.model.softcap_of(retrieval.layer)
+        query = self._query(retrieval)
+        return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
 
     def attention_to(self, passages: Passages, tokens: int) -> Tensor:
         """Return the attention of the first ``tokens`` tokens of the output: [tokens, passages].

@@ -102,7 +102,8 @@ class Ops(Protocol):
     def keep_rows(self, storage: Tensor, length: Tensor, path: Tensor) -> None:
         """Move rows ``length + path`` of all layers to rows ``length + 0 … n − 1``.
 
-        path int64 [n], ascending, n <= 64. All rows are read before any is written.
+        path int64 [n], ascending, n <= 64. All rows are read before any is written. Row r lies at
+        r mod capacity, so storage may be a ring.
         """
 
     def append_rows(
@@ -205,13 +206,15 @@ class Ops(Protocol):
         length: Tensor,
         scaling: float,
         grid: Grid,
+        softcap: float | None = None,
     ) -> Tensor:
         """Return the attention each chunk of the text gets: the mean over its tokens and heads.
 
         query [Hq, D]; lse [Hq]: log-sum-exp of that query's own softmax; keys [Hkv, capacity, D],
         of which the first ``length`` (int64 [1]) rows are text. A token's score is
-        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval). Returns float32 (or wider)
-        [ceil((capacity + grid.short) / grid.chunk)], −inf beyond the text.
+        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval), of capped scores where there
+        is a ``softcap``. Returns float32 (or wider) [ceil((capacity + grid.short) / grid.chunk)],
+        −inf beyond the text.
         """
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:

@@ -124,6 +124,11 @@ class LoadedModel(ModelFacts):
         scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
         return scaling
 
+    def softcap_of(self, layer: int) -> float | None:
+        """Return the cap of a layer's scores, if they have one."""
+        spec = self.decoder_spec
+        return None if spec is None else spec.layers[layer].attention.softcap
+
     @property
     def full_layers(self) -> list[int]:
         """Layers that attend to the whole text, counted from 0."""
@@ -190,7 +195,7 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles) -> LoadedModel | None:
     """Load a decoder of our own; None for a model that is left to transformers."""
     raw, label = files.raw, files.source.label
-    if files.device.type != "cpu" or raw.get("quantization_config") or family_of(raw) is None:
+    if raw.get("quantization_config") or family_of(raw) is None:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None

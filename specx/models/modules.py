@@ -1,6 +1,6 @@
 """The old way of loading: an unmodified class of transformers, checked, and its facts.
 
-It serves GPUs, and models that no family describes (``families/``).
+It serves models that no family describes (``families/``), and quantized ones.
 """
 
 from collections.abc import Iterator

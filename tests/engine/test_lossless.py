@@ -6,10 +6,14 @@ from itertools import zip_longest
 import pytest
 import torch
 
+from specx.documents.generated import generate_report
 from specx.engine import forward
 from specx.engine.decode import decode
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.model_drafter import ModelDrafter
+from specx.jobs.pair import load_pair
+from specx.profile import load_profile
+from specx.prompts.digest import Digest
 from tests.engine.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run
 from tests.tiny import VOCAB, make_model
 
@@ -289,3 +293,18 @@ def test_another_target_writes_another_text():
     prompt, profile = make_prompt(60), make_profile()
     ours = run(pair_of(loaded(**SURE)), profile, "plain", prompt).tokens
     assert ours != run(pair_of(loaded(**LIKE_IT)), profile, "plain", prompt).tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("method", ["tree", "specextend"])
+def test_half_precision_on_a_cpu_is_computed_as_such(method, dtype):
+    """The embedded pair, weights and caches: digests choose among words that do not tie."""
+    profile = load_profile("mini").changed(
+        target={"dtype": dtype}, generation={"max_new_tokens": 40}
+    )
+    pair = load_pair(profile, "specextend", torch.device("cpu"))
+    assert pair.target.dtype == pair.draft.dtype == getattr(torch, dtype)
+    digest = Digest(pair.target.tokenizer, sentences=3)
+    prompt = digest.prompts(generate_report(1500, seed=2), 1500)[0].token_ids
+    assert len(set(check(pair, method, profile, prompt).accepted)) > 1

@@ -65,11 +65,19 @@ def merged(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[
     return out_a.double() * shares[0] + out_b.double() * shares[1], lse
 
 
-def softmax_row(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+def softmax_row(
+    query: Tensor, keys: Tensor, scaling: float,
+    softcap: float | None = None, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Return the probabilities of query [Hq, D] over keys [Hkv, L, D], head by head: [Hq, L]."""
-    group = len(query) // len(keys)
-    heads = enumerate(query.double())
-    rows = [(keys[i // group].double() @ head * scaling).softmax(0) for i, head in heads]
+    group, rows = len(query) // len(keys), []
+    for i, head in enumerate(query.double()):
+        scores = keys[i // group].double() @ head * scaling
+        if softcap is not None:
+            scores = softcap * (scores / softcap).tanh()
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[i : i + 1].to(scores)])
+        rows.append(scores.softmax(0)[: keys.shape[1]])
     return torch.stack(rows)
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import PASSAGE, Grid, Passages
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
@@ -132,11 +131,12 @@ PATHS = {
 
 @ROWS_OF_CACHES
 @cases(PATHS)
-def test_keep_rows(backend: Backend, case: list[int]) -> None:
-    storage, length = normal(backend, 2, 2, 3, 200, 24), 4
+@pytest.mark.parametrize("length", [4, 797], ids=["", "in a ring"])
+def test_keep_rows(backend: Backend, case: list[int], length: int) -> None:
+    storage = normal(backend, 2, 2, 3, 200, 24)
     expected = storage.clone()
     for to, row in enumerate(case):
-        expected[:, :, :, length + to] = storage[:, :, :, length + row]
+        expected[:, :, :, (length + to) % 200] = storage[:, :, :, (length + row) % 200]
     path = torch.tensor(case, device=backend.device)
     backend.ops.keep_rows(storage, one(length, backend), path)
     assert torch.equal(storage, expected)
@@ -385,9 +385,8 @@ OPTIONS = {
     },
     "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
 }  # fmt: skip
-OPTION_TYPES = backends(
-    [F64, F32, F16, BF16], [F16, BF16] if DEVICE.type == "cpu" else [F32, F16, BF16]
-)
+TRITON_OPTIONS = [F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
+OPTION_TYPES = backends([F64, F32, F16, BF16], TRITON_OPTIONS)
 
 
 def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
@@ -417,10 +416,22 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
 
 
-@OPTION_TYPES
+@backends([F64, F32, F16, BF16], [])
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+@pytest.mark.slow
+@backends([], TRITON_OPTIONS)
+@pytest.mark.parametrize("rows", [1, 30, 140])
+@cases(OPTIONS)
+def test_prefill_by_triton(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+def check_prefill(backend: Backend, case: OptionCase, rows: int) -> None:
     inputs = make_inputs(rows, case.past + rows, dtype=backend.dtype, ratio=case.ratio)
     capacity = case.ring(rows) or case.past + rows + 7
     keys, values = (in_ring(x, capacity, backend.device) for x in (inputs.k, inputs.v))
@@ -457,6 +468,8 @@ class ScoreCase:
     grid: Grid
     options: dict[str, Any] = field(default_factory=dict)
     spare: int = 70
+    softcap: float | None = None
+    sinks: bool = False
 
 
 SCORED = {
@@ -476,6 +489,8 @@ SCORED = {
     },
     **{f"{length} tokens, a first of 1": ScoreCase(length, Grid(32, 31)) for length in (1, 32, 33)},
     "large scores": ScoreCase(90, Grid(16), {"dim": 64, "largest": 60}, spare=0),
+    "a cap": ScoreCase(90, Grid(16), {"largest": 60}, softcap=7.0),
+    "sinks": ScoreCase(50, Grid(16), sinks=True),
 }
 
 
@@ -487,13 +502,15 @@ def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
     inputs = make_inputs(2, case.length, dtype=backend.dtype, **options).on(backend.device)
     keys = stored(inputs.k, case.length + case.spare, backend.device)  # NaN beyond the text
     everything = torch.ones(2, case.length, dtype=torch.bool)
-    _, lse = reference.attention(inputs.q, inputs.k, inputs.v, everything, inputs.scaling)
+    sinks = torch.linspace(-2, 3, len(inputs.q)).to(backend.device) if case.sinks else None
+    how = case.softcap, sinks
+    _, lse = reference.attention(inputs.q, inputs.k, inputs.v, everything, inputs.scaling, *how)
     lse = lse.to(torch.promote_types(backend.dtype, F32))
     length, query = one(case.length, backend), inputs.q[:, 1]
     scores = backend.ops.chunk_scores(
-        query, lse[:, 1], keys, length, inputs.scaling, case.grid
+        query, lse[:, 1], keys, length, inputs.scaling, case.grid, case.softcap
     ).cpu()
-    row = reference.softmax_row(query, inputs.k, inputs.scaling).mean(0)
+    row = reference.softmax_row(query, inputs.k, inputs.scaling, *how).mean(0)
     expected = torch.tensor(reference.chunk_means(row, case.grid), dtype=F64)
     count = len(expected)
     assert len(scores) == -(-(case.length + case.spare + case.grid.short) // case.grid.chunk)

@@ -344,13 +344,17 @@ class Pair:
     made: dict[Any, Decoder] = field(default_factory=dict)
 
     def decoder(
-        self, length: int | None = None, ops: Ops = LAYERED, device: torch.device = CPU
+        self,
+        length: int | None = None,
+        ops: Ops = LAYERED,
+        device: torch.device = CPU,
+        dtype: torch.dtype | None = None,
     ) -> Decoder:
         """The decoder for texts of so many tokens."""
-        key = length, type(ops)
+        key = length, type(ops), dtype
         if key not in self.made:
             architecture = read_architecture(self.config, "The model", length)
-            tensors = Read(self.tensors, self.oracle.dtype, device)
+            tensors = Read(self.tensors, dtype or self.oracle.dtype, device)
             reader = WeightReader(
                 spec=architecture.spec,
                 weight_map=architecture.weights,

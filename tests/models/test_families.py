@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from specx.kernels.ops import HAS_TRITON
 from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
 from specx.models.call import KeptQueries
 from specx.models.families import FAMILIES
@@ -47,10 +48,18 @@ def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> lis
 
 EVERY = by_speed(lambda cell: cell.feature in FEATURES)
 BY_SLOW = [each for each in by_speed(lambda cell: cell in PARTS) if each[0][0] not in HAS_EXPERTS]
+INTERPRETED = HAS_TRITON and not torch.cuda.is_available()  # on a device: tests/gpu
 ON_BACKENDS = [
     *by_speed(lambda cell: cell.feature in FEATURES, LAYERED),
     *by_speed(lambda cell: cell.feature in COMPILED, AT_ONCE, name=", machine code"),
 ]
+
+
+if INTERPRETED:
+    from specx.kernels.triton.backend import TritonOps
+
+    TRITON = TritonOps()
+    ON_BACKENDS += by_speed(lambda _: False, TRITON, name=", triton")
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +120,16 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
                 row = text.verify(token[None], [0], 1)
                 text.keep([0])
                 assert_alike(row, found[-1, len(texts[6]) + place][None])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_prefill_by_triton(pair_of, cell):
+    pair = pair_of(cell)
+    (expected,) = pair.expected([pair.prompt.tolist()])
+    text = Text(pair.decoder(cell.length, TRITON), ahead=9)
+    assert_alike(torch.cat([text.read(part) for part in pair.prompt.split(9)]), expected)
 
 
 @pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")

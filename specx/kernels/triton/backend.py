@@ -139,9 +139,10 @@ class TritonOps:
         length: Tensor,
         scaling: float,
         grid: Grid,
+        softcap: float | None = None,
     ) -> Tensor:
         return tree_attention.chunk_scores(
-            query, lse, keys, length, scaling, grid.chunk, grid.short
+            query, lse, keys, length, scaling, grid.chunk, grid.short, softcap
         )
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:

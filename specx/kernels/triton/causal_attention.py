@@ -21,6 +21,7 @@ from specx.kernels.triton.tree_attention import (
     capped,
     device_of,
     in_ring,
+    scale_and_slope,
 )
 
 MOST_DIM = 512
@@ -32,11 +33,13 @@ def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
     width, room = triton.next_power_of_2(head_dim), device.shared_memory
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
+    # Larger tiles of heads of 256 and more do not fit into registers.
     if width <= 128:
         tiles = [(128, 64, 4 if width <= 64 else 8, 3), (64, 64, 4, 2), (64, 32, 4, 2)]
+    elif width <= 256:
+        tiles = [(128, 32, 8, 3), (64, 32, 4, 2), (32, 16, 4, 2)]
     else:
-        tiles = [(128, 64, 8, 2), (64, 32, 4, 2)] if width <= 256 else [(64, 32, 8, 2)]
-        tiles += [(32, 16, 4, 2)]
+        tiles = [(32, 32, 8, 2), (32, 16, 8, 2)]
     launches = [Launch(1, *tile) for tile in tiles]
     return next((each for each in launches if _room(each, width) * itemsize <= room), launches[-1])
 
@@ -73,9 +76,7 @@ def attend(
     assert past + rows <= capacity or (window is not None and window + rows <= capacity)
     launch = launch or plan(dim, q.itemsize, device_of(q.device))
     out = torch.empty((rows, heads, dim), dtype=q.dtype, device=q.device)
-    scale, slope = scaling * LOG2_E, None
-    if softcap is not None:
-        scale, slope = softcap * LOG2_E, 2 * scale / softcap
+    scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     # Programs that run at the same time read the keys of the same rows.
     _attend[(heads, triton.cdiv(rows, launch.block_rows))](
         q, keys, values, sinks, out, scale, slope, window, rows, past, capacity,

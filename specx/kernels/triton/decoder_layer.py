@@ -12,7 +12,7 @@ from specx.kernels.spec import NormSpec
 from specx.kernels.torch import layer as torch_layer
 from specx.kernels.triton import experts, layer, row_product, small_product
 from specx.kernels.triton.experts import RoutedExperts
-from specx.kernels.triton.layer import HeadWeights, NormWeights
+from specx.kernels.triton.layer import HeadNormWeights, NormWeights
 
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it
 
@@ -216,12 +216,12 @@ def _norm(
     return None if spec is None else NormWeights(spec=spec, weight=weight, bias=bias)
 
 
-def _head_norms(weights: LayerWeights) -> HeadWeights | None:
+def _head_norms(weights: LayerWeights) -> HeadNormWeights | None:
     spec, query, key = weights.spec.attention.head_norm, weights.query_norm, weights.key_norm
     if spec is None or query is None:
         return None
     # A layer with the keys of another one has no norm of them, and norms none.
-    return HeadWeights(spec=spec, query=query, key=query if key is None else key)
+    return HeadNormWeights(spec=spec, query=query, key=query if key is None else key)
 
 
 class FewRowsProducts:

@@ -29,12 +29,12 @@ class NormWeights:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Compute ``Norm``: x [T, K]."""
+        """Compute ``Norm``: x [..., K]."""
         return norm(x, self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadWeights:
+class HeadNormWeights:
     """The norms of queries and of keys: weights [D], or [H, D] of each head."""
 
     spec: HeadNormSpec
@@ -43,7 +43,7 @@ class HeadWeights:
 
 
 def norm(x: Tensor, weights: NormWeights) -> Tensor:
-    """Norm x [T, K], contiguous -> [T, K]."""
+    """Norm x [..., K], contiguous -> [..., K]."""
     out = torch.empty_like(x)
     _normalize(x, None, None, out, None, weights, 1.0, 1.0)
     return out
@@ -81,12 +81,12 @@ def _normalize(
     scale: float,
     scalar: float,
 ) -> None:
-    rows, inputs = x.shape
+    inputs = x.shape[-1]
     assert x.is_contiguous()
     given = [each for norm in (before, after) if norm for each in (norm.weight, norm.bias)]
     assert all(each is None or each.shape == (inputs,) for each in given)
     assert before is None or before.bias is None
-    _norm[(rows,)](
+    _norm[(x.numel() // inputs,)](
         x, product, total, out, after and after.weight, after and after.bias,
         before and before.weight, 0.0 if after is None else after.spec.eps,
         None if before is None else before.spec.eps, None if scale == 1.0 else scale,
@@ -141,7 +141,7 @@ def head_input(
 
 def rotate_and_store(
     qkv: Tensor,
-    norms: HeadWeights | None,
+    norms: HeadNormWeights | None,
     cos: Tensor,
     sin: Tensor,
     places: Tensor,
@@ -190,7 +190,7 @@ def rotate_and_store(
     return q.transpose(0, 1)
 
 
-def norm_whole(qkv: Tensor, norms: HeadWeights) -> None:
+def norm_whole(qkv: Tensor, norms: HeadNormWeights) -> None:
     """Norm queries, and keys, over all heads of a token, where they lie: qkv as of
     ``rotate_and_store``; weights [Hq · D] and [Hkv · D]."""
     rows, columns = qkv.shape

@@ -230,9 +230,7 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, laun
     part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
     """
     q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
-    scale, slope, softcap = inputs.scale, None, inputs.softcap
-    if softcap is not None:  # tanh(x) = 1 − 2 / (exp2(x · 2 log2(e)) + 1)
-        scale, slope = softcap * LOG2_E, 2 * scale / softcap
+    scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
     # Programs that read the same keys come one after another: all but the first read them from L2.
     grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
     _attend[grid](
@@ -244,7 +242,7 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, laun
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
         WORDS=1 if inputs.window is None else triton.next_power_of_2(visible.shape[1]),
-        WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=softcap is not None,
+        WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=slope is not None,
         SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
@@ -258,6 +256,7 @@ def chunk_scores(
     scaling: float,
     chunk: int,
     short: int = 0,
+    softcap: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute ``Ops.chunk_scores``: ``exp(q·K·scaling − lse)``, averaged by chunks.
@@ -280,18 +279,29 @@ def chunk_scores(
     assert out.shape == (chunks,)
     group = heads // kv_heads
     columns = 64 if query.itemsize == 2 else 16  # what a program holds at once, in registers
+    columns = columns if dim <= 256 else min(columns, 32)
+    scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     piece = min(columns, triton.next_power_of_2(chunk))
     block_chunks = columns // piece
     _score_chunks[(triton.cdiv(chunks, block_chunks),)](
-        query, lse, keys, length, out, scaling * LOG2_E,
+        query, lse, keys, length, out, scale, slope,
         heads, group, chunk, short, chunks,
         query.stride(0), lse.stride(0), keys.stride(0), keys.stride(1),
         DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
         GROUP=max(16, triton.next_power_of_2(group)),
-        PIECE=piece, BLOCK_CHUNKS=block_chunks,
+        PIECE=piece, BLOCK_CHUNKS=block_chunks, CAPPED=softcap is not None,
         num_warps=4, num_stages=3,
     )  # fmt: skip
     return out
+
+
+def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """Return the factor of scores in base 2 and, where they have a cap, of what is in the tanh.
+
+    ``scale``: of scores without a cap. Those with one are the tanh, which ``capped`` computes from
+    products times the second factor, times the first.
+    """
+    return (scale, None) if softcap is None else (softcap * LOG2_E, 2 * scale / softcap)
 
 
 @cache
@@ -566,7 +576,7 @@ def _masked_blocks(
 
 @triton.jit
 def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
-    """Where rows ``first + offsets`` of a text lie, which are no more than the ring has."""
+    """The places of rows ``first + offsets`` of a text, which are no more than the ring has."""
     place = first % capacity + offsets
     return tl.where(place < capacity, place, place - capacity)
 
@@ -585,7 +595,7 @@ def _sizes(
     is_row: tl.tensor,
     WORDS: tl.constexpr,
 ) -> tl.tensor:
-    """How many columns are in the first ``words`` words of each row's set: [M].
+    """The number of columns in the first ``words`` words of each row's set: [M].
 
     Not in a loop: addresses that depend on a loop's result are not known to be aligned.
     """
@@ -597,7 +607,7 @@ def _sizes(
 
 @triton.jit
 def _size(bits: tl.tensor) -> tl.tensor:
-    """How many bits of each word are one."""
+    """The number of ones in each word."""
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
@@ -682,6 +692,7 @@ def _score_chunks(
     length_ptr: tl.tensor,  # int64, one element
     out_ptr: tl.tensor,  # float32 [chunks]
     scale: tl.tensor,  # of the scores, in base 2
+    slope: tl.tensor,  # where CAPPED: as of ``capped``
     heads: tl.tensor,
     group: tl.tensor,
     chunk: tl.tensor,
@@ -696,6 +707,7 @@ def _score_chunks(
     GROUP: tl.constexpr,
     PIECE: tl.constexpr,
     BLOCK_CHUNKS: tl.constexpr,
+    CAPPED: tl.constexpr,
 ) -> None:
     """A few chunks, over all heads; PIECE rows of each at a time."""
     length = tl.load(length_ptr).to(tl.int32)
@@ -731,6 +743,8 @@ def _score_chunks(
         )
         lse = tl.load(lse_ptr + head * lse_head, mask=is_member, other=0.0) / LN_2
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAPPED:
+            scores = capped(scores, slope)
         weights = tl.exp2(scores * scale - lse[:, None])
         weights = tl.where(is_member[:, None] & is_text[None, :], weights, 0.0)
         sums += tl.sum(weights, 0)

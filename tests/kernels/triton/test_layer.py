@@ -15,7 +15,7 @@ from specx.kernels.spec import HeadNormSpec, NormSpec
 from specx.kernels.triton import layer as triton_layer
 from specx.kernels.triton import row_product as triton_row
 from specx.kernels.triton import small_product
-from specx.kernels.triton.layer import HeadWeights, NormWeights
+from specx.kernels.triton.layer import HeadNormWeights, NormWeights
 from tests.kernels.examples import error
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -71,7 +71,7 @@ def test_heads_are_rotated_and_stored(draw, rows, heads, kv_heads, dim, normaliz
     cos, sin = triton_layer.rotary_angles(positions, frequencies, 1.0, torch.float32)
     places = torch.randperm(capacity, device=DEVICE)[:rows]
     storage = torch.full((2, kv_heads, capacity, dim), torch.nan, device=DEVICE)
-    norms = HeadWeights(spec=HeadNormSpec(eps=EPS), query=weights[0], key=weights[1])
+    norms = HeadNormWeights(spec=HeadNormSpec(eps=EPS), query=weights[0], key=weights[1])
     norms = norms if normalized else None
     q = triton_layer.rotate_and_store(qkv, norms, cos, sin, places, *storage)
     expected = qkv.double().unflatten(1, (-1, dim)).transpose(0, 1)
