@@ -414,13 +414,29 @@ def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> P
         }
         kind, classes = cell.outer, AutoModelForImageTextToText
     config = AutoConfig.for_model(kind, **settings)
+    complete(config)
     torch.manual_seed(1)
     oracle = classes.from_config(config, attn_implementation="eager", dtype=dtype)
+    set_clamps(oracle, settings)
     randomize(oracle)
     oracle.eval().save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text())
     tensors = load_file(folder / "model.safetensors")
     return Pair(cell, oracle, written, {text_name(name): each for name, each in tensors.items()})
+
+
+def complete(config: Any) -> None:
+    """Say what published checkpoints say in words that transformers 5.17 does not read yet."""
+    if config.model_type == "minimax_m2" and "partial_rotary_factor" not in config.rope_parameters:
+        config.rope_parameters["partial_rotary_factor"] = config.rotary_dim / config.head_dim
+
+
+def set_clamps(oracle: Any, settings: dict[str, Any]) -> None:
+    """Give gpt-oss's experts the clamps of a config; transformers 5.17 has constants."""
+    for module in oracle.modules():
+        if hasattr(module, "alpha") and hasattr(module, "limit"):
+            module.alpha = settings.get("swiglu_alpha", module.alpha)
+            module.limit = settings.get("swiglu_limit", module.limit)
 
 
 @torch.no_grad()

@@ -120,7 +120,8 @@ class TritonOps:
                 out, lse = prefill.attend(q[None], k, v, scaling, past)
                 return torch_attention.with_sinks(out[0], lse[0], sinks)[0].transpose(0, 1)
         is_special = softcap is not None or sinks is not None or written > keys.shape[1]
-        if q.dtype in HALF and (is_special or not flash_serves(q[None])):
+        ours = q.dtype in HALF and causal_attention.serves(q.shape[2])
+        if ours and (is_special or not flash_serves(q[None])):
             return causal_attention.attend(q, keys, values, past, scaling, window, softcap, sinks)
         return torch_attention.prefill_attention(
             q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks

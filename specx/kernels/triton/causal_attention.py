@@ -49,6 +49,10 @@ def _room(launch: Launch, width: int) -> int:
     return width * (launch.block_rows + 2 * launch.stages * launch.block_columns)
 
 
+def serves(dim: int) -> bool:
+    return dim % 16 == 0 and dim <= MOST_DIM
+
+
 def attend(
     q: Tensor,
     keys: Tensor,
@@ -61,15 +65,14 @@ def attend(
     *,
     launch: Launch | None = None,
 ) -> Tensor:
-    """Compute ``Ops.prefill_attention``; D is a multiple of 16 up to ``MOST_DIM``.
+    """Compute ``Ops.prefill_attention``; D is one that ``serves``.
 
     Only the last dimension of q, keys and values must be contiguous.
     """
     heads, rows, dim = q.shape
     kv_heads, capacity, _ = keys.shape
     assert heads % kv_heads == 0
-    assert dim % 16 == 0
-    assert dim <= MOST_DIM
+    assert serves(dim)
     assert q.dtype == keys.dtype == values.dtype
     assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
     assert sinks is None or sinks.shape == (heads,)

@@ -68,7 +68,7 @@ def _launch(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["columns"])  # one column, too: the gate of a shared expert
 def _row_product(
     x_ptr: tl.tensor,  # [K]
     weight_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED
