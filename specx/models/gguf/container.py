@@ -6,10 +6,13 @@ read, kept or counted by it, so no file takes more time or memory than its size 
 
 import mmap
 import struct
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
+import torch
 
 from specx.errors import ModelError
 from specx.kernels.blocks import FORMATS, UNREAD, BlockFormat
@@ -45,6 +48,16 @@ class PackedTensor:
     start: int
     size: int
 
+    def packed(self) -> torch.Tensor:
+        """Return the bytes, uint8 [..., bytes of a row], mapped from the file as they are read."""
+        whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
+        rows = (*self.shape[:-1], self.format.row_bytes(self.shape[-1]))
+        return torch.from_numpy(whole).reshape(rows)
+
+    def floats(self) -> torch.Tensor:
+        """Return the values as float32 of the tensor's shape."""
+        return self.format.unpack(self.packed())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
@@ -74,7 +87,7 @@ def read_container(file: Path, label: str) -> Container:
             if not size:
                 _refuse(label, "is an empty file; download it again")
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(data, file, label).read()
+                return _ContainerReader(data, file, label).read()
     except (OSError, ValueError) as error:
         raise ModelError(f"{label} cannot be read ({reason(error)}).") from error
 
@@ -83,7 +96,7 @@ def _refuse(label: str, what: str) -> NoReturn:
     raise ModelError(f"{label} {what}.")
 
 
-class _Reader:
+class _ContainerReader:
     """Reads one file from its beginning, keeping the place it has come to."""
 
     def __init__(self, data: mmap.mmap, file: Path, label: str) -> None:
@@ -136,9 +149,7 @@ class _Reader:
     def _other_version(self, version: int) -> NoReturn:
         (swapped,) = struct.unpack(">I", struct.pack("<I", version))
         if swapped in VERSIONS:
-            _refuse(
-                self._label, "is a GGUF file for big-endian machines; download the usual one"
-            )
+            _refuse(self._label, "is a GGUF file for big-endian machines; download the usual one")
         if version == 1:
             _refuse(self._label, "has version 1 of GGUF; download a newer conversion of the model")
         known = " and ".join(map(str, VERSIONS))
@@ -161,10 +172,29 @@ class _Reader:
         fewest = _FEWEST_BYTES.get(kind, 1)
         if count > (self._size - self._at) // fewest:
             self._damaged(f"the key {key} claims {count} values, more than the file has room for")
-        if kind != _STRING:
-            return self._scalars(key, kind, count)
-        what = f"the key {key}"
-        return [self._text(what, self._size) for _ in range(count)]
+        return self._texts(key, count) if kind == _STRING else self._scalars(key, kind, count)
+
+    def _texts(self, key: str, count: int) -> list[str]:
+        """Return a list of texts: hundreds of thousands in a vocabulary, so in one tight loop."""
+        data, at, size, length_at = (
+            self._data,
+            self._at,
+            self._size,
+            struct.Struct("<Q").unpack_from,
+        )
+        raw = []
+        for _ in range(count):
+            start = at + 8
+            end = start + length_at(data, at)[0] if start <= size else size + 1
+            if end > size:
+                self._damaged(f"the key {key} holds a text that reaches beyond the file")
+            raw.append(data[start:end])
+            at = end
+        self._at = at
+        try:
+            return [each.decode("utf-8") for each in raw]
+        except UnicodeDecodeError:
+            self._damaged(f"the key {key} holds text that is not UTF-8")
 
     def _scalars(self, key: str, kind: int, count: int) -> list[Any]:
         """Return numbers or flags, whose room in the file was not checked yet."""
@@ -255,7 +285,9 @@ class _Reader:
         for dimension in shape[:-1]:
             size *= dimension
         if offset % alignment:
-            self._damaged(f"the tensor {name} lies at offset {offset}, not a multiple of {alignment}")
+            self._damaged(
+                f"the tensor {name} lies at offset {offset}, not a multiple of {alignment}"
+            )
         if first + offset + size > self._size:
             _refuse(
                 self._label,
@@ -277,7 +309,7 @@ class _Reader:
         )
 
     def _check_apart(self, tensors: list[PackedTensor]) -> None:
-        for before, behind in zip(tensors, tensors[1:], strict=False):
+        for before, behind in pairwise(tensors):
             if before.start + before.size > behind.start:
                 self._damaged(f"the tensors {before.name} and {behind.name} overlap")
 
