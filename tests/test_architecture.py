@@ -47,8 +47,15 @@ LATE_IMPORTS = {
     "jobs/ray_workers.py": {"specx.jobs.worker"},
     "kernels/ops.py": {"specx.kernels.triton.backend"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "engine/forward.py": {"specx.models.seam_cache"},  # brings transformers
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
-    "models/tokenizer_files.py": {"transformers"},  # for what only that can read
+    "models/tokenizer_files.py": {  # for what only that can read
+        "transformers",
+        "specx.models.quiet",
+    },
+    "models/load.py": {"specx.models.modules"},  # brings transformers
+    "models/source.py": {"specx.models"},  # brings huggingface_hub
+    "models/weights.py": {"specx.models"},
     "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
     "reports/templates.py": {"jinja2"},
 }
@@ -68,6 +75,10 @@ OWN = {
     "specx.documents.confinement",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
+    "specx.models",
+    "specx.models.modules",
+    "specx.models.quiet",
+    "specx.models.seam_cache",
     "specx.models.template",
     "specx.kernels.triton.backend",
 }

@@ -30,7 +30,7 @@ class MaskedTreeCall(TreeCall):
     """
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
-        keys, values = self.mapping.storage[layer]
+        keys, values = self.mapping.storage[layer].unbind()
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
         if self.retrieval is not None and self.retrieval.layer == layer:  # only it needs the sums
@@ -41,7 +41,7 @@ class MaskedTreeCall(TreeCall):
     @cached_property
     def visible(self) -> Tensor:
         """The rows of the storage that each new token sees, made once for all layers: [T, S]."""
-        own, capacity = self.mask.dense, self.mapping.storage.shape[3]
+        own, capacity = self.mask.dense, self.mapping.storage[0].shape[2]
         if own.device.type == "cpu":  # where a look at the length costs nothing
             capacity = int(self.prefix) + own.shape[1]
         row = torch.arange(capacity, device=own.device) - self.prefix

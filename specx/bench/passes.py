@@ -32,8 +32,9 @@ from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.models import attention as dispatch
 from specx.models.fused_layers import fuse_layers
-from specx.models.load import LoadedModel, ModelSpec, in_memory, load_model
+from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.models.memory import check_memory
+from specx.models.modules import in_memory
 
 CPU = torch.device("cpu")
 WARM_UP = 2  # passes that do not count

@@ -34,8 +34,9 @@ from specx.models import attention as dispatch
 from specx.models.architecture import read_config
 from specx.models.compat import check_pair, head_facts
 from specx.models.fused_layers import fuse_layers
-from specx.models.load import LoadedModel, ModelSpec, Role, in_memory, load_model, usable
+from specx.models.load import LoadedModel, ModelSpec, Role, load_model, usable
 from specx.models.memory import check_memory
+from specx.models.modules import in_memory
 from specx.models.source import locate
 from specx.profile import Profile
 

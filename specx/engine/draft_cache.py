@@ -1,5 +1,6 @@
 """The draft's memory of the text: a store of everything, and the small working cache."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -15,24 +16,29 @@ class DraftCache:
     ``store`` holds a row for every token of the text, with the position at which its key was
     computed. ``working`` is what the draft attends to: chosen rows at compact positions 0 … n−1,
     then the tokens committed since. Without a policy (``working_capacity`` None) both are one
-    cache and positions are those of the text. ``grid``: how the text is cut into chunks.
-    ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the first.
+    cache and positions are those of the text; layers with a window then keep that alone. Else the
+    store keeps all rows of all layers, as any chunk may be chosen. ``grid``: how the text is cut
+    into chunks. ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the
+    first.
     """
 
     def __init__(
         self,
         shape: CacheShape,
         capacity: int,
-        inv_freq: Tensor,
+        inv_freqs: Sequence[Tensor],
         working_capacity: int | None,
         shift: int = 0,
+        ahead: int | None = None,
     ) -> None:
-        self.store = PreallocatedCache(shape, capacity)
+        """``inv_freqs``: for each group of the shape, [R/2] in radians per position; ``ahead``: of
+        a store that is the working cache, too (``PreallocatedCache``)."""
         self.is_full = working_capacity is None
+        self.store = PreallocatedCache(shape, capacity, ahead if self.is_full else None)
         self.working = (
             self.store if working_capacity is None else PreallocatedCache(shape, working_capacity)
         )
-        self.ops, self.inv_freq = shape.ops, inv_freq
+        self.ops, self.inv_freqs = shape.ops, inv_freqs
         self.grid, self.shift = Grid(chunk=1), shift
         self.positions = torch.arange(capacity, device=shape.device)
 
@@ -57,7 +63,8 @@ class DraftCache:
         store, working = self.store, self.working
         if not self.is_full:
             lengths = working.length, store.length
-            self.ops.append_rows(working.storage, store.storage, lengths, self.positions, written)
+            for source, to in zip(working.storages, store.storages, strict=True):
+                self.ops.append_rows(source, to, lengths, self.positions, written)
             store.commit(count)
         working.commit(count)
 
@@ -69,7 +76,8 @@ class DraftCache:
         """
         store, working = self.store, self.working
         grid = replace(self.grid, short=self.grid.short + self.shift)  # of rows
-        self.ops.gather_chunks(
-            store.storage, working.storage, chunks, self.positions, self.inv_freq,
-            (store.length, working.length), grid,
-        )  # fmt: skip
+        groups = zip(store.storages, working.storages, self.inv_freqs, strict=True)
+        for rows, to, inv_freq in groups:
+            self.ops.gather_chunks(
+                rows, to, chunks, self.positions, inv_freq, (store.length, working.length), grid
+            )

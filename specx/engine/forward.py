@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import CacheShape, PreallocatedCache
+from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
 from specx.models.call import AttentionCall, PrefillCall
 from specx.models.compiled import around_forward
@@ -19,14 +19,10 @@ SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than
 
 def cache_shape(model: LoadedModel) -> CacheShape:
     """Return the shape of a cache for the model."""
-    return CacheShape(
-        layers=model.num_layers,
-        kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=model.dtype,
-        device=model.device,
-        ops=model.ops,
+    group = CacheGroup(
+        layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
     )
+    return CacheShape.of_one(group, model.dtype, model.device, model.ops)
 
 
 def forward(
@@ -52,7 +48,7 @@ def forward(
         output = model.model(
             input_ids=tokens[None],
             position_ids=positions[None],
-            past_key_values=cache,
+            past_key_values=_as_transformers(cache),
             use_cache=True,
             logits_to_keep=logits_of,
             **extra,
@@ -79,7 +75,7 @@ def head_forward(
     tokens, states, positions = rows
     out, logits = model.model(
         tokens[None], states[None], positions[None], wanted, parents,
-        past_key_values=cache, use_cache=True, specx_call=call,
+        past_key_values=_as_transformers(cache), use_cache=True, specx_call=call,
     )  # fmt: skip
     return out[0], logits[0]
 
@@ -108,6 +104,15 @@ def in_chunks(
             continue
         yield stop, logits
         start = stop
+
+
+def _as_transformers(cache: PreallocatedCache) -> Any:
+    """Return what transformers' models take for a cache, the same one each time."""
+    from specx.models.seam_cache import SeamCache
+
+    if cache.seam is None:
+        cache.seam = SeamCache(len(cache.places), cache.length, cache.capacity)
+    return cache.seam
 
 
 def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:

@@ -8,7 +8,7 @@ from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.torch.trees import expected_gain
 from specx.kernels.trees import Level, LevelInputs, TokenTree
-from specx.models.call import AttentionCall, SlotMapping
+from specx.models.call import AttentionCall
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
 
@@ -103,7 +103,7 @@ class TreeGrower:
         )  # fmt: skip
         call = self.model.tree_call(
             ops=self.ops,
-            mapping=SlotMapping(cache.storage, inputs.slots),
+            mapping=cache.mapping_to(inputs.slots),
             prefix=cache.length,
             mask=AncestorMask(inputs.visible, depth * nodes),
         )
@@ -117,7 +117,7 @@ class TreeGrower:
         slot, position = cache.length + behind, cache.next_position + behind
         call = self.model.tree_call(
             ops=self.ops,
-            mapping=SlotMapping(cache.storage, slot),
+            mapping=cache.mapping_to(slot),
             prefix=cache.length,
             mask=mask,
         )

@@ -1,56 +1,109 @@
 """A KV cache of fixed storage: the rows of the text, then rows that may be dropped again.
 
-transformers' own static layer cannot drop rejected tree nodes; here new rows are written behind
-the text, and ``keep`` makes the accepted ones part of it, in all layers at once. This is the second
-public seam to transformers (``Cache`` and ``CacheLayerMixin``).
+New rows are written behind the text, and ``keep`` makes the accepted ones part of it, in all layers
+at once. Layers of one head size, head number and window lie together. Those that see everything
+keep everything; those with a window may keep that alone, in a ring: row r of the text lies at
+r modulo the length of the ring.
 """
 
-import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specx.kernels.ops import Ops
 from specx.models.call import SlotMapping
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheShape:
-    """The size of one row of keys in a model's cache, and the operations on it."""
+class CacheGroup:
+    """Layers whose keys and values are alike.
+
+    ``window``: the most rows that a token sees in them, its own included; None: all.
+    """
 
     layers: int
     kv_heads: int
     head_dim: int
+    window: int | None = None
+
+    def rows(self, capacity: int, ahead: int | None) -> int:
+        """Return the rows that a cache has for them (``PreallocatedCache``)."""
+        if self.window is None or ahead is None:
+            return capacity
+        return min(capacity, self.window + ahead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheShape:
+    """The groups of a model's cache, and the operations on it.
+
+    ``places``: of each layer of the model, its group and its number in there. Layers that share
+    keys and values have one place.
+    """
+
+    groups: tuple[CacheGroup, ...]
+    places: tuple[tuple[int, int], ...]
     dtype: torch.dtype
     device: torch.device
     ops: Ops
 
-    def bytes_per_token(self) -> int:
-        """Return the bytes of keys and values of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+    @classmethod
+    def of_one(
+        cls, group: CacheGroup, dtype: torch.dtype, device: torch.device, ops: Ops
+    ) -> "CacheShape":
+        """Return the shape of a cache whose layers are all alike."""
+        places = tuple((0, layer) for layer in range(group.layers))
+        return cls(groups=(group,), places=places, dtype=dtype, device=device, ops=ops)
+
+    def bytes(self, capacity: int, ahead: int | None = None) -> int:
+        """Return the bytes of keys and values of a ``PreallocatedCache`` of these arguments."""
+        numbers = (
+            2 * g.layers * g.kv_heads * g.head_dim * g.rows(capacity, ahead) for g in self.groups
+        )
+        return self.dtype.itemsize * sum(numbers)
 
 
-class PreallocatedCache(Cache):
-    """Keys and values of all layers in one tensor: ``storage`` [layers, 2, Hkv, capacity, D].
+class PreallocatedCache:
+    """Keys and values of all layers: ``storages``, one [layers, 2, Hkv, rows, D] for each group.
 
     ``length`` int64 [1], on the device: rows that belong to the text. The rows behind it are free:
     who writes some says where (``mapping``). No method waits for the device or counts on the host,
     so a step can be recorded and replayed, and can run ahead of the host.
     """
 
-    def __init__(self, shape: CacheShape, capacity: int) -> None:
+    def __init__(self, shape: CacheShape, capacity: int, ahead: int | None = None) -> None:
+        """``capacity``: rows of the text and behind it.
+
+        ``ahead``: the most rows that are written behind the text. Layers with a window then have a
+        ring of window and ``ahead``: what a new row overwrites no row sees any more. None: they
+        keep everything, too.
+        """
         self.capacity, self.ops = capacity, shape.ops
         self.length = torch.zeros(1, dtype=torch.int64, device=shape.device)
-        self.storage = torch.empty(
-            (shape.layers, 2, shape.kv_heads, capacity, shape.head_dim),
-            dtype=shape.dtype,
-            device=shape.device,
-        )
+        self.storages = [
+            torch.empty(
+                (group.layers, 2, group.kv_heads, group.rows(capacity, ahead), group.head_dim),
+                dtype=shape.dtype,
+                device=shape.device,
+            )
+            for group in shape.groups
+        ]
+        self.places, self._ahead = shape.places, ahead
+        self.seam: object = None  # as transformers' models see it, once one has
+        # Views are made once: a pass would spend some microseconds a layer on them.
+        self._by_layer: Tensor | Sequence[Tensor] = self.storages[0]
+        if len(self.storages) > 1 or len(shape.places) > len(self.storages[0]):
+            self._by_layer = [self.storages[group][number] for group, number in shape.places]
+        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
         self._rows = torch.arange(capacity, device=shape.device)
-        super().__init__(layers=[_Layer(self, index) for index in range(shape.layers)])
+
+    @property
+    def storage(self) -> Tensor:
+        """The storage of the only group: [layers, 2, Hkv, capacity, D]."""
+        (storage,) = self.storages
+        return storage
 
     def clear(self) -> None:
         """Forget the text. What its rows hold is not read again before it is written."""
@@ -67,21 +120,23 @@ class PreallocatedCache(Cache):
         return self.length
 
     def keys_of(self, layer: int) -> Tensor:
-        """Return the keys of one layer, [Hkv, capacity, D], a view."""
-        return self.storage[layer, 0]
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Return new rows as they came: the attention function stores them (``SlotMapping``)."""
-        return key_states, value_states
+        """Return the keys of one layer that keeps the whole text, [Hkv, capacity, D], a view."""
+        group, number = self.places[layer]
+        keys = self.storages[group][number, 0]
+        assert keys.shape[1] == self.capacity, f"layer {layer} keeps no more than its window"
+        return keys
 
     def mapping(self, count: int, after: int = 0) -> SlotMapping:
         """Map ``count`` new tokens to the rows that begin ``after`` rows behind the text."""
-        if self.storage.device.type == "cpu":  # elsewhere the host does not know
+        if self.length.device.type == "cpu":  # elsewhere the host does not know
             end = self.committed + after + count
             assert end <= self.capacity, f"cache of {self.capacity} rows cannot hold {end}"
-        return SlotMapping(self.storage, self.length + self._rows[after : after + count])
+            assert self._ahead is None or after + count <= self._ahead, "more rows than a ring has"
+        return self.mapping_to(self.length + self._rows[after : after + count])
+
+    def mapping_to(self, rows: Tensor) -> SlotMapping:
+        """Map tokens to ``rows`` int64 [T] of the text or behind it."""
+        return SlotMapping(self._by_layer, rows)
 
     def commit(self, rows: int | Tensor) -> None:
         """Make the first ``rows`` rows behind the text part of it."""
@@ -93,37 +148,15 @@ class PreallocatedCache(Cache):
         They come to lie right behind the text. Rows that ``path`` repeats or that lie beyond what
         is later committed do no harm.
         """
-        self.ops.keep_rows(self.storage, self.length, path)
+        for storage in self.storages:
+            if storage.shape[3] == self.capacity:
+                self.ops.keep_rows(storage, self.length, path)
+                continue
+            taken = (self.length + path).remainder(storage.shape[3])
+            to = (self.length + self._rows[: len(path)]).remainder(storage.shape[3])
+            storage.index_copy_(3, to, storage.index_select(3, taken))
 
     def refill(self, rows: Tensor) -> None:
         """Make the first ``rows`` rows (int64 []) of the storage, newly filled, all of the text."""
+        assert not self._has_rings, "a ring is filled from its end"
         self.length.copy_(rows)
-
-
-class _Layer(CacheLayerMixin):
-    """One layer's view of the shared storage, as transformers' attention modules call it."""
-
-    is_sliding = False
-
-    def __init__(self, cache: PreallocatedCache, index: int) -> None:
-        super().__init__()
-        # Weak: a cycle would keep gigabytes until Python next looks for cycles.
-        self.cache, self.index = weakref.proxy(cache), index
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: the storage exists from the start."""
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        return self.cache.update(key_states, value_states)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.get_seq_length() + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.cache.committed  # not asked where positions are given
-
-    def get_max_length(self) -> int:
-        return self.cache.capacity

@@ -18,7 +18,7 @@ from torch import Tensor
 from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.chunks import Grid
-from specx.models.call import PrefillCall, SlotMapping
+from specx.models.call import PrefillCall
 from specx.models.fused_layers import FusedModel
 
 
@@ -38,7 +38,7 @@ class LazyPrefill:
         chunks = grid.chunk_of(len(prompt) - 1) + 1
         self._ran, self._stored = [0] * chunks, [0] * chunks
         width = model.embed(prompt[:1]).shape[1]
-        self._states = torch.empty(len(prompt), width, dtype=store.storage.dtype)
+        self._states = torch.empty(len(prompt), width, dtype=store.storages[0].dtype)
         self._seconds = 0.0
 
     def read(self, chunks: Tensor) -> None:
@@ -106,7 +106,7 @@ class LazyPrefill:
             self._ran[chunk] = layer + 1
 
     def _call(self, rows: Tensor, past: int = 0) -> PrefillCall:
-        mapping = SlotMapping(self._store.storage, rows)
+        mapping = self._store.mapping_to(rows)
         return PrefillCall(ops=self._model.ops, mapping=mapping, past=past, window=self._window)
 
     def _spans(self, chunks: list[int]) -> Iterator[tuple[int, int]]:

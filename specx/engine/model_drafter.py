@@ -10,7 +10,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan, TreeShape
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
-from specx.engine.forward import cache_shape, forward, in_chunks
+from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
 from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.policies import CachePolicy
@@ -103,9 +103,10 @@ class ModelDrafter(Drafter):
         self.cache = DraftCache(
             cache_shape(model),
             max_tokens + behind,
-            model.rope.inv_freq.to(model.device),
+            [model.rope.inv_freq.to(model.device)],
             working,
             self.shift,
+            max(behind, PREFILL_CHUNK[model.device.type]),
         )
 
     def _use(self, plan: DraftPlan) -> None:

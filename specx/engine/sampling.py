@@ -2,13 +2,6 @@
 
 import torch
 from torch import Tensor
-from transformers import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from specx.kernels.ops import Ops
 from specx.kernels.penalties import Penalties, TextSoFar
@@ -36,7 +29,7 @@ class Sampler:
         self._penalties, self._text = _penalties(settings), None
         if settings.penalizes:
             self._text = TextSoFar.on(allowed.device, len(allowed), limit)
-        self._warpers = _warpers(settings)
+        self._settings = settings
         generator = torch.Generator().manual_seed(settings.seed)
         stream = torch.rand(limit, generator=generator, dtype=torch.float64)
         self._uniform = stream.to(allowed.device)
@@ -89,7 +82,7 @@ class Sampler:
         if self.greedy:
             return self.ops.most_probable(logits, forbidden)
         logits = logits.float().masked_fill(forbidden, -torch.inf)
-        probabilities = self._warpers(None, logits).softmax(-1).double()
+        probabilities = warped(logits, self._settings).softmax(-1).double()
         # Inverse transform sampling, one number a position. The cumulated sum is in float64: a
         # vocabulary of 100,000 adds up more rounding than float32 can hide.
         cumulated = probabilities.cumsum(-1)
@@ -113,15 +106,25 @@ def _penalties(settings: Sampling) -> Penalties:
     )
 
 
-def _warpers(settings: Sampling) -> LogitsProcessorList:
-    """Return the warpers of transformers' ``generate``, in the same order."""
-    warpers = LogitsProcessorList()
+def warped(logits: Tensor, settings: Sampling) -> Tensor:
+    """Return logits [T, V] to draw from: as transformers' ``generate`` has them, in its order.
+
+    Temperature divides; of what is left ``top_k`` keeps the best and all that equal the last of
+    them, ``top_p`` the likeliest until they have that share, ``min_p`` those with that share of the
+    likeliest one's probability. The others get −inf.
+    """
     if settings.temperature not in (0, 1):
-        warpers.append(TemperatureLogitsWarper(settings.temperature))
+        logits = logits / settings.temperature
     if settings.top_k:
-        warpers.append(TopKLogitsWarper(settings.top_k))
+        least = logits.topk(min(settings.top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
     if settings.top_p < 1:
-        warpers.append(TopPLogitsWarper(settings.top_p))
+        ascending, order = logits.sort()
+        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - settings.top_p
+        unlikely[:, -1] = False
+        logits = logits.masked_fill(unlikely.scatter(1, order, unlikely), -torch.inf)
     if settings.min_p:
-        warpers.append(MinPLogitsWarper(settings.min_p))
-    return warpers
+        probabilities = logits.softmax(-1)
+        least = settings.min_p * probabilities.amax(-1, keepdim=True)
+        logits = logits.masked_fill(probabilities < least, -torch.inf)
+    return logits

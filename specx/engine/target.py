@@ -28,7 +28,8 @@ class Target:
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
-        self.cache = PreallocatedCache(cache_shape(model), capacity)
+        ahead = PREFILL_CHUNK[model.device.type]
+        self.cache = PreallocatedCache(cache_shape(model), capacity, ahead)
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None

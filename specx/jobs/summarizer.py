@@ -307,14 +307,15 @@ class Summarizer:
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
         models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
-        row = sum(cache_shape(model).bytes_per_token() for model in models)
-        rows = capacity_for(tokens) - self._shelf.capacity  # those are taken or freed
-        if rows <= 0:
+        shapes, capacity = [cache_shape(model) for model in models], capacity_for(tokens)
+        there = self._shelf.capacity  # that memory is taken over or freed
+        needed = sum(shape.bytes(capacity) - shape.bytes(there) for shape in shapes)
+        if needed <= 0:
             return
         device = self.pair.target.device
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
-        check_memory(rows * row, device, f"The KV cache of a prompt of {tokens} tokens")
+        check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
 
 
 def _listed(value: Any) -> Any:

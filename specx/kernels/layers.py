@@ -1,4 +1,4 @@
-"""A decoder layer to its kernels: the weights it has, and the work on either side of attention."""
+"""The weights of a decoder, which ``spec.py`` describes, and what kernels do with them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
+from specx.kernels.spec import DecoderSpec, LayerSpec
 
 
 @dataclass(frozen=True)
@@ -18,24 +19,51 @@ class LinearMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerWeights:
-    """Weights of a decoder layer as Llama, Mistral, Qwen2, Qwen3 and SmolLM3 have it.
+class PerLayerInput:
+    """Weights behind a layer's MLP that bring its own embeddings in: ``down`` [P, K], ``up``
+    [K, P], ``norm`` [K]."""
 
-    ``input_norm``, ``output_norm`` [K]: of the RMSNorms before attention and before the MLP, each
-    with its epsilon; ``input_norm`` is None where the layer norms nothing itself. ``heads``:
-    queries, keys and values in this order, as one map to (Hq + 2 Hkv) · D; ``head_norms``: weights
-    [D] of an RMSNorm of each query and each key head, and its epsilon, where there are any.
-    ``gate_up``: both inputs of the gate as one map.
+    down: LinearMap
+    up: LinearMap
+    norm: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """Weights of a decoder layer; ``spec`` says what is computed with them.
+
+    Norms: weights [K] of those that ``spec`` has, and biases [K], None where there are none. A
+    weight has the format of the hidden states or, where its norm is ``wide``, that or float32.
+    ``heads``: queries, keys and values in this order, as one map to (Hq + 2 Hkv) · D; of a layer
+    with ``shared`` keys and values, queries alone. ``query_norm``, ``key_norm``: [D] for all heads,
+    or [H, D] of each head, or [H · D] where the norm is over the ``whole``. ``out``: [K, Hq · D].
+    ``gate_up``: both inputs of the gate as one map [2 I, K], the gate first; without a gate [I, K].
+    ``down``: [K, I]. ``sinks`` float32 [Hq]. ``activation``: of xielu, α of positive numbers, α of
+    negative ones, β and ε. ``scalar``: what the layer's output is multiplied with.
     """
 
-    input_norm: tuple[Tensor, float] | None
+    spec: LayerSpec
     heads: LinearMap
-    head_norms: tuple[Tensor, Tensor, float] | None
-    head_dim: int
     out: LinearMap
-    output_norm: tuple[Tensor, float]
     gate_up: LinearMap
     down: LinearMap
+    input_norm: Tensor | None = None
+    output_norm: Tensor | None = None
+    attended_norm: Tensor | None = None
+    mlp_norm: Tensor | None = None
+    input_norm_bias: Tensor | None = None
+    output_norm_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+    sinks: Tensor | None = None
+    activation: tuple[float, float, float, float] | None = None
+    per_layer: PerLayerInput | None = None
+    scalar: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """True for weights of a plain layer (``LayerSpec.is_plain``)."""
+        return self.spec.is_plain and self.per_layer is None and self.scalar == 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +81,10 @@ class HeadNorms:
 
 
 class LayerKernels(Protocol):
-    """A decoder layer on either side of its attention. T is any number of rows."""
+    """A decoder layer on either side of its attention. T is any number of rows.
+
+    What ``QueryTemperature`` multiplies is left to the caller.
+    """
 
     def before_attention(
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
@@ -61,56 +92,72 @@ class LayerKernels(Protocol):
         """Norm, project, rotate, and store keys and values.
 
         x [T, K], K inputs of ``heads``; cos, sin [T, D], whose second halves repeat the first;
-        slots int64 [T]: rows of keys, values [Hkv, capacity, D] that are written. Returns queries
-        [Hq, T, D].
+        slots int64 [T]: rows of keys, values [Hkv, capacity, D] that are written, none of a layer
+        with ``shared`` ones. Returns queries [Hq, T, D].
         """
 
-    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+    def after_attention(
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
+    ) -> Tensor:
         """Project, add the residual x [T, K], and run the MLP: attended [T, Hq · D] -> [T, K].
 
-        ``x`` may be overwritten.
+        ``per_layer`` [T, P]: the input of this layer alone, where it has one. ``x`` may be
+        overwritten.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderWeights:
-    """Weights of a whole decoder. All layers scale their scores by ``scaling``.
+class PerLayerTables:
+    """What the inputs of all L layers are made of (``PerLayerInputSpec``).
 
-    ``embedding`` [V, K]. ``frequencies`` float32 [D/2] in radians per position, and ``amplitude``,
-    which cosines and sines are multiplied with; ``rotates``: of each layer, if its queries and keys
-    have positions. ``norm``: behind the layers, with its epsilon. ``head``: to V logits. ``spare``
-    returns the bytes of memory that copies of weights may take by now.
+    ``embedding`` [V, L · P]; ``projection``: from K to L · P elements; ``norm`` [P].
     """
 
     embedding: Tensor
-    frequencies: Tensor
-    amplitude: float
+    projection: LinearMap
+    norm: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderWeights:
+    """Weights of a whole decoder; ``spec`` says what is computed with them.
+
+    ``embedding`` [V, K]. ``norm`` [K]: behind the layers, as theirs. ``head``: to V logits, by the
+    embedding itself where they are tied. ``spare`` returns the bytes of memory that copies of
+    weights may take by now.
+    """
+
+    spec: DecoderSpec
+    embedding: Tensor
     layers: Sequence[LayerWeights]
-    rotates: Sequence[bool]
-    scaling: float
-    norm: tuple[Tensor, float]
+    norm: Tensor | None
     head: LinearMap
     spare: Callable[[], float]
+    norm_bias: Tensor | None = None
+    per_layer: PerLayerTables | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewRows:
     """The rows of a pass: what they see, and what is wanted of them.
 
-    ``tokens``, ``positions`` int64 [T]; ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64
-    [T]: where new rows are written; ``prefix`` int64 [1] and ``mask``: as for attention to a tree.
-    ``wanted``: the rows (int64) that need logits, or how many of the last; 0 means all. ``kept``:
-    the layer, counted from 0, whose queries are returned. The storage is contiguous.
+    ``tokens``, ``positions`` int64 [T]. ``storage[layer]`` [2, Hkv, capacity, D], contiguous: keys
+    and values of a layer; row r of the text lies at r mod capacity, so a layer with a window may
+    have a ring, which is never smaller than its window and ``mask.rows`` together. A layer with
+    ``shared`` keys and values has those of the other. ``rows`` int64 [T]: the rows of the text that
+    are written. ``prefix`` int64 [1] and ``mask``: as for attention to a tree. ``wanted``: the rows
+    (int64) that need logits, or how many of the last; 0 means all. ``kept``: layers, counted from
+    0, ascending, whose queries are returned.
     """
 
     tokens: Tensor
     positions: Tensor
-    storage: Tensor
-    slots: Tensor
+    storage: Tensor | Sequence[Tensor]
+    rows: Tensor
     prefix: Tensor
     mask: AncestorMask
     wanted: Tensor | int
-    kept: int | None
+    kept: tuple[int, ...]
 
 
 class WholePass(Protocol):
@@ -124,11 +171,11 @@ class WholePass(Protocol):
     def serves(self, rows: int) -> bool:
         """Return True if passes over so many rows can be computed now."""
 
-    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         """Store the keys and values of rows, and compute them.
 
-        Returns logits [wanted, V] and, of the layer ``kept``, rotated queries [Hq, T, D] and the
-        log-sum-exp [Hq, T] of their scaled scores.
+        Returns logits [wanted, V] and, of each layer in ``kept``, turned queries [Hq, T, D] and the
+        log-sum-exp [Hq, T] of their scores.
         """
 
 

@@ -147,6 +147,9 @@ class Ops(Protocol):
         scaling: float,
         *,
         needs_lse: bool = True,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend to a committed prefix without a mask, and to the tree's own rows under one.
 
@@ -155,8 +158,12 @@ class Ops(Protocol):
         included. The parts are merged by log-sum-exp:
         ``o = o_p σ(lse_p − lse_t) + o_t σ(lse_t − lse_p)`` (SpecExtend, hybrid tree attention).
 
-        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm). The
-        latter may be None where it is not needed.
+        With a ``window`` a token sees at most that many rows: the last of prefix and ancestors
+        together, its own included. Row r lies at r mod capacity, so storage may be a ring of at
+        least window + mask.rows. ``softcap``, ``sinks`` float32 [Hq]: as in ``AttentionSpec``.
+
+        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm, of
+        all that is in the softmax, a sink as well). The latter may be None where it is not needed.
         """
 
     def prefill_attention(
@@ -167,11 +174,16 @@ class Ops(Protocol):
         past: int,
         window: int | None,
         scaling: float,
+        *,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Attend causally from T new tokens to themselves and to the ``past`` rows before them.
 
         q [Hq, T, D]; keys, values [Hkv, capacity, D], of which past + T rows are written. With a
-        ``window`` a token sees at most that many rows, its own included. Returns [T, Hq, D].
+        ``window`` a token sees at most that many rows, its own included, and row r lies at r mod
+        capacity: storage may be a ring of at least window + T. ``softcap``, ``sinks`` float32 [Hq]:
+        as in ``AttentionSpec``. Returns [T, Hq, D].
         """
 
     def merge_attention(
@@ -296,5 +308,5 @@ class Ops(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Return cos, sin [T, D] of positions int64 [T] times inv_freq float32 [D/2], × scaling.
 
-        The second halves repeat the first.
+        The second halves repeat the first. Where a frequency is 0, cos is 1.
         """

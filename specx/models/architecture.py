@@ -1,6 +1,5 @@
 """Models that specx computes correctly, judged by their config before any weight is read."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from specx.errors import ModelError
+from specx.models.config_file import SUPPORTED, not_supported, read_raw
 from specx.models.reason import reason
 
-SUPPORTED = "specx reads Llama, Mistral, Qwen2, Qwen3 and other plain decoders with full attention"
 _HEADS = ("ForCausalLM", "LMHeadModel")
 _OTHER_SENSES = ("vision_config", "audio_config")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -39,7 +38,7 @@ def read_config(folder: Path, label: str) -> Any:
             f"({reason(error)}); repair it, or choose another model."
         ) from error
     if config.is_encoder_decoder:
-        raise _not_supported(label, f"is an encoder-decoder model ({config.model_type})")
+        raise not_supported(label, f"is an encoder-decoder model ({config.model_type})")
     return config
 
 
@@ -51,11 +50,11 @@ def check_layers(config: Any, label: str, positions: int) -> None:
     kinds = set(getattr(config, "layer_types", None) or [])
     unknown = sorted(kinds - {_FULL, _SLIDING})
     if unknown:
-        raise _not_supported(label, f"has {unknown[0].replace('_', ' ')} layers")
+        raise not_supported(label, f"has {unknown[0].replace('_', ' ')} layers")
     if _SLIDING in kinds or (not kinds and getattr(config, "use_sliding_window", True)):
         check_window(getattr(config, "sliding_window", None), label, positions)
     if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise _not_supported(label, "caps its attention logits (attn_logit_softcapping)")
+        raise not_supported(label, "caps its attention logits (attn_logit_softcapping)")
 
 
 def check_window(sliding_window: int | None, label: str, positions: int) -> None:
@@ -64,33 +63,10 @@ def check_window(sliding_window: int | None, label: str, positions: int) -> None
     Raises ModelError.
     """
     if sliding_window is not None and sliding_window < positions:
-        raise _not_supported(
+        raise not_supported(
             label,
             f"has sliding-window layers ({sliding_window} tokens, {positions} are to be used)",
         )
-
-
-def read_raw(folder: Path, label: str) -> dict[str, Any]:
-    """Read config.json as it is written. Raises ModelError when it is missing or damaged."""
-    if (folder / "adapter_config.json").is_file():
-        raise ModelError(
-            f"{label} is an adapter (adapter_config.json), not a whole model; merge it into its "
-            "base model first."
-        )
-    try:
-        raw = json.loads((folder / "config.json").read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"{label} has no config.json; give a model in the hub's layout (config.json, "
-            "tokenizer.json, model.safetensors)."
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{label} has a config.json that cannot be read ({reason(error)}); download it again."
-        ) from error
-    if not isinstance(raw, dict):
-        raise ModelError(f"{label} has a config.json that is no mapping; download it again.")
-    return raw
 
 
 def _check_kind(raw: dict, label: str) -> None:
@@ -98,14 +74,14 @@ def _check_kind(raw: dict, label: str) -> None:
     if kind not in CONFIG_MAPPING_NAMES:
         raise ModelError(_unknown_kind(raw, kind, label))
     if raw.get("is_encoder_decoder"):
-        raise _not_supported(label, f"is an encoder-decoder model ({kind})")
+        raise not_supported(label, f"is an encoder-decoder model ({kind})")
     if any(raw.get(key) is not None for key in _OTHER_SENSES):
-        raise _not_supported(label, f"is a model for images or sound ({kind})")
+        raise not_supported(label, f"is a model for images or sound ({kind})")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        raise _not_supported(label, f"is not a causal language model ({kind})")
+        raise not_supported(label, f"is not a causal language model ({kind})")
     classes = [str(name) for name in raw.get("architectures") or []]
     if classes and not any(name.endswith(_HEADS) for name in classes):
-        raise _not_supported(label, f"is not a causal language model ({classes[0]})")
+        raise not_supported(label, f"is not a causal language model ({classes[0]})")
 
 
 def _unknown_kind(raw: dict, kind: str, label: str) -> str:
@@ -118,7 +94,3 @@ def _unknown_kind(raw: dict, kind: str, label: str) -> str:
         f"{label} has the architecture {kind}, which transformers {transformers.__version__} does "
         f"not know; upgrade transformers, or choose another model ({SUPPORTED})."
     )
-
-
-def _not_supported(label: str, what: str) -> ModelError:
-    return ModelError(f"{label} {what}, which is not supported; {SUPPORTED}.")

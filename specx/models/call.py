@@ -5,7 +5,9 @@ passes exactly one, ``specx_call``: a ``PrefillCall`` or a ``TreeCall``.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,11 +48,26 @@ def note_queries(queries: Tensor, query: Tensor) -> int:
 class SlotMapping:
     """The rows of a cache that a forward pass writes, before anything is attended to.
 
-    ``storage`` [layers, 2, Hkv, capacity, D]; ``slots`` int64 [T]: one row for each new token.
+    ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, all layers in one tensor
+    or each in its own. ``slots`` int64 [T]: the row of the text that each new token is. It lies at
+    ``slots_of`` a layer, so a layer with a window may have a ring of rows.
     """
 
-    storage: Tensor
+    storage: Tensor | Sequence[Tensor]
     slots: Tensor
+
+    def slots_of(self, layer: int) -> Tensor:
+        """Return where a layer stores the new rows: int64 [T]."""
+        if isinstance(self.storage, Tensor):
+            return self.slots
+        capacity = self.storage[layer].shape[2]
+        if capacity not in self._by_capacity:
+            self._by_capacity[capacity] = self.slots % capacity
+        return self._by_capacity[capacity]
+
+    @cached_property
+    def _by_capacity(self) -> dict[int, Tensor]:
+        return {}
 
 
 @dataclass(kw_only=True)

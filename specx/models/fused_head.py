@@ -21,9 +21,9 @@ from specx.models.fused_layers import (
     has_known_parts,
     is_fused,
     is_known,
-    weights_of,
 )
 from specx.models.head import EagleFirstLayer, Head
+from specx.models.module_weights import rope_of, weights_of
 from specx.models.projections import join
 
 
@@ -32,9 +32,11 @@ def fuse_head(head: Head, ops: Ops) -> None:
     if is_fused(head) or not ops.fuses(head.fc.weight.dtype) or not _is_known(head):
         return
     layers: Any = head.layers
+    rope = rope_of(head.rotary_emb)
     for index, layer in enumerate(layers):
         kind = FusedLayer if index else FusedFirstLayer
-        kernels = ops.layer_kernels(weights_of(layer, ops.arranged, norms_input=index > 0))
+        own = weights_of(layer, rope, ops.arranged, norms_input=index > 0)
+        kernels = ops.layer_kernels(own)
         layer.forward = kind(layer, layer.forward, ops, kernels)
     _fuse_linear(head.fc, ops)
     if head.spec.vocabulary is not None:

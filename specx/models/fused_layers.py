@@ -19,8 +19,9 @@ from specx.kernels.layers import LayerKernels, LayerWeights, LinearMap, Product
 from specx.kernels.ops import Ops
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.features import FeatureHook
-from specx.models.projections import are_alike, join
-from specx.models.whole_pass import rotates, run_at_once, whole_pass_of
+from specx.models.module_weights import norms_of_heads, rope_of, rotates, weights_of
+from specx.models.projections import are_alike
+from specx.models.whole_pass import run_at_once, whole_pass_of
 
 # Families whose layers are alike but for biases, norms of heads and layers without positions -> how
 # their classes begin.
@@ -46,12 +47,13 @@ def fuse_layers(model: Any, ops: Ops) -> None:
         return
     if not all(is_known(layer) for layer in layers):
         return
-    weights = [weights_of(layer, ops.arranged) for layer in layers]
+    rotary = decoder.rotary_emb
+    rope = rope_of(rotary)
+    weights = [weights_of(layer, rope, ops.arranged) for layer in layers]
     for layer, own in zip(layers, weights, strict=True):
         layer.forward = FusedLayer(layer, layer.forward, ops, ops.layer_kernels(own))
     if _is(decoder.norm, "RMSNorm"):
         decoder.norm.forward = FusedNorm(decoder.norm, decoder.norm.forward, ops)
-    rotary = decoder.rotary_emb
     if _is(rotary, "RotaryEmbedding") and rotary.rope_type in FIXED:
         rotary.forward = FusedAngles(rotary, rotary.forward, ops)
     head = model.get_output_embeddings()
@@ -109,7 +111,7 @@ def has_known_parts(layer: Any, *norms_before: Any) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     if not (_is(attention, "Attention") and _is(mlp, "MLP")):
         return False
-    norms = [*norms_before, layer.post_attention_layernorm, *_norms_of_heads(attention)]
+    norms = [*norms_before, layer.post_attention_layernorm, *norms_of_heads(attention)]
     groups = [attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]
     maps = [*groups[0], *groups[1], attention.o_proj, mlp.down_proj]
     return (
@@ -123,49 +125,12 @@ def has_known_parts(layer: Any, *norms_before: Any) -> bool:
     )
 
 
-def weights_of(
-    layer: Any,
-    arranged: Callable[[Tensor], Tensor] = lambda weight: weight,
-    *,
-    norms_input: bool = True,
-) -> LayerWeights:
-    """Return the weights of a known layer; those of one input are joined, the maps get views.
-
-    ``arranged``: lays each weight out in memory, where it stays the only copy. ``norms_input``:
-    the layer norms what it reads.
-    """
-    attention, mlp = layer.self_attn, layer.mlp
-    head_norms = None
-    if norms := _norms_of_heads(attention):
-        query, key = norms
-        head_norms = query.weight, key.weight, query.variance_epsilon
-    return LayerWeights(
-        input_norm=_norm(layer.input_layernorm) if norms_input else None,
-        heads=LinearMap(*join([attention.q_proj, attention.k_proj, attention.v_proj], arranged)),
-        head_norms=head_norms,
-        head_dim=attention.head_dim,
-        out=LinearMap(*join([attention.o_proj], arranged)),
-        output_norm=_norm(layer.post_attention_layernorm),
-        gate_up=LinearMap(*join([mlp.gate_proj, mlp.up_proj], arranged)),
-        down=LinearMap(*join([mlp.down_proj], arranged)),
-    )
-
-
-def _norm(norm: Any) -> tuple[Tensor, float]:
-    return norm.weight, norm.variance_epsilon
-
-
 def _is_plain(module: Any) -> bool:
     """Return True for a linear map of exactly that class.
 
     Quantized maps and adapters compute in ways of their own.
     """
     return type(module) is nn.Linear
-
-
-def _norms_of_heads(attention: Any) -> list[Any]:
-    """Return the norms of queries and keys, which Qwen3 has."""
-    return [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
 
 
 def _is(module: Any, part: str) -> bool:
@@ -238,7 +203,9 @@ class FusedLayer(Fused):
         keys, values = call.mapping.storage[self._layer].unbind()
         if not self._rotates:  # rotating by nothing is exact, and one kernel serves all layers
             cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
-        return self.kernels.before_attention(x, cos, sin, call.mapping.slots, keys, values)
+        return self.kernels.before_attention(
+            x, cos, sin, call.mapping.slots_of(self._layer), keys, values
+        )
 
     def attend(self, q: Tensor, call: PrefillCall | TreeCall) -> Tensor:
         """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
-from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,14 +12,13 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specx.errors import ModelError
 from specx.models import attention
-from specx.models.architecture import read_raw
+from specx.models.checkpoint import read_torch_file, unreadable
+from specx.models.config_file import read_raw
 from specx.models.fused_head import fuse_head
 from specx.models.head import Head, HeadSpec
 from specx.models.head_config import HeadChoices, project_of, read_head_spec
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
-from specx.models.quiet import quiet_transformers
-from specx.models.reason import reason
 from specx.models.rope import rope_facts
 from specx.models.seam import check_rotation, check_seam
 from specx.models.source import ModelSource, locate
@@ -52,8 +49,7 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
 
     Raises ModelError as ``load_model`` does, and for a head's tensors that have two names.
     """
-    with quiet_transformers():
-        source = locate(spec.model, spec.revision, "draft")
+    source = locate(spec.model, spec.revision, "draft")
     raw = read_raw(source.folder, source.label)
     marked = project_of(raw, source.label) is not None
     if not marked and raw.get("num_hidden_layers") != 1:
@@ -157,33 +153,13 @@ def _loaded_bytes(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
 
 
 def _read(file: Path, label: str) -> dict[str, Tensor]:
-    unread = ModelError(
-        f"{label} has a torch file that is damaged, of an old format, or holds Python objects, "
-        "which specx never runs; choose a checkpoint in safetensors."
-    )
+    if file.suffix != ".safetensors":
+        return read_torch_file(file, label)
     try:
-        if file.suffix == ".safetensors":
-            with safe_open(file, framework="pt") as opened:
-                return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        if not is_zipfile(file):
-            raise unread
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except UnpicklingError as error:
-        raise unread from error
-    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError) as error:
-        raise ModelError(
-            f"{label} has weights that cannot be read ({reason(error)}); download it again."
-        ) from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{label} has a torch file that is no mapping of names to tensors.")
-    for name, tensor in found.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor) or not _is_plain(tensor):
-            raise ModelError(f"{label} has no plain tensor under {name!r} in {file.name}.")
-    return found
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.device.type == "cpu"
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        raise unreadable(label, error) from error
 
 
 def _checked(

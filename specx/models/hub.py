@@ -16,6 +16,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import logging
 
 from specx.errors import ModelError
 from specx.models.reason import reason
@@ -56,6 +57,8 @@ def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
 
 
 def _fetch(hub_id: str, revision: str | None, label: str, patterns: tuple[str, ...]) -> Path:
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it logs what it then raises
     try:
         return Path(
             snapshot_download(
@@ -67,6 +70,8 @@ def _fetch(hub_id: str, revision: str | None, label: str, patterns: tuple[str, .
         )
     except Exception as error:  # the HTTP client's own errors differ between hub versions
         raise ModelError(_sentence(error, hub_id, revision, label)) from error
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _sentence(error: Exception, hub_id: str, revision: str | None, label: str) -> str:

@@ -1,26 +1,20 @@
-"""Loading a target or a draft: an unmodified class of transformers, checked, and its facts."""
+"""Loading a target or a draft: from its files to a model that is ready for the engine."""
 
-from dataclasses import dataclass, field, replace
-from pickle import UnpicklingError
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM
 
-from specx.errors import ModelError, OutOfMemoryError, UsageError, is_out_of_memory
+from specx.errors import ModelError, UsageError
 from specx.kernels.ops import Ops, ops_for
 from specx.kernels.torch.flash_packages import UnusableError
-from specx.models import attention
-from specx.models.architecture import SUPPORTED, check_layers, read_config
 from specx.models.call import PrefillCall, TreeCall
-from specx.models.facts import ModelFacts, model_facts
-from specx.models.fused_layers import fuse_layers
+from specx.models.config_file import read_raw
+from specx.models.facts import ModelFacts
 from specx.models.generation_file import Stated, read_generation
 from specx.models.memory import check_memory
-from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
-from specx.models.rope import check_fixed_rope, check_piecewise, window
-from specx.models.seam import check_rotation, check_seam
 from specx.models.source import ModelSource, locate
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
@@ -72,6 +66,22 @@ class LoadedModel(ModelFacts):
     tree_call: type[TreeCall] = TreeCall
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelFiles:
+    """A model that was found, and all that is read of it before its weights.
+
+    ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``.
+    """
+
+    spec: ModelSpec
+    device: torch.device
+    role: Role
+    source: ModelSource
+    raw: dict[str, Any]
+    tokenizer: Any
+    stated: Stated
+
+
 def load_model(
     spec: ModelSpec,
     device: str | torch.device,
@@ -87,44 +97,25 @@ def load_model(
     OutOfMemoryError (exit 5) when it does not fit, UsageError (exit 2) for a device that is not
     there; each message is one sentence.
     """
-    device = usable(device)
+    files = _open(spec, usable(device), role)
+    from specx.models.modules import load_modules
+
+    return load_modules(files, positions)
+
+
+def _open(spec: ModelSpec, device: torch.device, role: Role) -> ModelFiles:
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
-    with quiet_transformers():
-        source = locate(spec.model, spec.revision, role)
-        config = read_config(source.folder, source.label)
-        tokenizer = load_tokenizer(source.folder, source.label)
-        used = positions or window(config, getattr(tokenizer, "model_max_length", None))
-        check_layers(config, source.label, used)
-        if role == "draft":
-            check_fixed_rope(config, source.label)
-        check_piecewise(config, source.label)
-        stated = read_generation(source.folder, source.label)
-        source = _fetch_weights(source, config, DTYPES[spec.dtype], device)
-        model = _load_weights(source, config, spec.dtype, device)
-        loaded = replace(in_memory(model, tokenizer, spec.model, spec.attention), stated=stated)
-        check_seam(model, loaded, source.label, used)
-        if role == "draft":
-            check_rotation(model, loaded, source.label)
-    fuse_layers(model, loaded.ops)
-    return loaded
-
-
-def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
-    """Wrap a model that is on its device already, with its facts.
-
-    Raises ModelError when it states no window, and as ``attending_ops`` does.
-    """
-    facts = model_facts(model, tokenizer)
-    return LoadedModel(
-        **vars(facts),
-        model=model,
-        tokenizer=tokenizer,
+    source = locate(spec.model, spec.revision, role)
+    raw = read_raw(source.folder, source.label)
+    return ModelFiles(
+        spec=spec,
+        device=device,
+        role=role,
         source=source,
-        dtype=model.dtype,
-        device=model.device,
-        weight_bytes=_bytes_of(model),
-        ops=attending_ops(source, attention, model.device, model.dtype, facts.head_dim),
+        raw=raw,
+        tokenizer=load_tokenizer(source.folder, source.label),
+        stated=read_generation(source.folder, source.label),
     )
 
 
@@ -156,122 +147,28 @@ def usable(device: str | torch.device) -> torch.device:
     return torch.device(device)
 
 
-def _fetch_weights(
-    source: ModelSource, config: Any, dtype: torch.dtype | None, device: torch.device
-) -> ModelSource:
-    """Download the weights where needed, and see that they are whole and fit into memory."""
-    stored = getattr(config, "dtype", None) or torch.float32
+def fetch_weights(
+    files: ModelFiles, stored: torch.dtype, *, is_quantized: bool
+) -> tuple[ModelSource, tuple[Path, ...]]:
+    """Download the weights where needed, and see that they are whole and fit into memory.
+
+    ``stored``: the dtype that the config states. Returns where they are, and their files.
+    """
+    source, device, dtype = files.source, files.device, DTYPES[files.spec.dtype]
     wanted = None if dtype is None else dtype.itemsize
     stated = bytes_to_download(source)
-    if stated is not None and not _quantization(config):
+    if stated is not None and not is_quantized:
         # Refused before gigabytes come down the line; the exact answer needs the files.
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         _check_fit(needed, source, device)
-    files = weight_files(source)
-    needed = measure(files, source.label, stored.itemsize).loaded(wanted)
+    found = weight_files(source)
+    needed = measure(found, source.label, stored.itemsize).loaded(wanted)
     _check_fit(needed, source, device)
-    return ModelSource(files[0].parent, source.label, source.hub_id, source.revision)
+    source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
+    return source, found
 
 
 def _check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
     check_memory(needed, device, source.label)
     if device.type != "cpu":  # the weights pass through main memory on their way
         check_memory(needed, torch.device("cpu"), source.label)
-
-
-def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
-    attention.register()
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            source.folder,
-            config=config,
-            dtype=DTYPES[dtype] or "auto",
-            attn_implementation=attention.NAME,
-            trust_remote_code=False,
-            local_files_only=True,
-            weights_only=True,
-            output_loading_info=True,
-        )
-        model = model.to(device)
-    except Exception as error:  # file formats, quantizers and the allocator: no common class
-        raise _loading_error(error, source, config) from error
-    _check_complete(report, config, source.label)
-    if _quantization(config) and getattr(model, "hf_quantizer", None) is None:
-        raise ModelError(  # transformers warns about a method that it does not know, and goes on
-            f"{source.label} is quantized with {_quantization(config)}, which transformers does "
-            "not know; choose the checkpoint that is not quantized."
-        )
-    attention.number_layers(model)
-    return model.eval().requires_grad_(False)
-
-
-def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:
-    label, why = source.label, reason(error)
-    if is_out_of_memory(error):
-        return OutOfMemoryError(
-            f"{label} does not fit into memory: too little memory; choose a smaller model or a "
-            "smaller dtype."
-        )
-    if _quantization(config):
-        return ModelError(
-            f"{label} is quantized with {_quantization(config)}, which cannot be loaded here "
-            f"({why}); install what it needs, or choose the checkpoint that is not quantized."
-        )
-    if isinstance(error, KeyError) and error.args == (attention.NAME,):
-        return ModelError(
-            f"{label} ({config.model_type}) does not call the attention interface of "
-            f"transformers, so specx cannot compute its attention; {SUPPORTED}."
-        )
-    if isinstance(error, UnpicklingError):
-        return ModelError(
-            f"{label} has a torch file that is damaged or holds Python objects, which specx never "
-            "runs; choose a checkpoint in safetensors."
-        )
-    if "ismatch" in str(error):
-        return ModelError(
-            f"{label} has weights of another shape than its config.json states; download it again."
-        )
-    return ModelError(
-        f"{label} has weights that cannot be read ({why}); download it again, or choose a "
-        "checkpoint in safetensors."
-    )
-
-
-def _quantization(config: Any) -> str | None:
-    """Return the method by which a checkpoint is quantized; None when it is not."""
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return None
-    stated = settings if isinstance(settings, dict) else vars(settings)
-    return str(stated.get("quant_method", "an unnamed method"))
-
-
-def _check_complete(report: dict[str, Any], config: Any, label: str) -> None:
-    """Refuse what transformers only warns about: weights it had to invent, or left aside."""
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"{label} lacks {len(missing)} of its weights, the first is {missing[0]}; the "
-            "checkpoint is incomplete or of another architecture."
-        )
-    ignored = sorted(
-        key for key in report["unexpected_keys"] if _belongs_to_layer(key, config.num_hidden_layers)
-    )
-    if ignored:
-        raise ModelError(
-            f"{label} has weights that its architecture does not use, the first is {ignored[0]}; "
-            "its config.json names another architecture than it was trained with."
-        )
-
-
-def _belongs_to_layer(key: str, num_layers: int) -> bool:
-    """Return True if a tensor lies in a computed layer and is no leftover of older formats."""
-    parts = key.split(".")
-    numbers = [int(part) for part in parts if part.isdigit()]
-    inside = "layers" in parts and bool(numbers) and numbers[0] < num_layers
-    return inside and "rotary_emb" not in parts and parts[-1] in ("weight", "bias")
-
-
-def _bytes_of(model: Any) -> int:
-    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
-    return sum(tensors.values())

@@ -15,7 +15,8 @@ from transformers import AttentionInterface
 
 from specx.errors import ModelError
 from specx.kernels.torch.cache import rotate
-from specx.models.architecture import SUPPORTED, check_window
+from specx.models.architecture import check_window
+from specx.models.config_file import SUPPORTED
 from specx.models.facts import ModelFacts
 from specx.models.reason import reason
 from specx.models.rope import RopeFacts

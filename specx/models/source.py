@@ -5,7 +5,6 @@ from importlib import resources
 from pathlib import Path
 
 from specx.errors import ModelError
-from specx.models import hub
 from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID
 
 
@@ -35,6 +34,8 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
     if model.startswith(EMBEDDED):
         return ModelSource(_embedded_folder(model, label), label)
     if HUB_ID.fullmatch(model):
+        from specx.models import hub
+
         return ModelSource(hub.fetch_description(model, revision, label), label, model, revision)
     folder = Path(model).expanduser()
     if folder.is_dir():

@@ -49,7 +49,10 @@ def load_tokenizer(folder: Path, label: str) -> Any:
 def _by_transformers(folder: Path) -> Any:
     from transformers import AutoTokenizer  # takes a second to import
 
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    from specx.models.quiet import quiet_transformers
+
+    with quiet_transformers():
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:

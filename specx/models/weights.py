@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specx.errors import ModelError
-from specx.models import hub
 from specx.models.reason import reason
 from specx.models.source import ModelSource
 
@@ -50,8 +49,7 @@ def weight_files(source: ModelSource) -> tuple[Path, ...]:
         folder = _fetched(source, names)
         if len(names) > 1 or (folder / names[0]).is_file():
             return _all_there(source, folder, names)
-    if source.hub_id is not None and hub.is_offline():
-        raise hub.unreachable(source.hub_id, source.revision, source.label)
+    _check_reachable(source)
     raise ModelError(
         f"{source.label} has no weights in a format that specx reads; it needs "
         f"{SINGLE[0]} or {SINGLE[1]}, or one of them in shards with its index."
@@ -112,14 +110,25 @@ def _shards(index: Path, label: str) -> list[str]:
 def _fetched(source: ModelSource, names: list[str]) -> Path:
     if source.hub_id is None or all((source.folder / name).is_file() for name in names):
         return source.folder
+    from specx.models import hub
+
     return hub.fetch_files(source.hub_id, source.revision, source.label, names)
+
+
+def _check_reachable(source: ModelSource) -> None:
+    """Raise ModelError for files of a hub model where the hub is switched off."""
+    if source.hub_id is None:
+        return
+    from specx.models import hub
+
+    if hub.is_offline():
+        raise hub.unreachable(source.hub_id, source.revision, source.label)
 
 
 def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:
     missing = [name for name in names if not (folder / name).is_file()]
-    if missing and source.hub_id is not None and hub.is_offline():
-        raise hub.unreachable(source.hub_id, source.revision, source.label)
     if missing:
+        _check_reachable(source)
         raise ModelError(
             f"{source.label} lacks the weight file {missing[0]} ({len(missing)} of {len(names)} "
             "are missing); download the model again."

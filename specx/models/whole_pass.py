@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap, WholePass
 from specx.kernels.ops import Ops
+from specx.kernels.spec import DecoderSpec, NormSpec
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.memory import free_bytes
 
@@ -19,18 +20,20 @@ COPIES = 0.25  # of the memory that is free at the first pass
 def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> WholePass | None:
     """Prepare passes of a model whose layers are fused. ``weights``: those of the layers."""
     decoder, head = model.get_decoder(), model.get_output_embeddings()
-    attentions = [layer.self_attn for layer in decoder.layers]
-    if len({attention.scaling for attention in attentions}) > 1:
-        return None
+    vocabulary, hidden = head.weight.shape
+    spec = DecoderSpec(
+        vocabulary=vocabulary,
+        hidden=hidden,
+        layers=tuple(each.spec for each in weights),
+        norm=NormSpec(eps=decoder.norm.variance_epsilon),
+        tied=head.weight is decoder.embed_tokens.weight,
+    )
     return ops.whole_pass(
         DecoderWeights(
+            spec=spec,
             embedding=decoder.embed_tokens.weight,
-            frequencies=decoder.rotary_emb.inv_freq,
-            amplitude=decoder.rotary_emb.attention_scaling,
             layers=weights,
-            rotates=[rotates(attention) for attention in attentions],
-            scaling=attentions[0].scaling,
-            norm=(decoder.norm.weight, decoder.norm.variance_epsilon),
+            norm=decoder.norm.weight,
             head=LinearMap(head.weight, head.bias),
             spare=partial(_spare, head.weight.device),
         )
@@ -40,11 +43,6 @@ def whole_pass_of(model: Any, weights: Sequence[LayerWeights], ops: Ops) -> Whol
 def _spare(device: torch.device) -> float:
     free = free_bytes(device)
     return math.inf if free is None else COPIES * free
-
-
-def rotates(attention: Any) -> bool:
-    """Return True if queries and keys have positions: SmolLM3 says so of each layer."""
-    return bool(getattr(attention, "use_rope", True))
 
 
 def run_at_once(
@@ -68,13 +66,13 @@ def run_at_once(
         tokens=ids,
         positions=positions,
         storage=mapping.storage,
-        slots=mapping.slots,
+        rows=mapping.slots,
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,
-        kept=None if retrieval is None else retrieval.layer,
+        kept=() if retrieval is None else (retrieval.layer,),
     )
     logits, kept = whole(few)
-    if retrieval is not None and kept is not None:
-        retrieval.note(*kept)
+    if retrieval is not None:
+        retrieval.note(*kept[0])
     return logits

@@ -27,7 +27,7 @@ from specx.jobs.pair import load_pair
 from specx.models import attention as dispatch
 from specx.models.compat import head_facts
 from specx.models.head_files import LoadedHead
-from specx.models.load import in_memory
+from specx.models.modules import in_memory
 from specx.profile import Profile, load_profile
 from tests.bench.test_scaled import ROWS, large, name_modest_shapes, prompt
 from tests.bench.tiny_benches import columns_of

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import CacheShape
+from specx.engine.kv_cache import CacheGroup, CacheShape
 from specx.kernels.ops import Ops
 from specx.kernels.torch.backend import TorchOps
 
@@ -11,14 +11,8 @@ INV_FREQ = 10_000.0 ** -(torch.arange(0, 16, 2, dtype=torch.float64) / 16)  # he
 
 
 def shape_of(ops: Ops | None = None, layers: int = 2) -> CacheShape:
-    return CacheShape(
-        layers=layers,
-        kv_heads=2,
-        head_dim=16,
-        dtype=torch.float64,
-        device=torch.device("cpu"),
-        ops=ops or TorchOps(),
-    )
+    group = CacheGroup(layers=layers, kv_heads=2, head_dim=16)
+    return CacheShape.of_one(group, torch.float64, torch.device("cpu"), ops or TorchOps())
 
 
 def normal(*sizes: int, seed: int = 0) -> Tensor:

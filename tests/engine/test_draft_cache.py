@@ -21,7 +21,7 @@ class Text:
     ):
         self.inv_freq = inv_freq
         self.keys, self.values = normal(2, 2, tokens, 16, seed=1), normal(2, 2, tokens, 16, seed=2)
-        self.cache = DraftCache(shape_of(ops), tokens + 10, inv_freq, working)
+        self.cache = DraftCache(shape_of(ops), tokens + 10, [inv_freq], working)
         self.cache.grid = Grid(CHUNK)
         self.read = 0
         self.write(self.cache.store, prompt)
@@ -155,7 +155,7 @@ def test_keys_of_a_model_chosen_are_those_it_computes_at_compact_positions(ops):
     model = make_model("llama", num_hidden_layers=1).double()
     facts = rope_facts(model)
     ids = torch.arange(100, 130)
-    cache = DraftCache(shape_of(ops, layers=1), 40, facts.inv_freq, 30)
+    cache = DraftCache(shape_of(ops, layers=1), 40, [facts.inv_freq], 30)
     keys, values = first_layer(model, ids, torch.arange(30))
     cache.store.storage[0, 0, :, :30], cache.store.storage[0, 1, :, :30] = keys[0], values[0]
     cache.store.commit(30)

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.kernels.ops import Ops
+from specx.models.call import SlotMapping
+from specx.models.seam_cache import SeamCache
 from tests.engine.cache_examples import normal, shape_of
 
 
@@ -34,15 +36,6 @@ def test_new_tokens_are_mapped_behind_the_others():
     mapping = cache.mapping(2, after=3)
     assert mapping.slots.tolist() == [7, 8]
     assert mapping.storage is cache.storage
-
-
-def test_transformers_gets_the_new_rows_back():
-    """The attention function stores them, and knows where all the others are."""
-    cache, before = filled(text=4, behind=0)
-    new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
-    assert cache.update(*new, 1) == new
-    assert cache.layers[1].update(*new) == new
-    assert torch.equal(cache.storage[:, :, :, :4], before)
 
 
 def test_commit_drops_the_rows_it_does_not_take():
@@ -112,9 +105,90 @@ def test_the_last_row_fits_and_one_more_does_not():
         cache.mapping(2, after=3)
 
 
-def test_bytes_per_token_are_those_of_the_storage():
-    shape = replace(shape_of(), layers=3, head_dim=64, dtype=torch.bfloat16)
-    assert PreallocatedCache(shape, 10).storage.nbytes == 10 * shape.bytes_per_token()
+@pytest.mark.parametrize("ahead", [None, 8, 200])
+def test_bytes_are_those_of_the_storages(ahead):
+    shape = replace(grouped(window=16), dtype=torch.bfloat16)
+    cache = PreallocatedCache(shape, 100, ahead)
+    assert sum(storage.nbytes for storage in cache.storages) == shape.bytes(100, ahead)
+    assert shape.bytes(100, 200) == shape.bytes(100)  # a ring is never longer than the text
+
+
+def grouped(window: int) -> CacheShape:
+    """The shape of three layers: with a window, with another head number, with the window again."""
+    groups = (
+        CacheGroup(layers=2, kv_heads=2, head_dim=16, window=window),
+        CacheGroup(layers=1, kv_heads=1, head_dim=32),
+    )
+    return replace(shape_of(), groups=groups, places=((0, 0), (1, 0), (0, 1)))
+
+
+def write(mapping: SlotMapping, marks: torch.Tensor) -> None:
+    """Write marks, float64 [T], into the new rows of all layers."""
+    for layer, storage in enumerate(mapping.storage):
+        rows = marks[:, None].expand(storage.shape[1], -1, storage.shape[3])
+        storage.index_copy_(2, mapping.slots_of(layer), torch.stack([rows, rows]))
+
+
+@pytest.mark.parametrize(("window", "ahead"), [(8, 16), (1, 16), (30, 16), (8, 12)])
+def test_no_row_in_sight_is_ever_overwritten(window, ahead):
+    """Chunks of a prompt, then trees of which a random part stays, at every place of the ring."""
+    generator = torch.Generator().manual_seed(window + ahead)
+    capacity = 200
+    cache = PreallocatedCache(grouped(window), capacity, ahead)
+    assert [storage.shape[3] for storage in cache.storages] == [window + ahead, capacity]
+    text, marks = [], iter(torch.arange(1.0, 5000, dtype=torch.float64))
+
+    def number(end: int) -> int:
+        return int(torch.randint(1, end + 1, (1,), generator=generator))
+
+    def in_sight(behind: list[float]) -> None:
+        rows = [*text, *behind]
+        for first in range(max(0, len(text) - window + 1), len(rows)):
+            row = cache.mapping_to(torch.tensor([first]))
+            for layer, storage in enumerate(row.storage):
+                found = storage[:, :, row.slots_of(layer)].unique()
+                assert found.tolist() == [rows[first]]
+
+    while len(text) + 2 * ahead < capacity:
+        first, second = number(ahead - 1), number(ahead)
+        second = min(second, ahead - first)  # a level behind another
+        new = [float(next(marks)) for _ in range(first + second)]
+        write(cache.mapping(first), torch.tensor(new[:first], dtype=torch.float64))
+        write(cache.mapping(second, first), torch.tensor(new[first:], dtype=torch.float64))
+        in_sight(new)
+        path = sorted({0, *torch.randint(0, len(new), (3,), generator=generator).tolist()})
+        cache.keep(torch.tensor([*path, path[-1]]))
+        kept = number(len(path))
+        cache.commit(torch.tensor(kept))
+        text += [new[row] for row in path[:kept]]
+        in_sight([])
+
+
+def test_a_ring_has_no_more_rows_than_it_was_made_for():
+    cache = PreallocatedCache(grouped(window=8), 100, ahead=16)
+    cache.mapping(10, after=6)
+    with pytest.raises(AssertionError, match="more rows than a ring has"):
+        cache.mapping(11, after=6)
+
+
+def test_keys_of_a_window_are_not_those_of_the_text():
+    cache = PreallocatedCache(grouped(window=8), 100, ahead=16)
+    assert cache.keys_of(1).shape == (1, 100, 32)
+    with pytest.raises(AssertionError, match="layer 2 keeps no more than its window"):
+        cache.keys_of(2)
+
+
+def test_64k_tokens_of_gemma_3_12b():
+    """Of six layers five see 1,024 tokens: 48 layers, 8 key heads of 256 elements, bfloat16."""
+    token = 2 * 8 * 256 * 2
+    groups = (
+        CacheGroup(layers=40, kv_heads=8, head_dim=256, window=1024),
+        CacheGroup(layers=8, kv_heads=8, head_dim=256),
+    )
+    shape = replace(shape_of(), groups=groups, places=(), dtype=torch.bfloat16)
+    tokens, ahead = 65_536, 1024
+    assert shape.bytes(tokens) == 48 * tokens * token  # 25.8 GB
+    assert shape.bytes(tokens, ahead) == (8 * tokens + 40 * (1024 + ahead)) * token  # 5.0 GB
 
 
 def test_memory_is_free_as_soon_as_the_document_is_done():
@@ -129,9 +203,15 @@ def test_memory_is_free_as_soon_as_the_document_is_done():
         gc.enable()
 
 
-def test_transformers_learns_sizes():
-    cache, _ = filled(text=4, behind=3, capacity=9)
-    assert cache.get_seq_length() == 4
-    assert cache.layers[0].get_mask_sizes(2) == (6, 0)
-    assert cache.layers[0].get_max_length() == 9
-    assert len(cache) == 2
+def test_what_transformers_sees_of_it():
+    """New rows come back as they were: the attention function stores them."""
+    cache, before = filled(text=4, behind=3, capacity=9)
+    seam = SeamCache(2, cache.length, cache.capacity)
+    new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
+    assert seam.update(*new, 1) == new
+    assert seam.layers[1].update(*new) == new
+    assert torch.equal(cache.storage[:, :, :, :7], before)
+    assert seam.get_seq_length() == 4
+    assert seam.layers[0].get_mask_sizes(2) == (6, 0)
+    assert seam.layers[0].get_max_length() == 9
+    assert len(seam) == 2

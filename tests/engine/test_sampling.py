@@ -2,9 +2,16 @@
 
 import pytest
 import torch
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from specx.engine.methods import Pair
 from specx.engine.sampling import Sampler
+from specx.engine.sampling import warped as warped_logits
 from specx.kernels.torch.backend import TorchOps
 from specx.kernels.trees import TokenTree
 from specx.profile import Sampling
@@ -212,6 +219,33 @@ def test_draws_follow_the_scores_that_generate_would_draw_from(warping):
     assert p_value(counts, probabilities) > CHANCE
     shifted = 0.9 * probabilities + 0.1 * probabilities.roll(1)
     assert p_value(counts, shifted) < 1e-6  # control
+
+
+WARPERS = {
+    "temperature": TemperatureLogitsWarper,
+    "top_k": TopKLogitsWarper,
+    "top_p": TopPLogitsWarper,
+    "min_p": MinPLogitsWarper,
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *WARPINGS,
+        {"temperature": 1.0, "top_p": 1e-9},
+        {"temperature": 2.0, "top_k": 900, "min_p": 1},
+    ],
+)
+@pytest.mark.parametrize("rounded", [False, True], ids=["all differ", "many are equal"])
+def test_what_is_drawn_from_is_what_the_warpers_of_transformers_leave(settings, rounded):
+    logits = 3 * torch.randn(20, 200, generator=torch.Generator().manual_seed(1))
+    logits = (logits.round() if rounded else logits).masked_fill(torch.rand(200) < 0.1, -torch.inf)
+    expected = logits
+    for name, warper in WARPERS.items():
+        if name in settings and (name, settings[name]) != ("temperature", 1.0):
+            expected = warper(settings[name])(None, expected)
+    assert torch.equal(warped_logits(logits, Sampling(**settings)), expected)
 
 
 def test_a_place_in_the_output_draws_alike_wherever_it_stands_in_the_batch():

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.torch.backend import TorchOps
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.models.rope import RopeFacts
+from specx.models.seam_cache import SeamCache
 
 
 class Trigrams:
@@ -29,7 +29,7 @@ class Trigrams:
         self,
         input_ids: Tensor,
         position_ids: Tensor,  # noqa: ARG002 - tokens alone decide
-        past_key_values: PreallocatedCache,
+        past_key_values: SeamCache,
         use_cache: bool,  # noqa: ARG002
         logits_to_keep: Tensor | int,
         specx_call: PrefillCall | TreeCall,

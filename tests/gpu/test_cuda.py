@@ -13,7 +13,7 @@ from specx.engine import runner as runner_module
 from specx.engine.cost import TreePlan
 from specx.engine.decode import decode
 from specx.engine.draft_cache import DraftCache
-from specx.engine.kv_cache import CacheShape
+from specx.engine.kv_cache import CacheGroup, CacheShape
 from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.runner import EagerRunner
@@ -164,10 +164,9 @@ def test_chosen_rows_are_those_of_torch_in_float64() -> None:
     chunks = torch.tensor([0, 3, 7, 8])
     filled = {}
     for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
-        shape = CacheShape(
-            layers=2, kv_heads=3, head_dim=64, dtype=dtype, device=device, ops=built_in_ops(device)
-        )
-        cache = DraftCache(shape, 500, inv_freq.to(device), 400)
+        group = CacheGroup(layers=2, kv_heads=3, head_dim=64)
+        shape = CacheShape.of_one(group, dtype, device, built_in_ops(device))
+        cache = DraftCache(shape, 500, [inv_freq.to(device)], 400)
         cache.store.storage.copy_(rows)
         cache.store.commit(470)
         cache.positions += 30_000

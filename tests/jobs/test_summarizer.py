@@ -182,7 +182,7 @@ def test_caches_of_the_document_before_count_as_free(
     monkeypatch.setattr(workspace, "STEP", 16)
     one = make("specextend")
     models = [each for each in (pair.target, pair.draft) if each]
-    row = sum(cache_shape(model).bytes_per_token() for model in models)
+    row = sum(cache_shape(model).bytes(1) for model in models)
     summarize(one, document(1))
     first = one._shelf.capacity
     assert asked == [row * first]

@@ -20,6 +20,7 @@ from specx.kernels.chunks import Grid
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
 from specx.kernels.penalties import Penalties, TextSoFar
+from specx.kernels.spec import AttentionSpec, HeadNormSpec, LayerSpec, MlpSpec, NormSpec
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.layer import TorchLayer
 from specx.kernels.trees import Level, Path, TokenTree, root_only
@@ -736,13 +737,24 @@ def layer_weights(backend: Backend, case: LayerCase) -> LayerWeights:
         return LinearMap(normal(backend, rows, columns) / columns**0.5, bias)
 
     columns = case.heads * case.dim
+    norm = NormSpec(eps=1e-3)
+    spec = LayerSpec(
+        attention=AttentionSpec(
+            query_heads=case.heads, kv_heads=case.kv_heads, head_dim=case.dim, scaling=1.0,
+            rope=None, head_norm=HeadNormSpec(eps=1e-3) if case.normed else None,
+        ),
+        mlp=MlpSpec(inner=INNER),
+        input_norm=None if case.inputs else norm,
+        output_norm=norm,
+    )  # fmt: skip
     return LayerWeights(
-        input_norm=None if case.inputs else (weight(HIDDEN), 1e-3),
+        spec=spec,
+        input_norm=None if case.inputs else weight(HIDDEN),
         heads=linear_map(columns + 2 * case.kv_heads * case.dim, case.inputs or HIDDEN),
-        head_norms=(weight(case.dim), weight(case.dim, seed=1), 1e-3) if case.normed else None,
-        head_dim=case.dim,
+        query_norm=weight(case.dim) if case.normed else None,
+        key_norm=weight(case.dim, seed=1) if case.normed else None,
         out=linear_map(HIDDEN, columns),
-        output_norm=(weight(HIDDEN, seed=1), 1e-3),
+        output_norm=weight(HIDDEN, seed=1),
         gate_up=linear_map(2 * INNER, HIDDEN),
         down=linear_map(HIDDEN, INNER),
     )

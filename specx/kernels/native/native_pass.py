@@ -17,6 +17,7 @@ from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMa
 from specx.kernels.native.code import Code, load, openmp
 from specx.kernels.native.decoder import CALL, FRAME, LAYER, MAPS, MODEL, Areas, area_sizes
 from specx.kernels.native.emitter import UNIT
+from specx.kernels.spec import DecoderSpec, NormSpec
 
 _CALL = struct.Struct(f"{len(CALL)}q")
 MOST_ROWS = 64  # of a tree that is verified
@@ -56,11 +57,11 @@ class NativePass:
         self.saved_bytes = 0
         self._model: list[int] = []
         self._preparing = threading.Lock()
-        layer = weights.layers[0]
-        self._dim = layer.head_dim
-        self._query_heads = layer.out.weight.shape[1] // self._dim
-        self._kv_heads = (layer.heads.weight.shape[0] // self._dim - self._query_heads) // 2
-        self._inner = layer.down.weight.shape[1]
+        layer = weights.spec.layers[0]
+        self._dim = layer.attention.head_dim
+        self._query_heads = layer.attention.query_heads
+        self._kv_heads = layer.attention.kv_heads
+        self._inner = layer.mlp.inner
         self._vocabulary, self._hidden = weights.head.weight.shape
         self._rows = torch.arange(MOST_ROWS)
         self._scratch: dict[int, list[_Scratch]] = {}  # that no pass uses, by number of threads
@@ -79,19 +80,21 @@ class NativePass:
         self._weights = weights = shortened(self._weights)
         short = (each.weight for each in maps_of(weights) if each.weight.dtype == torch.bfloat16)
         self.saved_bytes = sum(2 * weight.numel() for weight in short)
-        table = [number for each in zip(weights.layers, weights.rotates, strict=True)
-                 for number in _layer_entries(*each)]  # fmt: skip
+        table = [number for each in weights.layers for number in _layer_entries(each)]
         self._table = torch.tensor(table)
-        norm, eps = weights.norm
+        norm, spec, (rope,) = weights.norm, weights.spec, weights.spec.ropes
+        assert norm is not None
+        assert spec.norm is not None
         known = _map_entries("head", weights.head) | {
             "layer_count": len(weights.layers), "hidden": self._hidden,
             "query_heads": self._query_heads, "kv_heads": self._kv_heads, "head_dim": self._dim,
             "inner": self._inner, "vocabulary": self._vocabulary,
             "embedding": weights.embedding.data_ptr(),
             "embedding_by_column": int(not weights.embedding.is_contiguous()),
-            "frequencies": weights.frequencies.data_ptr(), "amplitude": _bits(weights.amplitude),
-            "layers": self._table.data_ptr(), "scaling": _bits(weights.scaling),
-            "norm": norm.data_ptr(), "eps": _bits(eps),
+            "frequencies": rope.inv_freq.data_ptr(), "amplitude": _bits(rope.amplitude),
+            "layers": self._table.data_ptr(),
+            "scaling": _bits(spec.layers[0].attention.scaling),
+            "norm": norm.data_ptr(), "eps": _bits(spec.norm.eps),
         }  # fmt: skip
         assert set(known) == set(MODEL)
         return [known[name] for name in MODEL]
@@ -103,10 +106,11 @@ class NativePass:
         code = self._loading.wait() if fits and rows <= MOST_ROWS else None
         return code is not None and code.has_team(threads)
 
-    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         code, rows, threads = self._loading.code, few.tokens.shape[0], torch.get_num_threads()
         assert code is not None
         storage, mask, wanted = few.storage, few.mask, few.wanted
+        assert isinstance(storage, Tensor)
         prefix, capacity = int(few.prefix), storage.shape[3]
         if prefix + mask.rows > capacity:
             raise IndexError(f"{mask.rows} rows behind {prefix} in a cache of {capacity}")
@@ -115,11 +119,12 @@ class NativePass:
             wanted = self._rows[first:rows]
         # Held here until the pass is done: some come as one number for all rows.
         tokens, positions, slots, sets, wanted = (
-            each.contiguous() for each in (few.tokens, few.positions, few.slots, mask.sets, wanted)
+            each.contiguous() for each in (few.tokens, few.positions, few.rows, mask.sets, wanted)
         )
         logits = _numbers(wanted.shape[0], self._vocabulary)
         queries = ends = None
-        if few.kept is not None:
+        (kept,) = few.kept or (None,)
+        if kept is not None:
             queries = _numbers(self._query_heads, rows, self._dim)
             ends = _numbers(2, self._query_heads, rows)
         free = self._scratch.setdefault(threads, [])
@@ -133,14 +138,14 @@ class NativePass:
             tokens.data_ptr(), positions.data_ptr(), slots.data_ptr(), storage.data_ptr(),
             capacity, prefix, sets.data_ptr(), sets.shape[1], mask.rows,
             wanted.data_ptr(), wanted.shape[0], logits.data_ptr(),
-            -1 if few.kept is None else few.kept, _address(queries), _address(ends),
+            -1 if kept is None else kept, _address(queries), _address(ends),
         )  # fmt: skip
         openmp().GOMP_parallel(code.run, table, threads, 0)
         free.append(scratch)
         if queries is None or ends is None:
-            return logits, None
+            return logits, ()
         greatest, totals = ends
-        return logits, (queries, totals.log_().add_(greatest))
+        return logits, ((queries, totals.log_().add_(greatest)),)
 
     def _make_scratch(self, threads: int) -> "_Scratch":
         sizes = partial(
@@ -211,13 +216,29 @@ def suits(weights: DecoderWeights) -> bool:
     """Return True if the pass is written for such a model."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
     sizes = {size for each in maps[:-2] for size in each.weight.shape}
-    sizes |= {*(layer.head_dim for layer in weights.layers)}
+    sizes |= {layer.attention.head_dim for layer in weights.spec.layers}
     return (
-        all(layer.input_norm is not None for layer in weights.layers)
+        _is_known(weights.spec)
+        and all(layer.input_norm is not None and layer.is_plain for layer in weights.layers)
         and all(size % UNIT == 0 for size in sizes)
         and all(each.weight.dtype == torch.float32 for each in maps)
-        and weights.frequencies.dtype == torch.float32
         and all(each.weight.is_contiguous() or _by_column(each.weight) for each in maps)
+    )
+
+
+def _is_known(spec: DecoderSpec) -> bool:
+    """Return True if the pass is written for such a decoder: all layers attend alike."""
+    attentions = [layer.attention for layer in spec.layers]
+    alike = {(each.query_heads, each.kv_heads, each.head_dim, each.scaling) for each in attentions}
+    special = (each.window or each.softcap or each.sinks or each.temperature for each in attentions)
+    return (
+        len(alike) == len(spec.ropes) == 1
+        and spec.ropes[0].inv_freq.dtype == torch.float32
+        and not any(special)
+        and (spec.embedding_scale, spec.logit_scale, spec.logit_softcap) == (1.0, 1.0, None)
+        and spec.norm is not None
+        and spec.norm == NormSpec(eps=spec.norm.eps)
+        and len({layer.mlp.inner for layer in spec.layers}) == 1
     )
 
 
@@ -225,16 +246,17 @@ def _by_column(weight: Tensor) -> bool:
     return weight.t().is_contiguous()
 
 
-def _layer_entries(layer: LayerWeights, rotates: bool) -> Iterator[int]:
+def _layer_entries(layer: LayerWeights) -> Iterator[int]:
     """Yield what the pass finds in its table of a layer."""
-    assert layer.input_norm is not None
-    query_norm, key_norm, head_eps = layer.head_norms or (None, None, 0.0)
+    spec, head_norm = layer.spec, layer.spec.attention.head_norm
+    assert spec.input_norm is not None
+    assert spec.output_norm is not None
     entries = {
-        "input_norm": layer.input_norm[0].data_ptr(), "input_eps": _bits(layer.input_norm[1]),
-        "query_norm": _address(query_norm), "key_norm": _address(key_norm),
-        "head_eps": _bits(head_eps),
-        "output_norm": layer.output_norm[0].data_ptr(), "output_eps": _bits(layer.output_norm[1]),
-        "rotates": int(rotates),
+        "input_norm": _address(layer.input_norm), "input_eps": _bits(spec.input_norm.eps),
+        "query_norm": _address(layer.query_norm), "key_norm": _address(layer.key_norm),
+        "head_eps": _bits(0.0 if head_norm is None else head_norm.eps),
+        "output_norm": _address(layer.output_norm), "output_eps": _bits(spec.output_norm.eps),
+        "rotates": int(spec.attention.rope is not None),
     }  # fmt: skip
     for name in MAPS:
         entries |= _map_entries(name, getattr(layer, name))

@@ -27,40 +27,57 @@ def tree_attention(
     scaling: float,
     *,
     needs_lse: bool = True,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute ``Ops.tree_attention``. The host reads ``prefix``, which costs nothing on a CPU."""
     heads, rows, dim = q.shape
-    kv_heads, written = keys.shape[0], int(prefix) + mask.rows
+    kv_heads, committed = keys.shape[0], int(prefix)
+    written = committed + mask.rows
     packed = q.reshape(kv_heads, -1, dim)
-    per_head = packed.shape[1] * written
+    first, bias = 0, None if mask.sees_all else mask.bias
+    if window is not None and window < written:
+        first, bias = attention.first_seen(committed, mask, window), None
+        seen = attention.visible(committed, mask, window, first)
+        if not bool(seen.all()):
+            bias = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+    per_head = packed.shape[1] * (written - first)
     if q.dtype not in WIDE or per_head > MOST:
-        return attention.tree_attention(q, keys, values, prefix, mask, scaling)
-    keys, values = keys[:, :written], values[:, :written]
+        return attention.tree_attention(
+            q, keys, values, prefix, mask, scaling, window=window, softcap=softcap, sinks=sinks
+        )
+    keys, values = (attention.in_order(each, first, written) for each in (keys, values))
+    needs_lse = needs_lse or sinks is not None
     at_once = max(1, AT_ONCE // per_head)
     parts = [
         _attend(packed[i : i + at_once], keys[i : i + at_once], values[i : i + at_once],
-                mask, scaling, needs_lse=needs_lse)
+                bias, scaling, softcap, needs_lse=needs_lse)
         for i in range(0, kv_heads, at_once)
     ]  # fmt: skip
     out = parts[0][0] if len(parts) == 1 else torch.cat([part[0] for part in parts])
+    out = out.view(heads, rows, dim)
     lses = [part[1] for part in parts if part[1] is not None]
-    return (
-        out.view(heads, rows, dim).transpose(0, 1),
-        torch.cat(lses).view(heads, rows) if lses else None,
-    )
+    if not lses:
+        return out.transpose(0, 1), None
+    out, lse = attention.with_sinks(out, torch.cat(lses).view(heads, rows), sinks)
+    return out.transpose(0, 1), lse
 
 
 def _attend(
-    q: Tensor, keys: Tensor, values: Tensor, mask: AncestorMask, scaling: float, *, needs_lse: bool
-) -> tuple[Tensor, Tensor | None]:
+    q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scaling: float,
+    softcap: float | None = None, *, needs_lse: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Attend from q [H, R, D] to all of keys, values [H, S, D]: (out [H, R, D], lse [H, R]).
 
-    The last ``mask.rows`` keys are those of the mask; R is a multiple of its tokens.
+    bias [T, B] is added to the scores of the last B keys; R is a multiple of T.
     """
     scores = _scores(q, keys, scaling)
-    if not mask.sees_all:
-        by_head = scores.view(-1, mask.sets.shape[0], keys.shape[1])
-        by_head[:, :, -mask.rows :].add_(mask.bias)
+    if softcap is not None:
+        scores.div_(softcap).tanh_().mul_(softcap)
+    if bias is not None:
+        by_head = scores.view(-1, bias.shape[0], keys.shape[1])
+        by_head[:, :, -bias.shape[1] :].add_(bias)
     greatest = scores.amax(-1) if needs_lse else None
     torch.softmax(scores, -1, out=scores)
     # The greatest weight is exp(greatest − lse).
@@ -75,22 +92,32 @@ def _scores(q: Tensor, keys: Tensor, scaling: float) -> Tensor:
 
 
 def prefill_attention(
-    q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None, scaling: float
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None, scaling: float,
+    *, softcap: float | None = None, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Compute ``Ops.prefill_attention``; in a window a block of queries at a time."""
     if window is None or q.dtype not in WIDE:
-        return attention.prefill_attention(q, keys, values, past, window, scaling)
+        return attention.prefill_attention(
+            q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
+        )
     heads, rows, dim = q.shape
+    before = max(0, past - window + 1)
+    keys, values = (attention.in_order(each, before, past + rows) for each in (keys, values))
+    past -= before
     outs = []
     for start in range(0, rows, WINDOW_BLOCK):
         block = q[:, start : start + WINDOW_BLOCK]
         begin = past + start
         first, last = max(0, begin - window + 1), begin + block.shape[1]
-        scores = _scores(block.reshape(len(keys), -1, dim), keys[:, first:last], scaling)
         bias = _window_bias(last - begin, begin - first, window)
-        scores.view(heads, -1, last - first).add_(bias)
-        torch.softmax(scores, -1, out=scores)
-        outs.append(torch.bmm(scores, values[:, first:last]).view(heads, -1, dim))
+        out, lse = _attend(
+            block.reshape(len(keys), -1, dim), keys[:, first:last], values[:, first:last],
+            bias, scaling, softcap, needs_lse=sinks is not None,
+        )  # fmt: skip
+        out = out.view(heads, -1, dim)
+        if lse is not None:
+            out, _ = attention.with_sinks(out, lse.view(heads, -1), sinks)
+        outs.append(out)
     return torch.cat(outs, dim=1).transpose(0, 1)
 
 

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding as lookup
 from torch.nn.functional import silu
 
 from specx.kernels.layers import HeadNorms, LayerWeights
+from specx.kernels.spec import NormSpec
 from specx.kernels.torch.cpu_product import CpuProduct
 
 
@@ -52,14 +53,14 @@ class CpuLayer:
     """``LayerKernels`` in float32 or float64 on a CPU."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        self._dim = weights.head_dim
-        self._input_norm = None if weights.input_norm is None else CpuNorm(*weights.input_norm)
+        spec = weights.spec
+        self._dim = spec.attention.head_dim
+        self._input_norm = _norm(weights.input_norm, spec.input_norm)
         self._heads, self._out = CpuProduct(weights.heads), CpuProduct(weights.out)
-        self._head_norms: tuple[CpuNorm, CpuNorm] | None = None
-        if weights.head_norms is not None:
-            query, key, eps = weights.head_norms
-            self._head_norms = CpuNorm(query, eps), CpuNorm(key, eps)
-        self._output_norm = CpuNorm(*weights.output_norm)
+        head_norm = spec.attention.head_norm
+        self._query_norm = _norm(weights.query_norm, head_norm)
+        self._key_norm = _norm(weights.key_norm, head_norm)
+        self._output_norm = _norm(weights.output_norm, spec.output_norm)
         self._gate_up, self._down = CpuProduct(weights.gate_up), CpuProduct(weights.down)
 
     def before_attention(
@@ -69,19 +70,28 @@ class CpuLayer:
         normed = x if self._input_norm is None else self._input_norm(x)
         heads = self._heads(normed).view(x.shape[0], -1, self._dim).transpose(0, 1)
         values.index_copy_(1, slots, heads[-kv_heads:])
-        if self._head_norms is not None:
-            query_norm, key_norm = self._head_norms
+        if self._query_norm is not None and self._key_norm is not None:
             q, k = heads[: -2 * kv_heads], heads[-2 * kv_heads : -kv_heads]
-            keys.index_copy_(1, slots, _rotated(key_norm(k), cos, sin))
-            return _rotated(query_norm(q), cos, sin)
+            keys.index_copy_(1, slots, _rotated(self._key_norm(k), cos, sin))
+            return _rotated(self._query_norm(q), cos, sin)
         turned = _rotated(heads[:-kv_heads], cos, sin)
         keys.index_copy_(1, slots, turned[-kv_heads:])
         return turned[:-kv_heads]
 
-    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+    def after_attention(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        per_layer: Tensor | None = None,  # noqa: ARG002 - a plain layer has none
+    ) -> Tensor:
+        assert self._output_norm is not None
         x = self._out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
         return self._down.plus(x, silu(gate).mul_(up))
+
+
+def _norm(weight: Tensor | None, norm: NormSpec | None) -> CpuNorm | None:
+    return None if weight is None or norm is None else CpuNorm(weight, norm.eps)
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -232,10 +232,14 @@ class FlashOps:
 
     def prefill_attention(
         self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
-        scaling: float,
+        scaling: float, *, softcap: float | None = None, sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        if window is not None and not self.package.windows:
-            out: Tensor = self._inner.prefill_attention(q, keys, values, past, window, scaling)
+        is_ring = past + q.shape[1] > keys.shape[1]
+        special = softcap is not None or sinks is not None or is_ring
+        if special or (window is not None and not self.package.windows):
+            out: Tensor = self._inner.prefill_attention(
+                q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
+            )
             return out
         first = 0 if window is None else max(0, past - window + 1)  # nobody sees what is before
         rows = slice(first, past + q.shape[1])
@@ -243,13 +247,15 @@ class FlashOps:
 
     def tree_attention(
         self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
-        scaling: float, *, needs_lse: bool = True,
+        scaling: float, *, needs_lse: bool = True, window: int | None = None,
+        softcap: float | None = None, sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         inner = self._inner
-        if not self.package.verifies:
+        if not self.package.verifies or not (window is softcap is sinks is None):
             found: tuple[Tensor, Tensor | None] = inner.tree_attention(
-                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse
-            )
+                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse,
+                window=window, softcap=softcap, sinks=sinks,
+            )  # fmt: skip
             return found
         seen = self.package.prefix(q, keys, values, prefix, scaling)
         own = prefix + torch.arange(mask.rows, device=q.device)

@@ -6,6 +6,7 @@ from torch.nn.functional import embedding as lookup
 from torch.nn.functional import linear, silu
 
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
+from specx.kernels.spec import NormSpec
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -23,7 +24,8 @@ def rotary_angles(
     angles = torch.cat((angles, angles), dim=1)
     cos, sin = angles.cos(), angles.sin()
     if scaling != 1:
-        cos, sin = cos * scaling, sin * scaling
+        turns = torch.cat((inv_freq, inv_freq)) != 0
+        cos, sin = torch.where(turns, cos * scaling, cos), sin * scaling
     return cos.to(dtype), sin.to(dtype)
 
 
@@ -75,22 +77,30 @@ class TorchLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         w, kv_heads = self._weights, len(keys)
-        normed = x if w.input_norm is None else rms_norm(x, *w.input_norm)
+        normed = _normed(x, w.spec.input_norm, w.input_norm)
         heads = TorchProduct(w.heads)(normed)
-        heads = heads.view(len(x), -1, w.head_dim).transpose(0, 1)
+        heads = heads.view(len(x), -1, w.spec.attention.head_dim).transpose(0, 1)
         q, k, v = heads.split([len(heads) - 2 * kv_heads, kv_heads, kv_heads])
-        if w.head_norms is not None:
-            query_norm, key_norm, eps = w.head_norms
-            q, k = rms_norm(q, query_norm, eps), rms_norm(k, key_norm, eps)
+        norm = w.spec.attention.head_norm
+        q, k = _normed(q, norm, w.query_norm), _normed(k, norm, w.key_norm)
         keys.index_copy_(1, slots, _rotated(k, cos, sin))
         values.index_copy_(1, slots, v)
         return _rotated(q, cos, sin)
 
-    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+    def after_attention(
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
+    ) -> Tensor:
+        assert per_layer is None
         w = self._weights
         x = x + TorchProduct(w.out)(attended)
-        gate, up = TorchProduct(w.gate_up)(rms_norm(x, *w.output_norm)).chunk(2, dim=-1)
+        gate, up = TorchProduct(w.gate_up)(_normed(x, w.spec.output_norm, w.output_norm)).chunk(
+            2, dim=-1
+        )
         return x + TorchProduct(w.down)(silu(gate) * up)
+
+
+def _normed(x: Tensor, norm: NormSpec | None, weight: Tensor | None) -> Tensor:
+    return x if norm is None or weight is None else rms_norm(x, weight, norm.eps)
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

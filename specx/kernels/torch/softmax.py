@@ -51,16 +51,24 @@ def _attend_in_blocks(
 
 
 def attend_dense(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, visible: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scaling: float,
+    visible: Tensor | None,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attend with scores written out: for a few keys under a mask, on any device, in any dtype.
 
-    visible: bool, broadcastable to [1, H, T, S], at least one True in each row.
+    visible: bool, broadcastable to [1, H, T, S], at least one True in each row. ``softcap``: as in
+    ``AttentionSpec``.
     """
     wide = torch.promote_types(
         q.dtype, torch.float32
     )  # scores rounded to half precision would lose what flash kernels keep
     scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * scaling
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     if visible is not None:
         scores = scores.masked_fill(~visible, -torch.inf)
     lse = scores.logsumexp(-1)

@@ -73,8 +73,16 @@ class TritonOps:
         scaling: float,
         *,
         needs_lse: bool = True,  # noqa: ARG002 - it comes with the parts that are merged
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend by Hopper's kernel where many rows share a key head, else by Triton's."""
+        """Attend by Hopper's kernel where many rows share a key head, else by Triton's.
+
+        Raises NotImplementedError for windows, caps and sinks.
+        """
+        if not (window is softcap is sinks is None):
+            raise NotImplementedError("windows, caps and sinks on a GPU")
         scale = scaling * tree_attention.LOG2_E
         inputs = TreeInputs(q, keys, values, prefix, mask.sets, scale)
         multiprocessors = tree_attention.device_of(q.device).multiprocessors
@@ -93,8 +101,16 @@ class TritonOps:
         past: int,
         window: int | None,
         scaling: float,
+        *,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, else as torch does."""
+        """Attend by cuDNN for whole chunks, else as torch does.
+
+        Raises NotImplementedError for caps and sinks.
+        """
+        if not (softcap is sinks is None):
+            raise NotImplementedError("caps and sinks on a GPU")
         written = past + q.shape[1]
         k, v = keys[None, :, :written], values[None, :, :written]
         if window is None and prefill.suits(q[None], k, v, past):
@@ -191,7 +207,19 @@ class TritonLayer:
     """
 
     def __init__(self, weights: LayerWeights) -> None:
-        self._weights = weights
+        self._weights, spec = weights, weights.spec
+        assert weights.is_plain
+        assert weights.output_norm is not None
+        assert spec.output_norm is not None
+        self._input_norm: tuple[Tensor, float] | None = None
+        if weights.input_norm is not None and spec.input_norm is not None:
+            self._input_norm = weights.input_norm, spec.input_norm.eps
+        self._output_norm = weights.output_norm, spec.output_norm.eps
+        self._head_norms: tuple[Tensor, Tensor, float] | None = None
+        if weights.query_norm is not None and weights.key_norm is not None:
+            assert spec.attention.head_norm is not None
+            eps = spec.attention.head_norm.eps
+            self._head_norms = weights.query_norm, weights.key_norm, eps
         small = all(
             each.bias is None and small_product.suits(each.weight)
             for each in (weights.out, weights.down)
@@ -204,7 +232,7 @@ class TritonLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         w = self._weights
-        y = x if w.input_norm is None else layer.rms_norm(x, *w.input_norm)
+        y = x if self._input_norm is None else layer.rms_norm(x, *self._input_norm)
         if len(x) == 1:
             qkv = row_product.row_product(y, w.heads.weight, w.heads.bias)
         elif self._has_few_rows(x):
@@ -214,9 +242,14 @@ class TritonLayer:
             qkv = self.few.heads(y)
         else:
             qkv = linear(y, w.heads.weight, w.heads.bias)
-        return layer.rotate_and_store(qkv, w.head_norms, cos, sin, slots, keys, values)
+        return layer.rotate_and_store(qkv, self._head_norms, cos, sin, slots, keys, values)
 
-    def after_attention(self, attended: Tensor, x: Tensor) -> Tensor:
+    def after_attention(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        per_layer: Tensor | None = None,  # noqa: ARG002 - a plain layer has none
+    ) -> Tensor:
         if len(x) == 1:
             return self._after_row(attended, x)
         if self._has_few_rows(x):
@@ -231,26 +264,26 @@ class TritonLayer:
     def _after_row(self, attended: Tensor, x: Tensor) -> Tensor:
         w = self._weights
         x = row_product.row_product(attended, w.out.weight, w.out.bias, x)
-        y = layer.rms_norm(x, *w.output_norm)
+        y = layer.rms_norm(x, *self._output_norm)
         inner = row_product.gated_row_product(y, w.gate_up.weight, w.gate_up.bias)
         return row_product.row_product(inner, w.down.weight, w.down.bias, x)
 
     def _after_few(self, attended: Tensor, x: Tensor) -> Tensor:
         assert self.few is not None
         x = self.few.out(attended, x)
-        y = layer.rms_norm(x, *self._weights.output_norm)
+        y = layer.rms_norm(x, *self._output_norm)
         return self.few.down(self.few.gate_up(y), x)
 
     def _after_small(self, attended: Tensor, x: Tensor, counters: Tensor) -> Tensor:
         w = self._weights
         x = small_product.add_product(attended, w.out.weight, x, counters)
-        y = layer.rms_norm(x, *w.output_norm)
+        y = layer.rms_norm(x, *self._output_norm)
         inner = layer.gated(linear(y, w.gate_up.weight, w.gate_up.bias))
         return small_product.add_product(inner, w.down.weight, x, counters)
 
     def _after(self, attended: Tensor, x: Tensor) -> Tensor:
         w = self._weights
-        x, y = layer.add_rms_norm(x, linear(attended, w.out.weight, w.out.bias), *w.output_norm)
+        x, y = layer.add_rms_norm(x, linear(attended, w.out.weight, w.out.bias), *self._output_norm)
         inner = layer.gated(linear(y, w.gate_up.weight, w.gate_up.bias))
         if w.down.bias is not None or len(x) > FEW_ROWS:
             return x.add_(linear(inner, w.down.weight, w.down.bias))
@@ -272,10 +305,10 @@ class FewRowsProducts:
     @classmethod
     def of(cls, weights: LayerWeights) -> "FewRowsProducts | None":
         """Return the products of a layer, or None if the kernels of some cannot be had."""
-        w = weights
+        w, dim = weights, weights.spec.attention.head_dim
         found = [
-            product_of(HeadsProduct, w.heads.weight, w.heads.bias, head_dim=w.head_dim)
-            if w.head_norms is None
+            product_of(HeadsProduct, w.heads.weight, w.heads.bias, head_dim=dim)
+            if w.query_norm is None
             else product_of(CudaProduct, w.heads.weight, w.heads.bias),
             product_of(CudaProduct, w.out.weight, w.out.bias),
             product_of(GatedProduct, w.gate_up.weight, w.gate_up.bias),

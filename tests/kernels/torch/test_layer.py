@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specx.kernels.torch.layer import TorchLayer, rms_norm, rotary_angles
-from specx.models.fused_layers import weights_of
+from specx.models.module_weights import weights_of
 from tests.kernels.examples import error
 from tests.tiny import make_model
 
@@ -40,7 +40,7 @@ def model_of(name: str, dtype: torch.dtype):
 
 def through_kernels(layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Run a layer on either side of causal attention; return its output and the storage."""
-    kernels, attention = TorchLayer(weights_of(layer)), layer.self_attn
+    kernels, attention = TorchLayer(weights_of(layer, None)), layer.self_attn
     kv_heads = attention.config.num_key_value_heads
     storage = torch.full((2, kv_heads, CAPACITY, attention.head_dim), torch.nan, dtype=x.dtype)
     slots = torch.randperm(CAPACITY, generator=torch.Generator().manual_seed(1))[:ROWS]

@@ -1,0 +1,181 @@
+"""A decoder as data: what each layer computes, in sizes, constants and choices. No weights.
+
+A family (``models/families``) makes a ``DecoderSpec`` of a config; ``layers.py`` has the weights
+that go with it. Kernels read both and know no families. Two things that configs state are gone by
+the time a kernel sees a layer, because a permutation of the rows of weights expresses them exactly:
+
+- **interleaved and partial rotary**: queries and keys (with their biases and norms) have their
+  elements permuted so that element i turns with element i + D/2, and elements that do not turn have
+  frequency 0;
+- **keys used as values** (Gemma 4): the rows of the keys occur twice in ``LayerWeights.heads``.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+# silu(x) = x σ(x); gelu by erf; gelu_tanh by its tanh approximation; relu2(x) = max(x, 0)²; xielu
+# (Apertus) with four constants of a layer, in ``LayerWeights.activation``.
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "xielu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormSpec:
+    """A norm of vectors: RMSNorm or, where ``centred``, LayerNorm.
+
+    It is computed in float32 (or wider). ``wide``: its weight, and bias, are applied there as well,
+    and the result is rounded once; otherwise it is rounded to the hidden states' format before the
+    weight multiplies it. A weight offset (Gemma 1 to 3: 1 + w) is in the weight, which is float32.
+    """
+
+    eps: float
+    centred: bool = False
+    wide: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadNormSpec(NormSpec):
+    """A norm of queries, and one of keys.
+
+    ``whole``: over all heads of a token together (OLMo 2), else of each head alone. ``turned``: it
+    norms what RoPE has turned (HunYuan), else what RoPE is going to turn.
+    """
+
+    whole: bool = False
+    turned: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RopeSpec:
+    """Rotary position embeddings, half-split: element i turns with element i + D/2.
+
+    ``inv_freq`` float32 [D/2], on the CPU, in radians per position; 0 where a pair of elements does
+    not turn. ``amplitude`` multiplies cosines and sines of the pairs that turn. Layers that turn
+    alike share one object: angles are computed once for each object.
+    """
+
+    inv_freq: Tensor
+    amplitude: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTemperature:
+    """Queries at position p, turned, times ``1 + beta · ln(1 + ⌊p / length⌋)`` (Ministral 3)."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSpec:
+    """The attention of a layer.
+
+    ``rope``: None for a layer without positions. ``window``: rows that a token sees, its own
+    included; None: all. ``softcap``: scores become ``cap · tanh(score / cap)``. ``sinks``: one more
+    logit a query head is in the softmax, whose share is dropped (``LayerWeights.sinks``).
+    ``value_norm``: of each head's values, without weight. ``shared``: the layer, counted from 0,
+    whose keys and values it attends to, having none of its own: ``LayerWeights.heads`` are queries
+    alone then, and it stores nothing.
+    """
+
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    scaling: float
+    rope: RopeSpec | None
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    head_norm: HeadNormSpec | None = None
+    value_norm: NormSpec | None = None
+    temperature: QueryTemperature | None = None
+    shared: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpSpec:
+    """``down(act(gate x) · up x)`` or, without gate, ``down(act(up x))``, with ``inner`` elements
+    between."""
+
+    inner: int
+    activation: Activation = "silu"
+    gated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """A decoder layer: ``x += s · attended_norm(attention(input_norm(x)))``, then
+    ``x += s · mlp_norm(mlp(output_norm(x)))``, s being ``residual_scale``.
+
+    A norm that is None is left out. ``parallel`` (Cohere): the MLP reads what attention reads, and
+    both are added to x; ``output_norm`` is None then.
+    """
+
+    attention: AttentionSpec
+    mlp: MlpSpec
+    input_norm: NormSpec | None
+    output_norm: NormSpec | None
+    attended_norm: NormSpec | None = None
+    mlp_norm: NormSpec | None = None
+    parallel: bool = False
+    residual_scale: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """True for a layer that is Llama's or Qwen3's on both sides of attention, of any size."""
+        attention, norms = self.attention, (self.input_norm, self.output_norm)
+        head_norm = attention.head_norm
+        return (
+            self.mlp.gated
+            and self.mlp.activation == "silu"
+            and self.output_norm is not None
+            and not any(norm.wide or norm.centred for norm in norms if norm is not None)
+            and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))
+            and (self.attended_norm, self.mlp_norm) == (None, None)
+            and not self.parallel
+            and self.residual_scale == 1.0
+            and attention.value_norm is None
+            and attention.shared is None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerLayerInputSpec:
+    """Embeddings of their own for each layer (Gemma 4).
+
+    Of a token, layer i gets ``(norm(projection(x₀) / √hidden)ᵢ + √size · embeddingᵢ) / √2``, with
+    ``size`` elements and x₀ what the first layer reads. At its end it adds
+    ``norm(up(act(down(x)) · input))``, with the activation of its MLP.
+    """
+
+    size: int
+    vocabulary: int
+    norm: NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSpec:
+    """A decoder from token ids to logits.
+
+    Embeddings are multiplied by ``embedding_scale``, rounded to their format; logits are
+    ``softcap · tanh(scale · head(norm(x)) / softcap)``. ``tied``: the lm head is the embedding.
+    ``longest``: positions for which frequencies were fixed; None: for any (``RopeSpec`` of
+    longrope and dynamic NTK depend on the length of a text).
+    """
+
+    vocabulary: int
+    hidden: int
+    layers: tuple[LayerSpec, ...]
+    norm: NormSpec | None
+    tied: bool = False
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    per_layer: PerLayerInputSpec | None = None
+    longest: int | None = None
+    ropes: tuple[RopeSpec, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ropes = {id(layer.attention.rope): layer.attention.rope for layer in self.layers}
+        object.__setattr__(self, "ropes", tuple(r for r in ropes.values() if r is not None))

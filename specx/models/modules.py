@@ -1,0 +1,162 @@
+"""The old way of loading: an unmodified class of transformers, checked, and its facts.
+
+It serves GPUs, and models that no family describes (``families/``).
+"""
+
+from dataclasses import replace
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
+from specx.models import attention
+from specx.models.architecture import check_layers, read_config
+from specx.models.config_file import SUPPORTED
+from specx.models.facts import model_facts
+from specx.models.fused_layers import fuse_layers
+from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.quiet import quiet_transformers
+from specx.models.reason import reason
+from specx.models.rope import check_fixed_rope, check_piecewise, window
+from specx.models.seam import check_rotation, check_seam
+from specx.models.source import ModelSource
+
+
+def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
+    """Load a model as ``load_model`` does."""
+    source, role, device, spec = files.source, files.role, files.device, files.spec
+    with quiet_transformers():
+        config, tokenizer = read_config(source.folder, source.label), files.tokenizer
+        used = positions or window(config, getattr(tokenizer, "model_max_length", None))
+        check_layers(config, source.label, used)
+        if role == "draft":
+            check_fixed_rope(config, source.label)
+        check_piecewise(config, source.label)
+        stored = getattr(config, "dtype", None) or torch.float32
+        source, _ = fetch_weights(files, stored, is_quantized=bool(_quantization(config)))
+        model = _load_weights(source, config, spec.dtype, device)
+        loaded = in_memory(model, tokenizer, spec.model, spec.attention)
+        loaded = replace(loaded, stated=files.stated)
+        check_seam(model, loaded, source.label, used)
+        if role == "draft":
+            check_rotation(model, loaded, source.label)
+    fuse_layers(model, loaded.ops)
+    return loaded
+
+
+def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
+    """Wrap a model that is on its device already, with its facts.
+
+    Raises ModelError when it states no window, and as ``attending_ops`` does.
+    """
+    facts = model_facts(model, tokenizer)
+    return LoadedModel(
+        **vars(facts),
+        model=model,
+        tokenizer=tokenizer,
+        source=source,
+        dtype=model.dtype,
+        device=model.device,
+        weight_bytes=_bytes_of(model),
+        ops=attending_ops(source, attention, model.device, model.dtype, facts.head_dim),
+    )
+
+
+def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
+    attention.register()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source.folder,
+            config=config,
+            dtype=DTYPES[dtype] or "auto",
+            attn_implementation=attention.NAME,
+            trust_remote_code=False,
+            local_files_only=True,
+            weights_only=True,
+            output_loading_info=True,
+        )
+        model = model.to(device)
+    except Exception as error:  # file formats, quantizers and the allocator: no common class
+        raise _loading_error(error, source, config) from error
+    _check_complete(report, config, source.label)
+    if _quantization(config) and getattr(model, "hf_quantizer", None) is None:
+        raise ModelError(  # transformers warns about a method that it does not know, and goes on
+            f"{source.label} is quantized with {_quantization(config)}, which transformers does "
+            "not know; choose the checkpoint that is not quantized."
+        )
+    attention.number_layers(model)
+    return model.eval().requires_grad_(False)
+
+
+def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:
+    label, why = source.label, reason(error)
+    if is_out_of_memory(error):
+        return OutOfMemoryError(
+            f"{label} does not fit into memory: too little memory; choose a smaller model or a "
+            "smaller dtype."
+        )
+    if _quantization(config):
+        return ModelError(
+            f"{label} is quantized with {_quantization(config)}, which cannot be loaded here "
+            f"({why}); install what it needs, or choose the checkpoint that is not quantized."
+        )
+    if isinstance(error, KeyError) and error.args == (attention.NAME,):
+        return ModelError(
+            f"{label} ({config.model_type}) does not call the attention interface of "
+            f"transformers, so specx cannot compute its attention; {SUPPORTED}."
+        )
+    if isinstance(error, UnpicklingError):
+        return ModelError(
+            f"{label} has a torch file that is damaged or holds Python objects, which specx never "
+            "runs; choose a checkpoint in safetensors."
+        )
+    if "ismatch" in str(error):
+        return ModelError(
+            f"{label} has weights of another shape than its config.json states; download it again."
+        )
+    return ModelError(
+        f"{label} has weights that cannot be read ({why}); download it again, or choose a "
+        "checkpoint in safetensors."
+    )
+
+
+def _quantization(config: Any) -> str | None:
+    """Return the method by which a checkpoint is quantized; None when it is not."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return None
+    stated = settings if isinstance(settings, dict) else vars(settings)
+    return str(stated.get("quant_method", "an unnamed method"))
+
+
+def _check_complete(report: dict[str, Any], config: Any, label: str) -> None:
+    """Refuse what transformers only warns about: weights it had to invent, or left aside."""
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"{label} lacks {len(missing)} of its weights, the first is {missing[0]}; the "
+            "checkpoint is incomplete or of another architecture."
+        )
+    ignored = sorted(
+        key for key in report["unexpected_keys"] if _belongs_to_layer(key, config.num_hidden_layers)
+    )
+    if ignored:
+        raise ModelError(
+            f"{label} has weights that its architecture does not use, the first is {ignored[0]}; "
+            "its config.json names another architecture than it was trained with."
+        )
+
+
+def _belongs_to_layer(key: str, num_layers: int) -> bool:
+    """Return True if a tensor lies in a computed layer and is no leftover of older formats."""
+    parts = key.split(".")
+    numbers = [int(part) for part in parts if part.isdigit()]
+    inside = "layers" in parts and bool(numbers) and numbers[0] < num_layers
+    return inside and "rotary_emb" not in parts and parts[-1] in ("weight", "bias")
+
+
+def _bytes_of(model: Any) -> int:
+    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())
