@@ -37,7 +37,7 @@ _DEEPSEEK3 = (
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
 _DIGIT = r"\p{N}"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_FALCON = (r"[\p{P}$+<=>^~|`]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+_DEFAULT = (r"[\p{P}$+<=>^~|`]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ PRE_TOKENIZERS = {
     **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), _CL100K),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _OF_QWEN2),
     **dict.fromkeys(("hunyuan", "stablelm2"), PreTokenization(patterns=(_QWEN2,))),
-    **dict.fromkeys(("falcon", "default"), PreTokenization(patterns=_FALCON)),
+    "default": PreTokenization(patterns=_DEFAULT),
     "qwen35": PreTokenization(patterns=(_QWEN3_5,), nfc=True),
     **dict.fromkeys(("smollm", "starcoder", "refact", "codeshell", "exaone"), _DIGITS_APART),
     "command-r": PreTokenization(patterns=(_DIGIT,), gpt2=True, nfc=True),

@@ -174,7 +174,7 @@ def _unigram(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreToke
     if charsmap:
         written.append(normalizers.Precompiled(_bytes(keys, charsmap)))
     if keys.flag("tokenizer.ggml.remove_extra_whitespaces", False):
-        written.append(normalizers.Replace(Regex(" {2,}"), " "))
+        written += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     backend.normalizer = normalizers.Sequence(written)
     spaced = keys.flag("tokenizer.ggml.add_space_prefix", True)
     scheme = "always" if spaced else "never"
