@@ -56,6 +56,7 @@ LATE_IMPORTS = {
     "models/load.py": {"specx.models.modules"},  # brings transformers
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
+    "models/gguf/places.py": {"specx.models"},
     "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
     "reports/templates.py": {"jinja2"},
 }
