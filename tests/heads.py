@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specx.models.head_config import HeadChoices
-from specx.models.head_files import LoadedHead, load_head, open_head
+from specx.models.head_files import LoadedHead, open_head
+from specx.models.head_load import load_head
 from specx.models.load import LoadedModel, ModelSpec
 from tests.engine.pairs import loaded
 from tests.tiny import VOCAB
@@ -176,11 +177,9 @@ class PlainHead:
             else tensor
             for name, tensor in file.tensors.items()
         }  # fmt: skip
-        embed = target.model.get_input_embeddings().weight
+        embed, lm_head = target.vocabulary_weights
         self.embed = self.tensors.get("embed_tokens.weight", embed.double())
-        self.lm_head = self.tensors.get(
-            "lm_head.weight", target.model.get_output_embeddings().weight.double()
-        )
+        self.lm_head = self.tensors.get("lm_head.weight", lm_head.double())
         self.ids = torch.arange(len(self.lm_head)) + self.tensors.get("d2t", 0)
         self.is_eagle3 = file.layout != "eagle"
 
@@ -297,16 +296,18 @@ def apt_head(target: LoadedModel, layout: str) -> HeadFile:
     Such a target says what follows a token by the token alone. An EAGLE head reads the token in
     ``fc``; an EAGLE-3 head attends to its own row, whose value is the token's embedding.
     """
-    layer, config = target.model.model.layers[0], target.model.config
+    weights = target.model.weights
+    layer, spec = weights.layers[0], target.decoder_spec.layers[0]
     file = make_head_file(layout, vocabulary=VOCAB, bias=False)
     name = "layers.0." if layout == "eagle" else "midlayer."
-    wide = {"num_key_value_heads": HEADS, "intermediate_size": config.intermediate_size}
-    file.config |= wide | {"rms_norm_eps": config.rms_norm_eps, "rope_theta": 1e9}
+    wide = {"num_key_value_heads": HEADS, "intermediate_size": spec.mlp.inner}
+    file.config |= wide | {"rms_norm_eps": spec.output_norm.eps, "rope_theta": 1e9}
     eye, none, sharp = torch.eye(HIDDEN), torch.zeros(HIDDEN, HIDDEN), 4.0
-    scale = float(target.model.model.embed_tokens.weight.square().mean().sqrt())
-    given = {f"mlp.{part}_proj.weight": getattr(layer.mlp, f"{part}_proj").weight.clone()
-             for part in ("gate", "up", "down")}  # fmt: skip
-    given["post_attention_layernorm.weight"] = layer.post_attention_layernorm.weight.clone()
+    scale = float(weights.embedding.square().mean().sqrt())
+    maps = [*layer.gate_up.weight.chunk(2), layer.down.weight]
+    given = {f"mlp.{part}_proj.weight": weight.clone().contiguous()
+             for part, weight in zip(("gate", "up", "down"), maps, strict=True)}  # fmt: skip
+    given["post_attention_layernorm.weight"] = layer.output_norm.clone()
     if layout == "eagle":
         given |= {f"self_attn.{part}_proj.weight": none.clone() for part in "qkvo"}
         file.tensors["fc.weight"] = torch.cat([eye, none], 1)
@@ -319,7 +320,7 @@ def apt_head(target: LoadedModel, layout: str) -> HeadFile:
             f"{part}.weight": torch.ones(HIDDEN) for part in ("input_layernorm", "hidden_norm")
         }
         file.tensors["fc.weight"] = torch.zeros(HIDDEN, 3 * HIDDEN)
-        file.tensors["norm.weight"] = target.model.model.norm.weight.clone()
-        file.tensors["lm_head.weight"] = target.model.lm_head.weight.clone()
+        file.tensors["norm.weight"] = weights.norm.clone()
+        file.tensors["lm_head.weight"] = weights.head.weight.clone().contiguous()
     file.tensors |= {f"{name}{part}": tensor for part, tensor in given.items()}
     return file

@@ -53,7 +53,13 @@ LATE_IMPORTS = {
         "transformers",
         "specx.models.quiet",
     },
-    "models/load.py": {"specx.models.modules"},  # brings transformers
+    "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
+    "jobs/pair.py": {"specx.models.head_load"},
+    "models/head_config.py": {"transformers"},
+    "models/load.py": {
+        "specx.models.decoder_files",  # which needs what is defined there
+        "specx.models.modules",
+    },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
@@ -73,12 +79,15 @@ OPTIONAL_OR_SLOW = {
     "transformers",
 }
 OWN = {
+    "specx.models.decoder_files",
     "specx.documents.confinement",
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
+    "specx.models.head_load",
     "specx.models.modules",
     "specx.models.quiet",
+    "specx.models.reference",
     "specx.models.seam_cache",
     "specx.models.template",
     "specx.kernels.triton.backend",

@@ -112,7 +112,8 @@ def read_bytes(model: LoadedModel) -> int:
 
     Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
     """
-    return _bytes(model) - saved_bytes(model.model)
+    own = model.decoder_spec is not None
+    return _bytes(model) - (model.model.saved_bytes if own else saved_bytes(model.model))
 
 
 def _bytes(model: LoadedModel) -> int:
@@ -122,10 +123,8 @@ def _bytes(model: LoadedModel) -> int:
         left = {id(weight) for module in unread for weight in module.parameters()}
         left -= {id(weight) for weight in head.lm_head.parameters()}  # may be the embedding
         return sum(weight.nbytes for weight in head.parameters() if id(weight) not in left)
-    embedding = model.model.get_input_embeddings().weight
-    tied = embedding is model.model.get_output_embeddings().weight
-    total = sum(weight.nbytes for weight in model.model.parameters())
-    return total - (0 if tied else embedding.nbytes)
+    embedding, head = model.vocabulary_weights
+    return model.weight_bytes - (0 if embedding is head else embedding.nbytes)
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:
@@ -172,6 +171,6 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
     """Return the number of weights of the layers, and of the lm head."""
-    head = model.model.get_output_embeddings().weight.nbytes
+    head = model.vocabulary_weights[1].nbytes
     size = model.dtype.itemsize
     return (_bytes(model) - head) / size, head / size

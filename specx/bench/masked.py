@@ -29,7 +29,8 @@ class MaskedTreeCall(TreeCall):
     a weight of 0 does not silence a NaN.
     """
 
-    def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
+    def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
+        assert not how, "one mask for all layers"
         keys, values = self.mapping.storage[layer].unbind()
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
@@ -59,7 +60,9 @@ class MaskedPrefillCall(PrefillCall):
     def compute(
         self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
         *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
+        **how: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
+        assert not how, "one mask for all layers"
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
         return masked_attention(q, keys, values, scaling, visible), None

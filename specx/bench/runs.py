@@ -120,7 +120,8 @@ class Setting:
         """Make the target of a document; it has read what methods share."""
         target = Target(model, capacity, retrieval_layer)
         if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
-            target.cache.storage.zero_()
+            for storage in target.cache.storages:
+                storage.zero_()
         if self.read is not None and self._shares:
             restore(target, self.read)
         return target

@@ -179,7 +179,7 @@ def _known(names: Collection[str], name: str, role: Role) -> str:
 
 
 def _embedded(role: Role) -> LoadedModel:
-    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), "cpu", role)
+    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), "cpu", role, modules=True)
 
 
 def _scaled(

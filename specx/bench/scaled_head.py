@@ -30,9 +30,11 @@ from specx.bench.scaled_weights import (
 )
 from specx.bench.shapes import HeadShape
 from specx.errors import ModelError
-from specx.models.head import Head, HeadSpec
+from specx.models.head import Head
 from specx.models.head_config import IDS, HeadChoices
-from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
+from specx.models.head_files import HeadFiles, LoadedHead, open_head
+from specx.models.head_load import load_head
+from specx.models.head_spec import HeadSpec
 from specx.models.load import LoadedModel, ModelSpec
 
 EMBEDDED = ModelSpec("embedded:head", dtype="float32")

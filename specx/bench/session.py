@@ -128,6 +128,8 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
 
 def _trained(model: LoadedModel) -> int:
     """Return the tokens of text that the model was trained for."""
+    if model.decoder_spec is not None:
+        return model.window
     trained: int = model.model.config.max_position_embeddings
     return trained
 

@@ -38,7 +38,7 @@ def looks(
     restore(target, read)
     retrieval, ids = target.retrieval, torch.tensor(tokens, device=model.device)
     assert retrieval is not None
-    scaling = model.model.get_decoder().layers[layer].self_attn.scaling
+    scaling = model.scaling_of(layer)
     for start in range(0, len(ids), MAX_ROWS):
         tree = unbranched_tree(ids[start : start + MAX_ROWS])
         target.verify(tree)

@@ -1,4 +1,7 @@
-"""Importing torch and transformers, which takes seconds, while a document is read."""
+"""Importing torch, which takes a second and more, while a document is read.
+
+Where models are transformers' modules (``models/modules.py``), on a GPU, that as well.
+"""
 
 import contextlib
 import importlib
@@ -6,9 +9,9 @@ import threading
 
 from specx.jobs.collecting import without_collecting
 
-# What ``jobs.pair`` imports of others. Our own modules come later, from the main thread: two
-# threads that import modules which import each other may meet half of one.
-_SLOW = ("torch", "transformers.modeling_utils")
+# Of others alone. Our own modules come later, from the main thread: two threads that import modules
+# which import each other may meet half of one.
+_ON_A_GPU = "transformers.modeling_utils"
 
 
 class Importing:
@@ -36,5 +39,6 @@ class Importing:
 
 def _import() -> None:
     with contextlib.suppress(Exception), without_collecting():
-        for name in _SLOW:
-            importlib.import_module(name)
+        torch = importlib.import_module("torch")
+        if torch.cuda.is_available():
+            importlib.import_module(_ON_A_GPU)

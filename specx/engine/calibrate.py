@@ -32,7 +32,7 @@ def score_layers(
         generation={"max_new_tokens": TOKENS}, fallback={"below": None}, tree=tree
     )
     scores = []
-    for layer in range(pair.target.num_layers):
+    for layer in pair.target.full_layers:  # others choose what the nearest of these chooses
         tally = Tally()
         for prompt in prompts:
             for event in decode(pair, with_layer(short, layer), "specextend", prompt):

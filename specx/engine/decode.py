@@ -67,6 +67,8 @@ def decode(
     window, and UsageError when the profile cannot run the method; later ModelError when the target
     computes logits that are not finite, for a token that would be emitted.
     """
+    room = context_window(pair, profile) - len(prompt)
+    pair = pair.for_text(len(prompt) + max(0, min(profile.output_limit, room)))
     make = partial(methods.make_drafter, method, profile, pair)
     place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, method, profile))
     return decode_with(pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, place=place)

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
-from specx.models.call import AttentionCall, PrefillCall
+from specx.kernels.spec import DecoderSpec
+from specx.models.call import AttentionCall, PrefillCall, TreeCall
 from specx.models.compiled import around_forward
+from specx.models.decoder import Decoder
 from specx.models.fused_layers import fused_model_of
 from specx.models.load import LoadedModel
 
@@ -17,12 +19,54 @@ PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of acti
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
-def cache_shape(model: LoadedModel) -> CacheShape:
-    """Return the shape of a cache for the model."""
+def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
+    """Return the shape of a cache for the model.
+
+    ``moves_keys``: layers of one group also turn alike, so that their keys move together.
+    """
+    if model.decoder_spec is not None:
+        return _shape_of_spec(model, model.decoder_spec, moves_keys=moves_keys)
     group = CacheGroup(
         layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
     )
     return CacheShape.of_one(group, model.dtype, model.device, model.ops)
+
+
+def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
+    members: dict[tuple[object, ...], list[int]] = {}
+    for index, layer in enumerate(spec.layers):
+        attention = layer.attention
+        if attention.shared is None:
+            kind = attention.kv_heads, attention.head_dim, model.window_of(index)
+            turns = id(attention.rope) if moves_keys else None
+            members.setdefault((*kind, turns), []).append(index)
+    places = {
+        layer: (group, number)
+        for group, layers in enumerate(members.values())
+        for number, layer in enumerate(layers)
+    }
+    for index, layer in enumerate(spec.layers):
+        if layer.attention.shared is not None:
+            places[index] = places[layer.attention.shared]
+    groups = []
+    for layers in members.values():
+        attention = spec.layers[layers[0]].attention
+        groups.append(
+            CacheGroup(
+                layers=len(layers),
+                kv_heads=attention.kv_heads,
+                head_dim=attention.head_dim,
+                window=model.window_of(layers[0]),
+                rope=attention.rope,
+            )
+        )
+    return CacheShape(
+        groups=tuple(groups),
+        places=tuple(places[index] for index in range(len(spec.layers))),
+        dtype=model.dtype,
+        device=model.device,
+        ops=model.ops,
+    )
 
 
 def forward(
@@ -38,6 +82,9 @@ def forward(
     ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
     The new rows are written where the call maps them; the caller commits them.
     """
+    if isinstance(model.model, Decoder):
+        assert isinstance(call, PrefillCall | TreeCall)
+        return model.model.run(tokens, positions, call, logits_of)
     fused = fused_model_of(model.model)
     if fused is not None and fused.serves(call):
         return fused.run(tokens, positions, call, logits_of)

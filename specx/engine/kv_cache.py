@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specx.kernels.ops import Ops
+from specx.kernels.spec import RopeSpec
 from specx.models.call import SlotMapping
 
 
@@ -20,13 +21,15 @@ from specx.models.call import SlotMapping
 class CacheGroup:
     """Layers whose keys and values are alike.
 
-    ``window``: the most rows that a token sees in them, its own included; None: all.
+    ``window``: the most rows that a token sees in them, its own included; None: all. ``rope``: of
+    one of them; None: it does not turn, or nobody has asked.
     """
 
     layers: int
     kv_heads: int
     head_dim: int
     window: int | None = None
+    rope: RopeSpec | None = None
 
     def rows(self, capacity: int, ahead: int | None) -> int:
         """Return the rows that a cache has for them (``PreallocatedCache``)."""
@@ -92,11 +95,11 @@ class PreallocatedCache:
         ]
         self.places, self._ahead = shape.places, ahead
         self.seam: object = None  # as transformers' models see it, once one has
+        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
         # Views are made once: a pass would spend some microseconds a layer on them.
         self._by_layer: Tensor | Sequence[Tensor] = self.storages[0]
-        if len(self.storages) > 1 or len(shape.places) > len(self.storages[0]):
-            self._by_layer = [self.storages[group][number] for group, number in shape.places]
-        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
+        if self._has_rings or len(self.storages) > 1 or len(self.places) > len(self.storages[0]):
+            self._by_layer = [self.storages[group][number] for group, number in self.places]
         self._rows = torch.arange(capacity, device=shape.device)
 
     @property

@@ -19,7 +19,7 @@ from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.chunks import Grid
 from specx.models.call import PrefillCall
-from specx.models.fused_layers import FusedModel
+from specx.models.decoder import Decoder
 
 
 class LazyPrefill:
@@ -30,7 +30,7 @@ class LazyPrefill:
     """
 
     def __init__(
-        self, model: FusedModel, store: PreallocatedCache, prompt: Tensor, grid: Grid, window: int
+        self, model: Decoder, store: PreallocatedCache, prompt: Tensor, grid: Grid, window: int
     ) -> None:
         """``prompt`` int64 [L], whose rows are the first of ``store``; ``window``: in tokens."""
         self._model, self._store, self._prompt = model, store, prompt
@@ -88,9 +88,11 @@ class LazyPrefill:
     def _pass(self, layer: int, chunks: list[int], runs: list[int]) -> None:
         """Store a layer's keys and values of chunks, and have it run for some of them."""
         work, rows = self._model.layers[layer], self._rows_of(chunks)
-        x = self._states[rows] if layer else self._model.embed(self._prompt[rows])
-        cos, sin = self._model.angles(x, rows)
-        q = work.fill(x, cos, sin, self._call(rows))
+        ids = self._prompt[rows]
+        embedded = self._model.embed(ids)
+        inputs = self._model.inputs(ids, rows, embedded)
+        x = self._states[rows] if layer else embedded
+        q = work.fill(x, inputs, self._call(rows))
         for chunk in chunks:
             self._stored[chunk] = max(layer + 1, self._stored[chunk])
         if not runs:
@@ -101,7 +103,7 @@ class LazyPrefill:
             first = int(torch.searchsorted(rows, start))
             part = q[:, first : first + end - start]
             attended.append(work.attend(part, self._call(rows, start)))
-        self._states[ran] = work.finish(torch.cat(attended), x[places])
+        self._states[ran] = work.finish(torch.cat(attended), x[places], inputs.at(places))
         for chunk in runs:
             self._ran[chunk] = layer + 1
 

@@ -17,7 +17,7 @@ from specx.errors import UsageError
 from specx.kernels.chunks import Grid
 from specx.models.fused_layers import is_fused
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel
+from specx.models.load import LoadedModel, turns_alike
 from specx.profile import (
     AutoTree,
     DraftCacheSettings,
@@ -44,12 +44,32 @@ class Pair:
     draft_allowed: Tensor | None = None
     known: KnownTexts = field(default_factory=dict, compare=False)
     plain_times: dict[object, PlainTimes] = field(default_factory=dict, compare=False)
+    _others: list["Pair"] = field(default_factory=list, compare=False, repr=False)
+
+    def for_text(self, tokens: int) -> "Pair":
+        """Return the pair for a text of at most so many tokens (``LoadedModel.for_text``).
+
+        The last one that was another than this is kept, as texts of a job are often alike.
+        """
+        target, draft = self.target.for_text(tokens), self.draft and self.draft.for_text(tokens)
+        if target is self.target and draft is self.draft:
+            return self
+        for other in self._others:
+            if _turn_alike(target, other.target) and _turn_alike(draft, other.draft):
+                return other
+        self._others[:] = [replace(self, target=target, draft=draft)]
+        return self._others[0]
 
     @property
     def fused_layers(self) -> bool:
         """True if the layers of all its models are (``models/fused_layers.py``)."""
         models = [self.target, self.draft] if self.draft else [self.target]
-        return all(is_fused(each.model) for each in models)
+        return all(each.decoder_spec or is_fused(each.model) for each in models)
+
+
+def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:
+    specs = [None if each is None else each.decoder_spec for each in (one, other)]
+    return None in specs or turns_alike(*specs)  # type: ignore[arg-type]
 
 
 def sampling_of(pair: Pair, profile: Profile) -> Sampling:
@@ -77,6 +97,9 @@ def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPl
     """Plan the draft's work under a method. Raises UsageError for a layer the target lacks."""
     cache = cache_settings(method, profile)
     tree = profile.tree
+    if cache.policy == "cross-model" and not target.full_layers:
+        # The target itself sees no more than its window, at whose end the draft belongs then.
+        return DraftPlan(tree=tree, cache=cache, policy=Streaming(cache))
     if cache.policy == "cross-model":
         policy = CrossModelRetrieval(cache, retrieval_layer(cache, target))
         return DraftPlan(tree=tree, cache=cache, policy=policy, grid=Grid.around)
@@ -85,16 +108,20 @@ def draft_plan(method: Method, profile: Profile, target: LoadedModel) -> DraftPl
 
 
 def retrieval_layer(cache: DraftCacheSettings, target: LoadedModel) -> int:
-    """Return the layer whose attention chooses chunks, counted from 0."""
+    """Return the layer whose attention chooses chunks, counted from 0.
+
+    It sees the whole text: the one that is asked for or, if that has a window, the nearest.
+    """
     if cache.layer == "last":
-        return target.num_layers - 1
+        return target.full_layers[-1]
     assert isinstance(cache.layer, int), "`auto` is resolved by calibration before decoding"
     if cache.layer >= target.num_layers:
         raise UsageError(
             f"draft_cache.layer is {cache.layer}, but {target.source} has layers "
             f"0 to {target.num_layers - 1}"
         )
-    return cache.layer
+    asked = cache.layer
+    return min(target.full_layers, key=lambda layer: (abs(layer - asked), -layer))
 
 
 def make_drafter(method: Method, profile: Profile, pair: Pair, max_tokens: int) -> Drafter:

@@ -12,6 +12,7 @@ from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
 from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
 from specx.engine.grower import TreeGrower
+from specx.engine.kv_cache import CacheGroup
 from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.policies import CachePolicy
 from specx.engine.schedule import make_schedule
@@ -20,7 +21,7 @@ from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
 from specx.models.call import PrefillCall
-from specx.models.fused_layers import fused_model_of
+from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
 from specx.records import PrefillProgress
@@ -70,6 +71,13 @@ class Layout:
     chain_mask: AncestorMask
 
 
+def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
+    """Return how the keys of a group turn: radians per position, [R/2]."""
+    rope = model.rope if model.decoder_spec is None else group.rope
+    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
+    return inv_freq.to(model.device)
+
+
 class ModelDrafter(Drafter):
     """An independent draft model at work on one document.
 
@@ -99,11 +107,11 @@ class ModelDrafter(Drafter):
         if plan.policy is not None:  # grows between two retrievals
             unread = plan.cache.every * max(chain, plan.others) + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + behind
-        assert model.rope is not None, "loading refuses drafts without rotary positions"
+        shape = cache_shape(model, moves_keys=True)
         self.cache = DraftCache(
-            cache_shape(model),
+            shape,
             max_tokens + behind,
-            [model.rope.inv_freq.to(model.device)],
+            [_turning(group, model) for group in shape.groups],
             working,
             self.shift,
             max(behind, PREFILL_CHUNK[model.device.type]),
@@ -222,15 +230,15 @@ class ModelDrafter(Drafter):
 
     def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
         """Return a prefill of the chunks that are chosen alone, where that is possible."""
-        window, fused = self.draft_plan.cache.window, fused_model_of(self.model.model)
+        window, decoder = self.draft_plan.cache.window, self.model.model
         if self.policy is None or window is None or self.model.device.type != "cpu":
             return None
-        if fused is None or not fused.serves(self._prefill_call(0, 1)):
+        if not isinstance(decoder, Decoder):
             return None
-        reach = window * (len(fused.layers) - 1)
+        reach = window * (len(decoder.layers) - 1)
         if len(prompt) < reach * (LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY):
             return None
-        return LazyPrefill(fused, self.cache.store, prompt, self.cache.grid, window)
+        return LazyPrefill(decoder, self.cache.store, prompt, self.cache.grid, window)
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return self.model.prefill_call(

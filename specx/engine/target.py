@@ -28,23 +28,25 @@ class Target:
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
-        ahead = PREFILL_CHUNK[model.device.type]
+        ahead = max(PREFILL_CHUNK[model.device.type], MAX_ROWS)
         self.cache = PreallocatedCache(cache_shape(model), capacity, ahead)
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
         if retrieval_layer is not None:
-            shape, device = (model.num_heads, MAX_ROWS), model.device
+            heads, dim = model.query_shape(retrieval_layer)
+            shape, device = (heads, MAX_ROWS), model.device
             self.retrieval = RetrievalLayer(
                 retrieval_layer,
-                torch.zeros(*shape, model.head_dim, dtype=model.dtype, device=device),
+                torch.zeros(*shape, dim, dtype=model.dtype, device=device),
                 torch.zeros(shape, device=device),
             )
 
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
         model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
-        watch_features(model.model, source)
+        if model.decoder_spec is None:
+            watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
 
     def begin(self) -> None:
@@ -141,6 +143,4 @@ class Target:
 
     def _scaling(self, retrieval: RetrievalLayer) -> float:
         """Return the factor that the retrieval layer multiplies its scores with."""
-        layers = self.model.model.get_decoder().layers
-        scaling: float = layers[retrieval.layer].self_attn.scaling
-        return scaling
+        return self.model.scaling_of(retrieval.layer)

@@ -29,10 +29,12 @@ def resolve_layer(
     """
     if profile.draft_cache.layer != "auto" or profile.draft_cache.policy != "cross-model":
         return profile
+    if not pair.target.full_layers:  # nothing is retrieved
+        return with_layer(profile, 0)
     known = _cache_file()
     layers = _read(known)
     key = _key(profile, pair)
-    if layers.get(key) not in range(pair.target.num_layers):
+    if layers.get(key) not in pair.target.full_layers:
         listener.phase("calibrating the retrieval layer (once for this pair)")
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))

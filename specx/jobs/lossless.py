@@ -10,7 +10,6 @@ from specx.engine.methods import Pair, sampling_of
 from specx.engine.target import Target
 from specx.errors import SpecxError, in_one_line
 from specx.jobs.thinking import decode_thinking
-from specx.models.reference import Reference
 from specx.profile import Profile, Sampling
 from specx.records import PrefillProgress, Step, Stop
 from specx.reports.report import LosslessCheck, ReferenceCheck
@@ -57,6 +56,8 @@ def check_reference(
     ours = plain[:REFERENCE_TOKENS]
     if not ours:
         return ReferenceCheck(skipped="nothing was written")
+    from specx.models.reference import Reference
+
     try:
         reference = Reference(pair.target, profile.target.revision, pair.target_allowed)
         theirs, logits = reference.generate(prompt, len(ours))

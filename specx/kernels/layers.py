@@ -108,7 +108,7 @@ class LayerKernels(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PerLayerTables:
-    """What the inputs of all L layers are made of (``PerLayerInputSpec``).
+    """Weights that the inputs of all L layers are made with (``PerLayerInputSpec``).
 
     ``embedding`` [V, L · P]; ``projection``: from K to L · P elements; ``norm`` [P].
     """

@@ -29,6 +29,7 @@ from specx.kernels.layers import (
     WholePass,
 )
 from specx.kernels.penalties import Penalties, TextSoFar
+from specx.kernels.spec import NormSpec
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
 from specx.kernels.trees import Level, LevelInputs, Path, TokenTree
@@ -288,7 +289,10 @@ class Ops(Protocol):
         """Return the same weight [N, K], laid out in memory as products with it are fastest."""
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
-        """Prepare the kernels of one decoder layer, which keep its weights."""
+        """Prepare the kernels of one decoder layer, which keep its weights.
+
+        A backend has fast ones for some, and those of torch for every other.
+        """
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         """Prepare passes through all layers at once, where the backend has them for a model."""
@@ -302,6 +306,11 @@ class Ops(Protocol):
 
     def rms_norm(self, weight: Tensor, eps: float) -> Norm:
         """Prepare an RMSNorm with weight [K]."""
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        """Prepare any norm of hidden states in ``dtype``: weight, bias [K]."""
 
     def rotary_angles(
         self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype

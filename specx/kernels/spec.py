@@ -51,12 +51,14 @@ class RopeSpec:
     """Rotary position embeddings, half-split: element i turns with element i + D/2.
 
     ``inv_freq`` float32 [D/2], on the CPU, in radians per position; 0 where a pair of elements does
-    not turn. ``amplitude`` multiplies cosines and sines of the pairs that turn. Layers that turn
-    alike share one object: angles are computed once for each object.
+    not turn. ``amplitude`` multiplies cosines and sines of the pairs that turn. ``wide``: cosines
+    and sines stay in float32, and what they turn is rounded once. Layers that turn alike share one
+    object: angles are computed once for each object.
     """
 
     inv_freq: Tensor
     amplitude: float = 1.0
+    wide: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

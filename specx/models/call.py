@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,13 +75,23 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``features``: where hooks on the layers note the hidden states of the pass (``features.py``).
+    ``retrieval``: a layer whose queries are kept, and ``also`` others. ``features``: where the
+    hidden states of the pass are noted (``features.py``).
     """
 
     ops: Ops
     mapping: SlotMapping
     retrieval: RetrievalLayer | None = None
+    also: tuple[RetrievalLayer, ...] = ()
     features: Features | None = None
+
+    @property
+    def kept(self) -> tuple[RetrievalLayer, ...]:
+        """Return the layers whose queries are kept, in their order."""
+        if self.retrieval is None and not self.also:
+            return ()
+        first = () if self.retrieval is None else (self.retrieval,)
+        return tuple(sorted((*first, *self.also), key=lambda each: each.layer))
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
@@ -93,23 +104,34 @@ class AttentionCall(ABC):
         self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
         return self.attend_stored(layer, query[0], scaling)[None]
 
-    def attend_stored(self, layer: int, q: Tensor, scaling: float) -> Tensor:
-        """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D]."""
+    def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
+        """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D].
+
+        ``how``: window, softcap and sinks of the layer, where it has any (``Ops``).
+        """
         keys, values = self.mapping.storage[layer].unbind()
-        retrieval = self._retrieval_of(layer)
-        out, lse = self.compute(q, keys, values, scaling, needs_lse=retrieval is not None)
-        if retrieval is not None:
-            retrieval.note(q, lse)
+        watched = self._watched(layer)
+        out, lse = self.compute(q, keys, values, scaling, needs_lse=bool(watched), **how)
+        for each in watched:
+            each.note(q, lse)
         return out
 
-    def _retrieval_of(self, layer: int) -> RetrievalLayer | None:
-        """Return what keeps the queries of a layer for retrieval, if they are wanted."""
-        retrieval = self.retrieval
-        return retrieval if retrieval is not None and retrieval.layer == layer else None
+    def _watched(self, layer: int) -> list[RetrievalLayer]:
+        """Return what keeps the queries of a layer, if they are wanted."""
+        if self.retrieval is None and not self.also:
+            return []
+        return [each for each in self.kept if each.layer == layer]
 
     @abstractmethod
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float, *, needs_lse: bool
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scaling: float,
+        *,
+        needs_lse: bool,
+        **how: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from q [Hq, T, D] to keys, values [Hkv, capacity, D].
 
@@ -135,17 +157,31 @@ class PrefillCall(AttentionCall):
     def compute(
         self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
         *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
+        **how: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
-        out = self.ops.prefill_attention(q, keys, values, self.past, self.window, scaling)
-        return out, None
+        return self._attend(q, keys, values, self.past, scaling, **how), None
 
-    def attend_last(self, layer: int, q: Tensor, scaling: float, rows: int) -> Tensor:
-        """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, T, D] -> [rows, Hq, D]."""
-        if (retrieval := self._retrieval_of(layer)) is not None:
-            retrieval.note(q, None)
+    def _attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, past: int, scaling: float,
+        *, window: int | None = None, **how: Any,
+    ) -> Tensor:  # fmt: skip
+        """Attend in the smaller of two windows, the layer's and that of the pass."""
+        if window is None or (self.window is not None and self.window < window):
+            window = self.window
+        return self.ops.prefill_attention(q, keys, values, past, window, scaling, **how)
+
+    def attend_last(
+        self, layer: int, q: Tensor, scaling: float, rows: int, tokens: int = 0, **how: Any
+    ) -> Tensor:
+        """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, R, D] -> [rows, Hq, D].
+
+        ``tokens``: of the pass; 0: q has the queries of all.
+        """
+        for each in self._watched(layer):
+            each.note(q, None)
         keys, values = self.mapping.storage[layer].unbind()
-        past = self.past + q.shape[1] - rows
-        return self.ops.prefill_attention(q[:, -rows:], keys, values, past, self.window, scaling)
+        past = self.past + (tokens or q.shape[1]) - rows
+        return self._attend(q[:, -rows:], keys, values, past, scaling, **how)
 
 
 @dataclass(kw_only=True)
@@ -160,8 +196,9 @@ class TreeCall(AttentionCall):
     mask: AncestorMask
 
     def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float, *, needs_lse: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
+        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
+        *, needs_lse: bool = True, **how: Any,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         return self.ops.tree_attention(
-            q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse
+            q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse, **how
         )

@@ -15,25 +15,30 @@ from torch import Tensor
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
 from specx.models.reason import reason
 
+_FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+
 
 class Checkpoint:
-    """Open weight files: a context. Nothing is read but what is asked for.
+    """Open files of safetensors: a context. Nothing is read but what is asked for.
 
     ``dtype``: of the tensors that are returned; None: as stored. ``label`` begins every sentence.
     """
 
-    def __init__(
-        self, files: Sequence[Path], label: str, device: torch.device, dtype: torch.dtype | None
-    ) -> None:
-        self.label, self.device, self.dtype = label, device, dtype
+    dtype: torch.dtype | None = None
+
+    def __init__(self, files: Sequence[Path], label: str, device: torch.device) -> None:
+        self.label, self.device = label, device
         self._files, self._opened = files, ExitStack()
-        self._places: dict[str, Any] = {}  # of each tensor: its opened file, or all tensors of it
+        self._places: dict[str, Any] = {}  # of each tensor: its opened file
 
     def __enter__(self) -> Self:
         with self._opened:
             for file in self._files:
-                names, place = self._open(file)
-                self._places |= dict.fromkeys(names, place)
+                try:
+                    opened = self._opened.enter_context(safe_open(file, framework="pt"))
+                except (SafetensorError, OSError, ValueError) as error:
+                    raise unreadable(self.label, error) from error
+                self._places |= dict.fromkeys(opened.keys(), opened)
             self._opened = self._opened.pop_all()
         return self
 
@@ -46,15 +51,12 @@ class Checkpoint:
         self._places = {}
         self._opened.close()
 
-    def _open(self, file: Path) -> tuple[Sequence[str], Any]:
-        if file.suffix != ".safetensors":
-            found = read_torch_file(file, self.label)
-            return list(found), found
-        try:
-            opened = self._opened.enter_context(safe_open(file, framework="pt"))
-        except (SafetensorError, OSError, ValueError) as error:
-            raise unreadable(self.label, error) from error
-        return list(opened.keys()), opened
+    def stored_dtype(self, name: str) -> torch.dtype:
+        """Return the number format in which a tensor is stored. Raises KeyError."""
+        stored: torch.dtype = _FORMATS.get(
+            self._places[name].get_slice(name).get_dtype(), torch.float32
+        )
+        return stored
 
     @property
     def names(self) -> frozenset[str]:
@@ -62,21 +64,14 @@ class Checkpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, which is not read. Raises KeyError if there is none."""
-        place = self._places[name]
-        if isinstance(place, dict):
-            return tuple(place[name].shape)
-        return tuple(place.get_slice(name).get_shape())
-
-    def read(self, name: str) -> Tensor:
-        """Read a tensor into memory of its own, on the device and in the wanted dtype.
-
-        Raises KeyError if there is none, ModelError where it cannot be read or is no floating-point
-        number, OutOfMemoryError.
-        """
-        return self.joined([name])
+        return tuple(self._places[name].get_slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Tensor:
-        """Read tensors [N, ...] one below the other, as ``read`` does."""
+        """Read tensors [N, ...], one below the other, into memory of their own on the device.
+
+        Raises KeyError if one is not there, ModelError where it cannot be read or is no
+        floating-point number, OutOfMemoryError.
+        """
         shapes = [self.shape(name) for name in names]
         rows = [shape[0] if shape else 1 for shape in shapes]
         whole: Tensor | None = None
@@ -99,8 +94,7 @@ class Checkpoint:
         return whole
 
     def _stored(self, name: str) -> Tensor:
-        place = self._places[name]
-        stored: Tensor = place[name] if isinstance(place, dict) else place.get_tensor(name)
+        stored: Tensor = self._places[name].get_tensor(name)
         if not stored.is_floating_point() or stored.itemsize < 2:
             raise ModelError(
                 f"{self.label} has a tensor {name} of {stored.dtype}, which is not supported; "

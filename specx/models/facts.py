@@ -30,7 +30,7 @@ class ModelFacts:
 def model_facts(model: Any, tokenizer: Any) -> ModelFacts:
     """Read the facts from a loaded model. Raises ModelError when it states no window."""
     config = model.config
-    heads = config.num_attention_heads
+    heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
     rows = model.get_output_embeddings().weight.shape[0]
     return ModelFacts(
         num_layers=config.num_hidden_layers,
@@ -40,14 +40,14 @@ def model_facts(model: Any, tokenizer: Any) -> ModelFacts:
         hidden_size=config.hidden_size,
         vocab_size=rows,
         window=window(config, getattr(tokenizer, "model_max_length", None)),
-        eos_token_ids=_eos_token_ids((model.generation_config, config, tokenizer), rows),
+        eos_token_ids=eos_token_ids((getattr(each, "eos_token_id", None) for each in stated), rows),
         rope=rope_facts(model),
     )
 
 
-def _eos_token_ids(holders: Iterable[Any], rows: int) -> frozenset[int]:
+def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:
+    """Join ids that end a text, each one or several or None, of a model with so many ids."""
     found: set[int] = set()
-    for holder in holders:
-        ids = getattr(holder, "eos_token_id", None)
+    for ids in stated:
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
     return frozenset(i for i in found if 0 <= i < rows)  # some configs state -1 for "none"

@@ -58,11 +58,13 @@ class Stated:
     """The contents of a model's own file.
 
     ``settings``: keys of a profile's ``generation``, null where it says nothing. ``not_done``:
-    what it asks for beside, with its values, which changes the output and is not done.
+    what it asks for beside, with its values, which changes the output and is not done. ``ends``:
+    ids that end a text.
     """
 
     settings: GenerationSettings = field(default_factory=GenerationSettings)
     not_done: tuple[str, ...] = ()
+    ends: tuple[int, ...] = ()
 
 
 def read_generation(folder: Path, label: str) -> Stated:
@@ -74,7 +76,7 @@ def read_generation(folder: Path, label: str) -> Stated:
     Raises ModelError for a file that is damaged, and for values of a wrong type or range.
     """
     raw = _read(folder / NAME, label)
-    _check_ends(raw.get("eos_token_id"), label)
+    ends = _ends(raw.get("eos_token_id"), label)
     given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
     try:
         settings = GenerationSettings.model_validate(given)
@@ -89,6 +91,7 @@ def read_generation(folder: Path, label: str) -> Stated:
     return Stated(
         settings=settings.changed(temperature=temperature),
         not_done=tuple(_not_done(raw, asked)),
+        ends=ends,
     )
 
 
@@ -115,11 +118,13 @@ def _samples(do_sample: object, label: str) -> bool | None:
     raise _wrong(label, f"`do_sample` is {shown(do_sample)}; it must be true or false")
 
 
-def _check_ends(ids: object, label: str) -> None:
-    """Raise ModelError unless ``ids`` are one id of a token, several, or none."""
-    for each in ids if isinstance(ids, list) else [] if ids is None else [ids]:
+def _ends(ids: object, label: str) -> tuple[int, ...]:
+    """Return one id of a token, several, or none. Raises ModelError for anything else."""
+    found = ids if isinstance(ids, list) else [] if ids is None else [ids]
+    for each in found:
         if type(each) is not int:
             raise _wrong(label, f"`eos_token_id` is {shown(ids)}; it must be ids of tokens")
+    return tuple(found)
 
 
 def _not_done(raw: dict[str, Any], neutral: dict[str, Any]) -> Iterator[str]:

@@ -6,15 +6,16 @@ be told from the files is refused, unless the profile says it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from transformers import LlamaConfig, Qwen3Config
+from typing import TYPE_CHECKING, Any, Literal
 
 from specx.errors import ModelError
 from specx.models.facts import ModelFacts
-from specx.models.head import HeadSpec
+from specx.models.head_spec import HeadSpec
 from specx.models.reason import reason
 from specx.models.rope import FIXED
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from transformers import LlamaConfig, Qwen3Config
 
 Project = Literal["speculators", "SpecForge", "SafeAILab"]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -23,10 +24,7 @@ THETA = 10_000.0  # where a head states none; never the target's
 _NEEDED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _UP_TO = 1 << 24  # for any size in a config; more is damage
 _LARGEST = 1e12  # the same for any other number
-_KINDS: dict[str, type[LlamaConfig] | type[Qwen3Config]] = {
-    "llama": LlamaConfig,
-    "qwen3": Qwen3Config,
-}
+_KINDS = ("llama", "qwen3")
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ def _window(layer: dict[str, Any], label: str) -> int | None:
 
 def _layer_config(
     layer: dict[str, Any], shapes: Shapes, project: Project, label: str
-) -> LlamaConfig | Qwen3Config:
+) -> "LlamaConfig | Qwen3Config":
     kind = str(layer.get("model_type", "llama"))
     if kind not in _KINDS:
         known = " or ".join(_KINDS)
@@ -248,8 +246,10 @@ def _layer_config(
         "rope_parameters": _rope(layer, project, label),
         "max_position_embeddings": layer.get("max_position_embeddings", 2048),
     }
+    from transformers import LlamaConfig, Qwen3Config
+
     try:
-        return _KINDS[kind](**sizes, **settings)
+        return (LlamaConfig if kind == "llama" else Qwen3Config)(**sizes, **settings)
     except Exception as error:  # transformers' own validation has several classes
         raise ModelError(f"{label} has a config.json that is refused ({reason(error)}).") from error
 

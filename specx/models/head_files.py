@@ -1,4 +1,4 @@
-"""The files of a head, to a loaded head: its tensors by name, each of them checked."""
+"""The files of a head: its tensors by name, each of them checked."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,24 +8,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specx.errors import ModelError
-from specx.models import attention
 from specx.models.checkpoint import read_torch_file, unreadable
 from specx.models.config_file import read_raw
-from specx.models.fused_head import fuse_head
-from specx.models.head import Head, HeadSpec
-from specx.models.head_config import HeadChoices, project_of, read_head_spec
-from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
+from specx.models.head_config import project_of
+from specx.models.head_spec import HeadSpec
+from specx.models.load import DTYPES, LoadedModel, ModelSpec
 from specx.models.memory import check_memory
-from specx.models.rope import rope_facts
-from specx.models.seam import check_rotation, check_seam
 from specx.models.source import ModelSource, locate
 from specx.models.weights import measure, weight_files
 
 _FIRST, _MIDDLE = "layers.0.", "midlayer."  # the same layer's name in speculators and elsewhere
-_NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
+NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,74 +51,6 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
         return None  # heads that say nothing of themselves have one layer
     tensors = _tensors(source, spec, device)
     return HeadFiles(source.label, raw, tensors) if marked or "fc.weight" in tensors else None
-
-
-def load_head(
-    files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
-) -> LoadedHead:
-    """Build the head for its target, and see that specx computes it correctly.
-
-    Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
-    """
-    label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    shape = read_head_spec(files.raw, shapes, target, choices, label)
-    own = target.model.get_input_embeddings(), target.model.get_output_embeddings()
-    with torch.device("meta"):
-        head = Head(shape, *own)
-    expected = {name: p for name, p in head.named_parameters() if p.is_meta}
-    weights = _checked(tensors, {name: tuple(p.shape) for name, p in expected.items()}, label)
-    ids = _target_ids(tensors, shape, target, label)
-    moved = {name: tensor.to(target.device, dtype) for name, tensor in weights.items()}
-    head.load_state_dict(moved, assign=True, strict=False)
-    head.target_ids = ids.to(target.device)
-    head.rotary_emb = LlamaRotaryEmbedding(shape.config).to(target.device)
-    attention.register()
-    shape.config._attn_implementation = attention.NAME
-    head = head.eval().requires_grad_(False)
-    loaded = _loaded(head, target, spec.model, dtype)
-    check_seam(_Probed(head), loaded, label, 1)
-    check_rotation(_Probed(head), loaded, label)
-    fuse_head(head, loaded.ops)
-    return loaded
-
-
-def _loaded(head: Head, target: LoadedModel, source: str, dtype: torch.dtype) -> LoadedHead:
-    config = head.config
-    shared = {id(p) for p in target.model.parameters()}
-    return LoadedHead(
-        spec=head.spec,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        hidden_size=config.hidden_size,
-        vocab_size=len(head.target_ids),
-        window=head.spec.window or _NO_LIMIT,
-        eos_token_ids=target.eos_token_ids,
-        rope=rope_facts(head),
-        model=head,
-        tokenizer=target.tokenizer,
-        source=source,
-        dtype=dtype,
-        device=target.device,
-        weight_bytes=sum(p.nbytes for p in head.parameters() if id(p) not in shared),
-        ops=attending_ops(source, target.ops.attention_by, target.device, dtype, config.head_dim),
-    )
-
-
-class _Probed:
-    """A head as the seam's trial runs call a model: with tokens alone."""
-
-    def __init__(self, head: Head) -> None:
-        self.head, self.config, self.device = head, head.config, head.target_ids.device
-
-    def __call__(self, input_ids: Tensor, position_ids: Tensor, **attention: Any) -> None:
-        embed: Any = self.head.embed_tokens
-        ids = self.head.target_ids[input_ids].clamp(max=embed.num_embeddings - 1)
-        embedded = embed(ids)
-        states = embedded.to(self.head.fc.weight.dtype)
-        self.head(ids, states, position_ids, **attention)
 
 
 def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict[str, Tensor]:
@@ -162,7 +89,7 @@ def _read(file: Path, label: str) -> dict[str, Tensor]:
         raise unreadable(label, error) from error
 
 
-def _checked(
+def checked(
     tensors: dict[str, Tensor], expected: dict[str, tuple[int, ...]], label: str
 ) -> dict[str, Tensor]:
     """Return the tensors of the head's parameters, all there and none besides."""
@@ -194,7 +121,7 @@ def _checked(
     return {name: tensors[name] for name in expected}
 
 
-def _target_ids(
+def target_ids(
     tensors: dict[str, Tensor], spec: HeadSpec, target: LoadedModel, label: str
 ) -> Tensor:
     """Return the target's id of each id of the head: int64 [rows of its lm head]."""

@@ -1,17 +1,21 @@
 """Loading a target or a draft: from its files to a model that is ready for the engine."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from specx.errors import ModelError, UsageError
 from specx.kernels.ops import Ops, ops_for
+from specx.kernels.spec import DecoderSpec
 from specx.kernels.torch.flash_packages import UnusableError
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.config_file import read_raw
 from specx.models.facts import ModelFacts
+from specx.models.families import family_of, read_architecture, text_config
 from specx.models.generation_file import Stated, read_generation
 from specx.models.memory import check_memory
 from specx.models.reason import reason
@@ -49,8 +53,10 @@ class LoadedModel(ModelFacts):
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
-    ``generation_config.json``, how tokens are to be chosen; ``prefill_call``, ``tree_call``: the
-    records its forward passes are called with.
+    ``generation_config.json``, how tokens are to be chosen; ``decoder_spec``: of a
+    ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
+    tokens, None where it is the same for all; ``prefill_call``, ``tree_call``: the records
+    its forward passes are called with.
     """
 
     model: Any
@@ -62,8 +68,57 @@ class LoadedModel(ModelFacts):
     ops: Ops
     compiled: bool = False
     stated: Stated = field(default_factory=Stated)
+    decoder_spec: DecoderSpec | None = None
+    spec_of: Callable[[int], DecoderSpec] | None = None
     prefill_call: type[PrefillCall] = PrefillCall
     tree_call: type[TreeCall] = TreeCall
+
+    def for_text(self, tokens: int) -> "LoadedModel":
+        """Return the model for a text of at most so many tokens, with output; often this one.
+
+        Some frequencies depend on that (longrope). They stay as they are while the text grows, so
+        all methods write the same.
+        """
+        if self.spec_of is None or self.decoder_spec is None:
+            return self
+        spec = self.spec_of(tokens)
+        if turns_alike(spec, self.decoder_spec):
+            return self
+        return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
+
+    @property
+    def vocabulary_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
+        if self.decoder_spec is not None:
+            weights = self.model.weights
+            return weights.embedding, weights.head.weight
+        model = self.model
+        return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+
+    def query_shape(self, layer: int) -> tuple[int, int]:
+        """Return the query heads of a layer, and the elements of one."""
+        if self.decoder_spec is None:
+            return self.num_heads, self.head_dim
+        attention = self.decoder_spec.layers[layer].attention
+        return attention.query_heads, attention.head_dim
+
+    def scaling_of(self, layer: int) -> float:
+        """Return the factor that a layer multiplies its scores with."""
+        if self.decoder_spec is not None:
+            return self.decoder_spec.layers[layer].attention.scaling
+        scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
+        return scaling
+
+    @property
+    def full_layers(self) -> list[int]:
+        """Layers that attend to the whole text, counted from 0."""
+        return [layer for layer in range(self.num_layers) if self.window_of(layer) is None]
+
+    def window_of(self, layer: int) -> int | None:
+        """Return the window of a layer; None where it sees the whole text."""
+        spec = self.decoder_spec
+        window = None if spec is None else spec.layers[layer].attention.window
+        return None if window is None or window >= self.window else window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,25 +137,64 @@ class ModelFiles:
     stated: Stated
 
 
+def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
+    """Return True if two specs of a model differ in no rotary frequency."""
+    ropes = zip(one.ropes, other.ropes, strict=True)
+    return all(a.amplitude == b.amplitude and a.inv_freq.equal(b.inv_freq) for a, b in ropes)
+
+
 def load_model(
     spec: ModelSpec,
     device: str | torch.device,
     role: Role,
     *,
     positions: int | None = None,
+    modules: bool = False,
 ) -> LoadedModel:
     """Load a model and see that specx computes it correctly.
 
     ``positions`` is the number of tokens that may be used, by default the model's window.
+    ``modules``: of transformers are wanted, even where a decoder of our own would serve.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported, and
     OutOfMemoryError (exit 5) when it does not fit, UsageError (exit 2) for a device that is not
     there; each message is one sentence.
     """
     files = _open(spec, usable(device), role)
-    from specx.models.modules import load_modules
+    loaded = None if modules else _own_decoder(files)
+    if loaded is None:
+        from specx.models.modules import load_modules
 
-    return load_modules(files, positions)
+        return load_modules(files, positions)
+    return loaded
+
+
+_GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
+
+
+def _own_decoder(files: ModelFiles) -> LoadedModel | None:
+    """Load a decoder of our own; None for a model that is left to transformers."""
+    raw, label = files.raw, files.source.label
+    if files.device.type != "cpu" or raw.get("quantization_config") or family_of(raw) is None:
+        return None
+    if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
+        return None
+    try:
+        read_architecture(raw, label)
+    except ModelError:  # transformers may know what it means, or say what is wrong with it
+        return None
+    source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
+    if any(file.suffix != ".safetensors" for file in found):
+        return None
+    from specx.models.decoder_files import load_decoder
+
+    return load_decoder(replace(files, source=source), found)
+
+
+def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:
+    """Return the number format that a config states for its weights."""
+    config = text_config(config)
+    return DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
 
 
 def _open(spec: ModelSpec, device: torch.device, role: Role) -> ModelFiles:
@@ -148,7 +242,7 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def fetch_weights(
-    files: ModelFiles, stored: torch.dtype, *, is_quantized: bool
+    files: ModelFiles, stored: torch.dtype, *, is_quantized: bool = False
 ) -> tuple[ModelSource, tuple[Path, ...]]:
     """Download the weights where needed, and see that they are whole and fit into memory.
 

@@ -61,7 +61,7 @@ def run_at_once(
         return None
     if not whole.serves(ids.shape[0]):
         return None
-    retrieval, mapping = call.retrieval, call.mapping
+    kept, mapping = call.kept, call.mapping
     few = FewRows(
         tokens=ids,
         positions=positions,
@@ -70,9 +70,9 @@ def run_at_once(
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,
-        kept=() if retrieval is None else (retrieval.layer,),
+        kept=tuple(each.layer for each in kept),
     )
-    logits, kept = whole(few)
-    if retrieval is not None:
-        retrieval.note(*kept[0])
+    logits, noted = whole(few)
+    for each, queries in zip(kept, noted, strict=True):
+        each.note(*queries)
     return logits

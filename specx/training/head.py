@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from specx.models import attention
-from specx.models.head import Head, HeadSpec
+from specx.models.head import Head
+from specx.models.head_spec import HeadSpec
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset, Mixture
 from specx.training.team import Team

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +16,14 @@ from specx.jobs.collecting import without_collecting
 from specx.jobs.inputs import takes_a_while
 
 
-def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch, has_gpu: bool) -> None:
     seen: list[str] = []
 
-    def slow(name: str) -> None:
+    def slow(name: str) -> SimpleNamespace:
         time.sleep(0.05)
         seen.append(name)
+        return SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: has_gpu))
 
     monkeypatch.setattr(importing.importlib, "import_module", slow)
     work = Importing()
@@ -30,11 +33,14 @@ def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert work.is_under_way
     work.wait()
     assert not work.is_under_way
-    assert seen == list(importing._SLOW)
+    assert seen == ["torch", "transformers.modeling_utils"][: 1 + has_gpu]
 
 
 def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "_SLOW", ("no_such_package_at_all",))
+    def fails(_: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(importing.importlib, "import_module", fails)
     work = Importing()
     work.begin()
     work.wait()
@@ -47,7 +53,7 @@ def test_garbage_is_looked_for_again_after_the_imports(monkeypatch: pytest.Monke
     work = Importing()
     work.begin()
     work.wait()
-    assert seen == [False, False]
+    assert seen == [False]
     assert gc.isenabled()
     with pytest.raises(ImportError), without_collecting():
         raise ImportError
@@ -83,3 +89,22 @@ def test_a_process_does_not_wait_for_what_nobody_needs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     assert done.returncode == 3
     assert "broken.pdf" in done.stderr
+
+
+def test_a_summary_does_without_transformers(tmp_path: Path) -> None:
+    """From the file to the end of the summary, with the embedded models."""
+    text = tmp_path / "report.txt"
+    text.write_text("The harbour of Vell had 1,204 ships in the year. It was a good year. " * 40)
+    code = (
+        "import sys\n"
+        "from specx.cli.main import main\n"
+        "try:\n"
+        f"    main(['summarize', {str(text)!r}, '-p', 'mini', '--device', 'cpu'])\n"
+        "finally:\n"
+        "    print(*sys.modules, sep='\\n', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    imported = set(done.stderr.splitlines())
+    assert done.returncode == 0, done.stderr
+    assert "torch" in imported
+    assert not {"transformers", "huggingface_hub", "matplotlib"} & imported

@@ -11,7 +11,10 @@ from specx.engine.decode import decode
 from specx.engine.methods import Pair
 from specx.kernels.ops import built_in_ops
 from specx.models import attention as dispatch
+from specx.models.decoder import Decoder
 from specx.models.facts import model_facts
+from specx.models.families import read_architecture
+from specx.models.families.weight_map import WeightReader
 from specx.models.load import LoadedModel
 from specx.profile import GenerationSettings, Profile
 from specx.profile.schema import (
@@ -22,6 +25,7 @@ from specx.profile.schema import (
     TreeSettings,
 )
 from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Stop, Timings
+from tests.models.families import Read
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
@@ -33,9 +37,12 @@ def loaded(
     noise: float = 0.0,
     peak: float = 1.0,
     attention: float = 1.0,
+    modules: bool = False,
     **overrides: Any,
 ) -> LoadedModel:
     """A random model as ``load_model`` would return it, without the way over the disk.
+
+    ``modules``: those of transformers; else our own decoder with the same weights.
 
     ``noise`` is added to every weight, so that the model is like that of the same seed without
     it. ``peak`` multiplies the lm head: at 5, nearly all probability is on one token, as in a
@@ -51,7 +58,7 @@ def loaded(
         for layer in model.get_decoder().layers:
             layer.self_attn.o_proj.weight *= attention
     dispatch.use_in(model)
-    return LoadedModel(
+    as_modules = LoadedModel(
         **vars(model_facts(model, tokenizer)),
         model=model.requires_grad_(False),
         tokenizer=tokenizer,
@@ -61,6 +68,21 @@ def loaded(
         weight_bytes=0,
         ops=built_in_ops(torch.device("cpu")),
     )
+    return as_modules if modules else as_decoder(as_modules)
+
+
+def as_decoder(model: LoadedModel) -> LoadedModel:
+    """The same model as our own decoder, with copies of its weights."""
+    architecture = read_architecture(model.model.config.to_dict(), model.source)
+    tensors = {name: weight.clone() for name, weight in model.model.state_dict().items()}
+    reader = WeightReader(
+        spec=architecture.spec,
+        weight_map=architecture.weights,
+        tensors=Read(tensors, model.dtype),
+        arranged=model.ops.arranged,
+    )
+    decoder = Decoder(reader.decoder(lambda: float("inf")), model.ops)
+    return replace(model, model=decoder, decoder_spec=architecture.spec)
 
 
 def pair_of(target: LoadedModel, draft: LoadedModel | None = None) -> Pair:

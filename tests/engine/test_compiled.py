@@ -25,8 +25,8 @@ CACHE = {"chunk": 4, "top_k": 3, "every": 1, "layer": 1}
 
 def fresh_pair() -> Pair:
     """Models that no other test shares: compiling changes them."""
-    target = loaded_once.__wrapped__(num_hidden_layers=2)
-    return pair_of(target, loaded_once.__wrapped__(seed=5))
+    target = loaded_once.__wrapped__(num_hidden_layers=2, modules=True)
+    return pair_of(target, loaded_once.__wrapped__(seed=5, modules=True))
 
 
 def test_layers_are_compiled_once_for_all_layers_and_documents(monkeypatch):

@@ -1,18 +1,39 @@
-"""Real checkpoints of every family, as target and as draft, through the loader."""
+"""Real checkpoints of every family, as target and as draft, from their files to a text."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from specx.engine.methods import Pair
+from specx.engine.forward import PREFILL_CHUNK, cache_shape
+from specx.engine.methods import Pair, retrieval_layer
 from specx.models.compat import check_pair
-from specx.models.load import ModelSpec, load_model
+from specx.models.decoder import Decoder
+from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.records import Method
 from tests.engine.pairs import make_profile, make_prompt, run
+from tests.models.families import CELLS, Cell
+from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
 
 FAMILIES = ["llama", "qwen3", "mistral"]
-TARGETS = [*FAMILIES, "smollm3"]  # whose keys no draft could move
+TARGETS = [*FAMILIES, "smollm3"]
 CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
+LONG = 110  # tokens of prompt and output: more than a window and a tree of 64 rows
+USUAL = {  # a cell of each kind of attention, position and layer
+    "mistral: a window in all layers",
+    "phi3: longrope of a part, long",
+    "gemma2: low caps",
+    "gemma4_text: shared keys and values",
+    "cohere2: windows beside no positions",
+    "granite: multipliers",
+}
+EVERY_CELL = [
+    pytest.param(cell, marks=() if str(cell) in USUAL else pytest.mark.slow, id=str(cell))
+    for cell in CELLS
+]
+METHODS: tuple[Method, ...] = ("plain", "tree", "specextend", "lookup", "specextend+lookup")
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +44,11 @@ def folders(tmp_path_factory):
     }
 
 
-def load(folder, role):
+def load(folder, role) -> LoadedModel:
     return load_model(ModelSpec(str(folder)), "cpu", role)
 
 
-@pytest.mark.parametrize("draft", FAMILIES)
+@pytest.mark.parametrize("draft", TARGETS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_pair_of_families_writes_what_the_target_writes(target, draft, folders):
     models = load(folders[target], "target"), load(folders[draft], "draft")
@@ -45,6 +66,71 @@ def test_every_pair_of_families_writes_what_the_target_writes(target, draft, fol
         result = run(pair, profile, method, prompt)
         assert result.tokens == expected
         assert all(step.drafted == (8 if method != "plain" else 0) for step in result.steps)
+
+
+def write_cell(cell: Cell, folder: Path) -> tuple[Cell, object]:
+    """Write the model of a cell with a tokenizer; return it with transformers' model."""
+    settings = cell.settings | {"vocab_size": VOCAB}
+    if settings.get("rope_parameters", {}).get("rope_type") != "dynamic":
+        settings["max_position_embeddings"] = 128
+    if "vocab_size_per_layer_input" in settings:
+        settings["vocab_size_per_layer_input"] = VOCAB
+    made = make_oracle(Cell(cell.family, cell.feature, settings), folder)
+    make_tokenizer().save_pretrained(folder)
+    return made.cell, made.oracle
+
+
+@pytest.mark.parametrize("cell", EVERY_CELL)
+def test_a_text_of_every_family_is_that_of_transformers(cell, tmp_path, monkeypatch):
+    """By all methods, with a draft that is the same model and so is sure to be right at times.
+
+    Layers with a window have rings that the text goes around.
+    """
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
+    _, oracle = write_cell(cell, tmp_path)
+    target, draft = load(tmp_path, "target"), load(tmp_path, "target")
+    assert isinstance(target.model, Decoder)
+    allowed = torch.ones(VOCAB, dtype=torch.bool)
+    pair = Pair(target, allowed, draft, allowed)
+    whole = min(LONG, target.window)
+    prompt = (make_prompt(9) * 12)[: whole - 16]
+    ids = torch.tensor([prompt])
+    theirs = oracle.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16,
+        eos_token_id=sorted(target.eos_token_ids), pad_token_id=0,
+    )  # fmt: skip
+    expected, accepted = theirs[0, len(prompt) :].tolist(), 0
+    for method in METHODS:
+        profile = make_profile(cache=CACHE, max_new_tokens=16)
+        result = run(pair, profile, method, prompt)
+        assert result.tokens == expected, method
+        accepted += sum(result.accepted)
+    assert accepted > 0 or len(expected) < 3
+
+
+def mixed(tmp_path: Path) -> LoadedModel:
+    """Qwen3 of 6 layers: windows of 24 tokens from layer 2 on, but in layer 4."""
+    kinds = ["full_attention"] * 2 + ["sliding_attention"] * 2
+    settings = {
+        "num_hidden_layers": 6,
+        "layer_types": [*kinds, "full_attention", "sliding_attention"],
+        "use_sliding_window": True,
+        "sliding_window": 24,
+    }
+    return load(make_checkpoint(tmp_path, "qwen3", **settings), "target")
+
+
+def test_layers_with_a_window_keep_that_and_choose_no_chunks(tmp_path):
+    model = mixed(tmp_path)
+    assert model.full_layers == [0, 1, 4]
+    shape = cache_shape(model)
+    assert [(group.layers, group.window) for group in shape.groups] == [(3, None), (3, 24)]
+    assert shape.places == ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2))
+    chosen = [
+        retrieval_layer(make_profile(cache={"layer": layer}).draft_cache, model)
+        for layer in [*range(6), "last"]
+    ]
+    assert chosen == [0, 1, 1, 4, 4, 4, 4]
 
 
 def test_a_target_whose_layers_have_another_name(tmp_path):

@@ -29,7 +29,10 @@ def test_fused_layers_serve_drafting_and_verification(monkeypatch):
     cache = {"chunk": 4, "top_k": 5, "every": 2, "layer": 1}
     profile = make_profile(cache=cache, tree={"nodes": 5, "depth": 3}, max_new_tokens=5)
     # Models that no other test shares: fusing changes them.
-    models = loaded.__wrapped__("qwen3"), loaded.__wrapped__("qwen2", seed=5)
+    models = (
+        loaded.__wrapped__("qwen3", modules=True),
+        loaded.__wrapped__("qwen2", seed=5, modules=True),
+    )
     pair = pair_of(*models)
     expected = run(pair, profile, "specextend", make_prompt(24))
     pair = on_triton(pair)

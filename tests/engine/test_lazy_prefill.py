@@ -18,7 +18,6 @@ from specx.engine.selector import DrafterSelector
 from specx.engine.workspace import Shelf
 from specx.kernels.chunks import Grid, chunk_rows
 from specx.models.call import PrefillCall
-from specx.models.fused_layers import FusedModel, fuse_layers
 from specx.models.load import LoadedModel
 from specx.profile import AutoTree
 from specx.records import PrefillProgress
@@ -30,14 +29,7 @@ LENGTH = 150
 CACHE = {"chunk": 8, "top_k": 4, "every": 1, "layer": 1, "window": 24}
 
 
-def fused(family: str = "llama", seed: int = 0, **overrides) -> LoadedModel:
-    model = loaded.__wrapped__(family, seed, **overrides)
-    fuse_layers(model.model, model.ops)
-    assert isinstance(model.model.forward, FusedModel)
-    return model
-
-
-MODELS = {layers: fused(num_hidden_layers=layers) for layers in (1, 2, 3, 5)}
+MODELS = {layers: loaded(num_hidden_layers=layers) for layers in (1, 2, 3, 5)}
 PROMPT = torch.tensor(make_prompt(LENGTH))
 
 
@@ -58,7 +50,7 @@ def read_at_once(model: LoadedModel, window: int) -> torch.Tensor:
 
 def lazily(model: LoadedModel, grid: Grid, window: int) -> tuple[LazyPrefill, torch.Tensor]:
     store = store_of(model)
-    prefill = LazyPrefill(model.model.forward, store, PROMPT, grid, window)
+    prefill = LazyPrefill(model.model, store, PROMPT, grid, window)
     return prefill, store.storage[:, :, :, :LENGTH]
 
 
@@ -128,7 +120,7 @@ def test_many_chunks_are_read_in_groups(passes, monkeypatch):
 
 @pytest.mark.parametrize("method", ["specextend", "specextend+lookup", "streaming"])
 def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
-    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     cache = CACHE | {"every": 4}
     profile, prompt = make_profile(cache=cache, max_new_tokens=40), make_prompt(2000)
     monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: True)
@@ -167,7 +159,9 @@ def read_by(monkeypatch, tick: float) -> SimpleNamespace:
 def test_reading_is_the_drafts_prefill_and_no_step(monkeypatch):
     clock = read_by(monkeypatch, tick=0.0)
     profile = make_profile(cache=CACHE, max_new_tokens=30)
-    result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
+    result = run(
+        pair_of(loaded(**SURE), loaded(**LIKE_IT)), profile, "specextend", make_prompt(2000)
+    )
     assert clock.now > 36000
     assert result.timings.draft_prefill == clock.now
     assert result.timings.retrieval == sum(step.seconds for step in result.steps) == 0
@@ -176,14 +170,16 @@ def test_reading_is_the_drafts_prefill_and_no_step(monkeypatch):
 def test_what_measuring_costs_reads_is_of_no_step(monkeypatch):
     read_by(monkeypatch, tick=1.0)  # costs take time
     profile = make_profile(cache=CACHE, max_new_tokens=30, below=0.0).changed(tree=AutoTree())
-    result = run(pair_of(fused(**SURE), fused(**LIKE_IT)), profile, "specextend", make_prompt(2000))
+    result = run(
+        pair_of(loaded(**SURE), loaded(**LIKE_IT)), profile, "specextend", make_prompt(2000)
+    )
     assert all(0 < step.seconds < 100 for step in result.steps)
     assert 0 < result.timings.retrieval < 1000
 
 
 @pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])
 def test_the_next_document_is_read_anew(method, monkeypatch, passes):
-    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     profile, shelf = make_profile(cache=CACHE, max_new_tokens=30), Shelf()
     turns = {"lookup alone, for long": cycle("m" + 60 * "l"), "in turn": cycle("mmll")}
 
@@ -208,7 +204,7 @@ def test_the_next_document_is_read_anew(method, monkeypatch, passes):
 
 @pytest.mark.parametrize("method", ["specextend", "streaming"])
 def test_other_trees_read_on(method, passes):
-    pair = pair_of(fused(**SURE), fused(**LIKE_IT))
+    pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     profile = make_profile(cache=CACHE, max_new_tokens=60, below=0.0)
     expected = run(pair, profile, "plain", make_prompt(1000)).tokens
     passes.clear()
@@ -218,7 +214,7 @@ def test_other_trees_read_on(method, passes):
 
 def test_what_is_needed_at_once_is_read_at_once(passes):
     """For a draft that sees everything, has no window, or a prompt little longer than that."""
-    pair, prompt = pair_of(fused(), fused(seed=5)), make_prompt(300)
+    pair, prompt = pair_of(loaded(), loaded(seed=5)), make_prompt(300)
     for cache in ({**CACHE, "window": None}, {**CACHE, "policy": "full"}):
         run(pair, make_profile(cache=cache), "specextend", prompt)
     run(pair, make_profile(cache=CACHE), "tree", prompt)
@@ -231,6 +227,6 @@ def test_what_is_needed_at_once_is_read_at_once(passes):
 @pytest.mark.parametrize(("shorter", "lazy"), [(0, True), (1, False)])
 def test_beside_lookup_a_shorter_prompt_is_read_lazily(shorter, lazy, passes):
     length = LAZY_BESIDE_OTHERS * CACHE["window"] - shorter
-    pair = pair_of(fused(), fused(seed=5))
+    pair = pair_of(loaded(), loaded(seed=5))
     run(pair, make_profile(cache=CACHE), "specextend+lookup", make_prompt(length))
     assert bool(passes) == lazy

@@ -16,7 +16,8 @@ from specx.models import attention
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.fused_head import FusedHead, fuse_head
 from specx.models.fused_layers import unfused
-from specx.models.head import Head, HeadSpec
+from specx.models.head import Head
+from specx.models.head_spec import HeadSpec
 from specx.prompts.digest import Digest
 from specx.records import Method
 from tests.gpu.test_cuda import CUDA, same_or_tied, written

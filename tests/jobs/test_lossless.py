@@ -10,7 +10,6 @@ import torch
 from specx.documents.document import Document, Paragraph
 from specx.engine.methods import Pair
 from specx.errors import OutOfMemoryError
-from specx.jobs import lossless
 from specx.jobs.lossless import REFERENCE_TOKENS, check_reference
 from specx.jobs.pair import load_pair
 from specx.jobs.summarizer import Summarizer
@@ -91,7 +90,7 @@ def test_a_gap_that_rounding_makes_is_a_tie(
             logits[1, 6], logits[1, 7] = 8.0, 8.0 + gap
             return [5, 7, 9], logits
 
-    monkeypatch.setattr(lossless, "Reference", Other)
+    monkeypatch.setattr("specx.models.reference.Reference", Other)
     check = check_reference(pair, profile, PROMPT, [5, 6, 8])
     assert (check.identical, check.position, check.tie) == (False, 1, tie)
     assert check.logit_gap == pytest.approx(gap, abs=1e-6)

@@ -9,7 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from specx.engine.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models.decoder import Decoder
 from specx.models.fused_layers import is_fused
 from specx.models.load import ModelSpec, load_model
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
@@ -21,8 +23,9 @@ Refusal = Callable[..., Exception]
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 @pytest.mark.parametrize("role", ["target", "draft"])
-def test_facts(checkpoint: Make, load: Load, family: str, role: str) -> None:
-    loaded = load(checkpoint(family), role)
+@pytest.mark.parametrize("modules", [False, True])
+def test_facts(checkpoint: Make, load: Load, family: str, role: str, modules: bool) -> None:
+    loaded = load(checkpoint(family), role, modules=modules)
     assert (loaded.num_layers, loaded.num_heads, loaded.num_kv_heads) == (2, 4, 2)
     assert (loaded.head_dim, loaded.hidden_size, loaded.vocab_size) == (16, 64, 384)
     assert loaded.window == 2048
@@ -30,6 +33,13 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str) -> None:
     assert loaded.dtype == torch.float32
     assert loaded.device == torch.device("cpu")
     assert loaded.source == str(checkpoint(family))
+    assert loaded.full_layers == [0, 1]
+    assert [loaded.scaling_of(1), *loaded.query_shape(1)] == [0.25, 4, 16]
+    assert [weight.shape for weight in loaded.vocabulary_weights] == [(384, 64)] * 2
+    if not modules:
+        assert isinstance(loaded.model, Decoder)
+        assert loaded.rope.inv_freq.equal(load(checkpoint(family), modules=True).rope.inv_freq)
+        return
     assert not loaded.model.training
     assert not any(p.requires_grad for p in loaded.model.parameters())
     assert loaded.model.config._attn_implementation == "specx"
@@ -38,17 +48,18 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str) -> None:
 def test_a_draft_whose_keys_cannot_all_be_moved(
     checkpoint: Make, load: Load, refusal: Refusal
 ) -> None:
-    """SmolLM3's second layer here has no rotary positions; as a target it is fused."""
-    folder = checkpoint("smollm3")
-    assert is_fused(load(folder).model)
-    assert "does not rotate the keys of layer 1 as Llama does" in str(refusal(folder, "draft"))
+    """SmolLM3's second layer here has no rotary positions: modules have no way to say so."""
+    folder, sentence = checkpoint("smollm3"), "does not rotate the keys of layer 1 as Llama does"
+    assert is_fused(load(folder, modules=True).model)
+    assert sentence in str(refusal(folder, "draft", modules=True))
+    assert load(folder, "draft").full_layers == [0, 1]
 
 
 @pytest.mark.parametrize("options", [{}, {"shard_size": "100KB"}, {"torch_file": True}])
 def test_weights_are_those_of_the_file(checkpoint: Make, load: Load, options: Any) -> None:
     folder = checkpoint(**options)
     plain = AutoModelForCausalLM.from_pretrained(folder).state_dict()
-    for name, tensor in load(folder).model.state_dict().items():
+    for name, tensor in load(folder, modules=True).model.state_dict().items():
         assert torch.equal(tensor, plain[name]), name
 
 
@@ -113,13 +124,39 @@ def test_draft_with_changing_rope(
         folder = broken(
             rope_parameters=..., rope_theta=1e4, rope_scaling={**rope, "type": rope_type}
         )
-    error = refusal(folder, "draft")
+    error = refusal(folder, "draft", modules=True)
     assert isinstance(error, ModelError)
     assert f"has {rope_type} RoPE, but retrieval needs fixed RoPE frequencies" in str(error)
     if rope_type == "dynamic":
-        assert load(folder, "target").window == 2048
+        assert load(folder, modules=True).window == 2048
     else:
-        assert "reads documents in pieces" in str(refusal(folder, "target"))
+        assert "reads documents in pieces" in str(refusal(folder, modules=True))
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_frequencies_are_chosen_for_a_text(broken: Make, load: Load, role: str) -> None:
+    """longrope has two sets; a text keeps the one that its longest form calls for."""
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, **factors}
+    folder = broken(rope_parameters=rope | {"original_max_position_embeddings": 1024})
+    loaded = load(folder, role)
+    assert loaded.window == 2048
+    assert loaded.for_text(2000) is loaded
+    assert loaded.for_text(1025) is loaded
+    short = loaded.for_text(1024)
+    assert short.decoder_spec.ropes[0].inv_freq.equal(2 * loaded.decoder_spec.ropes[0].inv_freq)
+    assert short.model.spec is short.decoder_spec
+    assert short.model.weights.embedding is loaded.model.weights.embedding
+    pair = Pair(loaded, torch.ones(384, dtype=torch.bool))
+    assert pair.for_text(1025) is pair
+    assert pair.for_text(1000) is pair.for_text(10)
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "linear"])
+def test_frequencies_that_no_text_changes(broken: Make, load: Load, rope_type: str) -> None:
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 2.0}
+    loaded = load(broken(rope_parameters=rope), "draft")
+    assert loaded.for_text(7) is loaded.for_text(loaded.window) is loaded
 
 
 def test_missing_folder(refusal: Refusal) -> None:
@@ -217,10 +254,11 @@ def test_sliding_window(
 ) -> None:
     folder = checkpoint(family, **options)
     for role in ("target", "draft"):
-        assert "sliding-window layers (64 tokens, 2048 are to be used)" in str(
-            refusal(folder, role)
-        )
-    assert load(folder, positions=64).num_layers == 2
+        sentence = str(refusal(folder, role, modules=True))
+        assert "sliding-window layers (64 tokens, 2048 are to be used)" in sentence
+        full = {"mistral": [], "qwen2": [0]}[family]
+        assert load(folder, role).full_layers == full
+    assert load(folder, positions=64, modules=True).num_layers == 2
 
 
 def test_attention_that_knows_no_interface(broken: Make, refusal: Refusal) -> None:

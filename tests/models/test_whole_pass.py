@@ -15,6 +15,7 @@ from tests.models.test_fused_model import TRIED, assert_alike
 from tests.tiny import make_model
 
 pytest.importorskip("llvmlite")
+from specx.kernels.layers import FewRows
 from specx.kernels.native import native_pass
 from specx.kernels.native.native_pass import NativePass, loading
 
@@ -28,9 +29,9 @@ def _compiled():
         pytest.skip("torch has another OpenMP here")
 
 
-@pytest.fixture(params=[1, 2, 4, 8])
+@pytest.fixture(params=[1, 2, 3, 4])
 def _threads(request):
-    """Fewer than key heads, as many, and more."""
+    """Fewer than key heads, as many, and more, that divide them and that do not."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -104,10 +105,10 @@ def test_chains(family, settings, rows):
 
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("prefix", [1, 507, 511, 512, 1027])
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 4])
 def test_trees_on_any_number_of_threads(kv_heads, prefix):
     """Behind prefixes that end in a block of keys, or with it."""
-    model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=8)
+    model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=12)
     assert model.forward._whole.serves(5)
     sets = TREE[:, None]
     assert_alike(one_pass(model, sets, prefix=prefix), one_pass(exact, sets, prefix=prefix))
@@ -149,6 +150,25 @@ def test_rows_of_a_level_see_those_before_it():
     assert_alike(one_pass(model, sets), one_pass(exact, sets))
 
 
+def test_several_layers_are_kept():
+    """Those that retrieval and something else want, in their order."""
+    model, _ = models_of("llama")
+    single = [one_pass(model, TREE[:, None], layer=layer)[2:] for layer in (0, 1)]
+    few = FewRows(
+        tokens=torch.arange(5, 10),
+        positions=torch.tensor([21, 22, 22, 23, 23]),
+        storage=storage_of(model),
+        rows=torch.arange(21, 26),
+        prefix=torch.tensor([21]),
+        mask=AncestorMask(TREE[:, None], 5),
+        wanted=1,
+        kept=(0, 1),
+    )
+    _, kept = model.forward._whole(few)
+    for both, alone in zip(kept, single, strict=True):
+        assert all(torch.equal(a, b[:, :5]) for a, b in zip(both, alone, strict=True))
+
+
 def test_more_than_a_word_of_rows_behind_the_prefix():
     model, exact = models_of("llama")
     sets = torch.tensor([[-1, 0b1], [-1, 0b11], [5, 0b100]])
@@ -168,13 +188,13 @@ def test_more_than_a_word_of_rows_behind_the_prefix():
     assert_alike(*passes)
 
 
-def test_a_row_is_the_same_whatever_is_computed_beside_it(request):
-    """To the last bit, on no more threads than key heads: verification of a chain chooses as plain
-    decoding does."""
-    threads = torch.get_num_threads()
-    request.addfinalizer(lambda: torch.set_num_threads(threads))
-    torch.set_num_threads(2)
-    model, _ = models_of("llama", head_dim=32)
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("kv_heads", [2, 3])
+def test_a_row_is_the_same_whatever_is_computed_beside_it(kv_heads):
+    """To the last bit: verification of a chain chooses as plain decoding does."""
+    model, _ = models_of(
+        "llama", head_dim=32, hidden_size=96, num_key_value_heads=kv_heads, num_attention_heads=6
+    )
     together = one_pass(model, chain(11), prefix=510)[0]
     storage, alone = storage_of(model), []
     for i in range(11):
@@ -251,14 +271,7 @@ def test_a_model_of_odd_sizes_is_left_to_torch(settings):
     assert model.forward._whole is None
 
 
-def test_threads_that_do_not_fit_the_heads_are_left_to_torch():
+def test_more_than_64_rows_are_left_to_torch():
     model, _ = models_of("llama", num_key_value_heads=2)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        assert not model.forward._whole.serves(1)
-        torch.set_num_threads(2)
-        assert model.forward._whole.serves(64)
-        assert not model.forward._whole.serves(65)
-    finally:
-        torch.set_num_threads(before)
+    assert model.forward._whole.serves(64)
+    assert not model.forward._whole.serves(65)

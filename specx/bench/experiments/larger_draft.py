@@ -63,7 +63,7 @@ class OnPair:
 
 def parameters(model: LoadedModel) -> int:
     """Count the weights of a model, shared ones once."""
-    return sum(weight.numel() for weight in model.model.parameters())
+    return model.weight_bytes // model.dtype.itemsize
 
 
 def measure(bench: Workbench) -> Iterator[Run]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from specx.errors import DocumentError, UsageError
 from specx.models import attention as dispatch
 from specx.models.compiled import uncompiled
 from specx.models.fused_layers import unfused
-from specx.models.load import LoadedModel
+from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.models.quiet import quiet_transformers
 from specx.profile import Profile, Sampling
 
@@ -26,10 +27,24 @@ ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
 
 
+def modules_of(loaded: LoadedModel) -> LoadedModel:
+    """Return a model as transformers' modules; a decoder of our own is loaded again as such."""
+    if loaded.decoder_spec is None:
+        return loaded
+    dtype = str(loaded.dtype).removeprefix("torch.")
+    return _modules(ModelSpec(loaded.source, dtype=dtype), loaded.device)
+
+
+@cache
+def _modules(spec: ModelSpec, device: torch.device) -> LoadedModel:
+    return load_model(spec, device, "target", modules=True)
+
+
 @contextmanager
 def stock(loaded: LoadedModel) -> Iterator[Any]:
     """The model with transformers' own attention, layers that are neither compiled nor fused, and
     no settings of generation but transformers' defaults; behind the block all is as it was."""
+    loaded = modules_of(loaded)
     model = loaded.model
     settings = model.generation_config
     model.generation_config = GenerationConfig()
@@ -200,7 +215,8 @@ class Clock:
 
 def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
     """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
-    return {"past_key_values": StaticCache(config=pair.target.model.config, max_cache_len=tokens)}
+    config = modules_of(pair.target).model.config
+    return {"past_key_values": StaticCache(config=config, max_cache_len=tokens)}
 
 
 STOCK = (
@@ -214,7 +230,7 @@ STOCK = (
     Stock(
         "hf-assisted",
         "transformers' assisted generation by the draft",
-        lambda pair, _: {"assistant_model": pair.draft and pair.draft.model},
+        lambda pair, _: {"assistant_model": pair.draft and modules_of(pair.draft).model},
         drafts=True,
     ),
     Stock(

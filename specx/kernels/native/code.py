@@ -4,8 +4,10 @@ import ctypes
 import hashlib
 import os
 import re
+import threading
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import llvmlite.binding as llvm
 import torch
 
 from specx.cache_folder import cache_folder
-from specx.kernels.native.decoder import write_module
+from specx.kernels.native.decoder import write_pass, write_products
 from specx.kernels.native.emitter import VectorUnit
+from specx.kernels.native.kinds import PLAIN, PassKind
 
+_compiling = threading.Lock()  # two models that are loaded at once need the same products
 # Of OpenMP, which the code calls.
 SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -24,12 +28,13 @@ SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 class Code:
     """Functions in memory. ``run``: the address of the one that each thread calls."""
 
-    def __init__(self, built: bytes) -> None:
+    def __init__(self, *objects: bytes) -> None:
         for name in SYMBOLS:
             address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
             llvm.add_symbol(name, address)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(built))
+        for each in objects:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(each))
         self._engine.finalize_object()
         self.run = ctypes.c_void_p(self.address("run"))
         self._teams: dict[int, bool] = {}
@@ -68,22 +73,31 @@ def openmp() -> ctypes.CDLL:
     return ctypes.CDLL(own[0])
 
 
-def load() -> Code:
-    """Return the code, compiled if it is not on disk yet.
+def load(kind: PassKind = PLAIN) -> Code:
+    """Return the code of a kind of pass, compiled if it is not on disk yet.
 
     Raises OSError where torch has no OpenMP of GNU.
     """
     openmp()
-    file = _file()
-    built = _stored(file)
-    if built is None:
-        built = build()
-        with suppress(OSError):  # where the folder cannot be written to, each process compiles
-            file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_suffix(f".{os.getpid()}")
-            temporary.write_bytes(hashlib.sha256(built).digest() + built)
-            temporary.replace(file)
-    return Code(built)
+    return Code(
+        _object("products", write_products),
+        _object(repr(kind), partial(write_pass, kind=kind)),
+    )
+
+
+def _object(name: str, write: Callable[[VectorUnit], str]) -> bytes:
+    """Return an object file: all passes share the products, which take longest to compile."""
+    file = _file(name)
+    with _compiling:
+        built = _stored(file)
+        if built is None:
+            built = build(write(vector_unit()))
+            with suppress(OSError):  # where the folder cannot be written to, each process compiles
+                file.parent.mkdir(parents=True, exist_ok=True)
+                temporary = file.with_suffix(f".{os.getpid()}")
+                temporary.write_bytes(hashlib.sha256(built).digest() + built)
+                temporary.replace(file)
+    return built
 
 
 def _stored(file: Path) -> bytes | None:
@@ -96,9 +110,9 @@ def _stored(file: Path) -> bytes | None:
     return built if hashlib.sha256(built).digest() == checksum else None
 
 
-def build() -> bytes:
+def build(written: str) -> bytes:
     """Compile: return an object file."""
-    module = llvm.parse_assembly(write_module(vector_unit()))
+    module = llvm.parse_assembly(written)
     module.verify()
     target = _target()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -129,11 +143,11 @@ def _target() -> Any:
     )
 
 
-def _file() -> Path:
-    """Return the file of the code, named after all that it depends on."""
+def _file(name: str) -> Path:
+    """Return the file of some code, named after all that it depends on."""
     made = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         made.update(source.read_bytes())
     processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    made.update(repr((llvmlite.__version__, processor)).encode())
+    made.update(repr((name, llvmlite.__version__, processor)).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

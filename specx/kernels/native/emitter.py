@@ -18,6 +18,11 @@ UNIT = 16  # sizes of a model are multiples of it: the most lanes of a vector
 LOG2E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 # exp(r) = 1 + r + r² p(r) for |r| <= ln 2 / 2, as in Cephes: off by 2e-7 at most, relatively
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+TANH = (-17 / 315, 2 / 15, -1 / 3)  # of its series in x², behind 1: off by 6e-8 up to 0.2
+# erfc(z) = t exp(−z² + p(t)), t = 1 / (1 + z/2), by Chebyshev's polynomials: off by 1.2e-7 at most,
+# relatively (Numerical Recipes in C, 6.2)
+ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
+        0.37409196, 1.00002368, -1.26551223)  # fmt: skip
 LEAST = -87.0  # exp of less is 0
 
 Value = Any  # of llvmlite, which has no types
@@ -94,6 +99,14 @@ class Emitter:
         place = self.builder.gep(table, [self.whole(index)], source_etype=I64)
         return self.builder.load(place, typ=I64)
 
+    def row(self, table: Value, index: Number, width: int) -> Value:
+        """Return the place of a row of ``width`` int64 in a table."""
+        return self.builder.gep(table, [self.times(index, width)], source_etype=I64)
+
+    def ones(self, word: Value) -> Value:
+        """Return how many bits of an int64 are one."""
+        return self.call("llvm.ctpop.i64", word, result=I64)
+
     def unpacked(self, bits: Value) -> Value:
         """Return the float32 whose bits are in an int64."""
         return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
@@ -167,6 +180,37 @@ class Emitter:
         power = self.builder.bitcast(self.builder.shl(exponent, shift), x.type)
         return self.builder.select(vanishes, zero, self.mul(series, power))
 
+    def sigmoid(self, x: Value) -> Value:
+        lanes = 1 if x.type == F32 else x.type.count
+        one, small = self.number(1.0, lanes), self.exp(self.builder.fneg(self.absolute(x)))
+        positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
+        return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
+
+    def tanh(self, x: Value) -> Value:
+        """Return tanh(x), exact for small numbers, too, by their series."""
+        lanes = 1 if x.type == F32 else x.type.count
+        size, square, one = self.absolute(x), self.mul(x, x), self.number(1.0, lanes)
+        small = self.exp(self.mul(size, self.number(-2.0, lanes)))
+        large = self.builder.fdiv(self.builder.fsub(one, small), self.add(one, small))
+        series = self.number(TANH[0], lanes)
+        for coefficient in (*TANH[1:], 1.0):
+            series = self.fma(series, square, self.number(coefficient, lanes))
+        is_small = self.builder.fcmp_ordered("<", size, self.number(0.2, lanes))
+        return self.builder.select(is_small, self.mul(x, series), self.math("copysign", large, x))
+
+    def normal(self, x: Value) -> Value:
+        """Return the share of a normal distribution below x: (1 + erf(x / √2)) / 2."""
+        lanes = 1 if x.type == F32 else x.type.count
+        one, z = self.number(1.0, lanes), self.mul(self.absolute(x), self.number(0.5**0.5, lanes))
+        t = self.builder.fdiv(one, self.fma(z, self.number(0.5, lanes), one))
+        series = self.number(ERFC[0], lanes)
+        for coefficient in ERFC[1:]:
+            series = self.fma(series, t, self.number(coefficient, lanes))
+        tail = self.exp(self.builder.fsub(series, self.mul(z, z)))
+        tail = self.mul(self.mul(tail, t), self.number(0.5, lanes))
+        positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
+        return self.builder.select(positive, self.builder.fsub(one, tail), tail)
+
     def greatest(self, vector: Value) -> Value:
         """Return the greatest lane of a vector."""
         lanes = vector.type.count
@@ -220,6 +264,19 @@ class Emitter:
         """Have what lies at a place, if anything does, brought into the cache."""
         self.call("llvm.prefetch.p0", place, I32(0), I32(3), I32(1))
 
+    def when(self, condition: Value) -> Any:
+        """Run what is written inside where a condition holds."""
+        return self.builder.if_then(condition)
+
+    def is_less(self, a: Number, b: Number) -> Value:
+        return self.builder.icmp_signed("<", self.whole(a), self.whole(b))
+
+    def is_equal(self, a: Number, b: Number) -> Value:
+        return self.builder.icmp_signed("==", self.whole(a), self.whole(b))
+
+    def both(self, a: Value, b: Value) -> Value:
+        return self.builder.and_(a, b)
+
     @contextmanager
     def loop(self, start: Number, stop: Number, step: Number = 1) -> Iterator[Value]:
         """Repeat what is written inside for start, start + step, … below ``stop``."""
@@ -258,8 +315,15 @@ class Emitter:
     def fill(self, to: Value, count: Number, value: float) -> None:
         self.line(to, count, lambda _, lanes: self.number(value, lanes))
 
-    def increase(self, to: Value, by: Value, count: Number) -> None:
-        """Add ``count`` elements to as many."""
+    def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
+        """Add ``count`` elements, times a factor, to as many."""
+        if factor is not None:
+            self.line(
+                to, count,
+                lambda i, n: self.fma(self.load(self.at(by, i), n), self.spread(factor, n),
+                                      self.load(self.at(to, i), n)),
+            )  # fmt: skip
+            return
         self.line(
             to, count,
             lambda i, n: self.add(self.load(self.at(to, i), n), self.load(self.at(by, i), n)),

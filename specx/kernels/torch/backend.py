@@ -17,6 +17,7 @@ from specx.kernels.layers import (
     Product,
     WholePass,
 )
+from specx.kernels.spec import NormSpec
 from specx.kernels.torch import (
     attention,
     cache,
@@ -76,7 +77,7 @@ class TorchOps:
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
     )
-    rms_norm: ClassVar["staticmethod[[Tensor, float], Norm]"] = staticmethod(layer.TorchNorm)
+    rms_norm: ClassVar["staticmethod[[Tensor, float], Norm]"] = staticmethod(layer.torch_rms_norm)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
@@ -84,6 +85,15 @@ class TorchOps:
 
     def arranged(self, weight: Tensor) -> Tensor:
         return weight
+
+    def norm(
+        self,
+        spec: NormSpec,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        dtype: torch.dtype,  # noqa: ARG002 - it is that of what is normed
+    ) -> Norm:
+        return layer.TorchNorm(spec, weight, bias)
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
         return None
@@ -103,9 +113,19 @@ class CpuOps(TorchOps):
 
     arranged = staticmethod(cpu_product.arranged)
     product = staticmethod(cpu_product.CpuProduct)
-    layer_kernels = staticmethod(cpu_layer.CpuLayer)
     head_input = staticmethod(cpu_layer.CpuHeadInput)
     rms_norm = staticmethod(cpu_layer.CpuNorm)
+
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        wide = weights.out.weight.dtype in cpu_attention.WIDE
+        return cpu_layer.CpuLayer(weights) if wide else layer.TorchLayer(weights)
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        if dtype in cpu_attention.WIDE:
+            return cpu_layer.cpu_norm(spec, weight, bias)
+        return layer.TorchNorm(spec, weight, bias)
 
     def fuses(self, dtype: torch.dtype) -> bool:
         # Half precision rounds where transformers rounds, which these layers do not.
@@ -114,6 +134,6 @@ class CpuOps(TorchOps):
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         if not HAS_LLVMLITE:
             return None
-        from specx.kernels.native.native_pass import NativePass, loading, suits
+        from specx.kernels.native.native_pass import NativePass, suits
 
-        return NativePass(weights, loading()) if suits(weights) else None
+        return NativePass(weights) if suits(weights) else None

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import embedding as lookup
 from torch.nn.functional import silu
 
-from specx.kernels.layers import HeadNorms, LayerWeights
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap, Norm
 from specx.kernels.spec import NormSpec
 from specx.kernels.torch.cpu_product import CpuProduct
+from specx.kernels.torch.layer import TorchLayer, TorchNorm
 
 
 class CpuNorm:
@@ -49,23 +50,28 @@ class CpuHeadInput:
         return both.flatten(1), both[:, 1].contiguous() if self._residual else residual
 
 
-class CpuLayer:
-    """``LayerKernels`` in float32 or float64 on a CPU."""
+class CpuLayer(TorchLayer):
+    """``LayerKernels`` in float32 or float64 on a CPU, for every ``LayerSpec``."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        spec = weights.spec
-        self._dim = spec.attention.head_dim
-        self._input_norm = _norm(weights.input_norm, spec.input_norm)
-        self._heads, self._out = CpuProduct(weights.heads), CpuProduct(weights.out)
-        head_norm = spec.attention.head_norm
-        self._query_norm = _norm(weights.query_norm, head_norm)
-        self._key_norm = _norm(weights.key_norm, head_norm)
-        self._output_norm = _norm(weights.output_norm, spec.output_norm)
-        self._gate_up, self._down = CpuProduct(weights.gate_up), CpuProduct(weights.down)
+        super().__init__(weights)
+        self._plain, self._dim = weights.is_plain, weights.spec.attention.head_dim
+        self._plain_out, self._plain_down = CpuProduct(weights.out), CpuProduct(weights.down)
+
+    def product(self, linear_map: LinearMap) -> CpuProduct:
+        return CpuProduct(linear_map)
+
+    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
+        return cpu_norm(spec, weight, bias)
+
+    def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return _rotated(heads, cos, sin)
 
     def before_attention(
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
+        if not self._plain:
+            return super().before_attention(x, cos, sin, slots, keys, values)
         kv_heads = keys.shape[0]
         normed = x if self._input_norm is None else self._input_norm(x)
         heads = self._heads(normed).view(x.shape[0], -1, self._dim).transpose(0, 1)
@@ -79,19 +85,21 @@ class CpuLayer:
         return turned[:-kv_heads]
 
     def after_attention(
-        self,
-        attended: Tensor,
-        x: Tensor,
-        per_layer: Tensor | None = None,  # noqa: ARG002 - a plain layer has none
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
     ) -> Tensor:
+        if not self._plain:
+            return super().after_attention(attended, x, per_layer)
         assert self._output_norm is not None
-        x = self._out.plus(x, attended)
+        x = self._plain_out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
-        return self._down.plus(x, silu(gate).mul_(up))
+        return self._plain_down.plus(x, silu(gate).mul_(up))
 
 
-def _norm(weight: Tensor | None, norm: NormSpec | None) -> CpuNorm | None:
-    return None if weight is None or norm is None else CpuNorm(weight, norm.eps)
+def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Norm:
+    """Prepare the norm that takes the fewest calls."""
+    if not spec.centred and weight is not None and bias is None:
+        return CpuNorm(weight, spec.eps)
+    return TorchNorm(spec, weight, bias)
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

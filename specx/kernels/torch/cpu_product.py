@@ -25,6 +25,8 @@ LARGE_ON_INTEL = 2**24  # no longer in a cache
 def arranged(weight: Tensor) -> Tensor:
     """Return a weight [N, K] in the order in which products over few rows read it fastest."""
     rows, columns = weight.shape
+    if weight.dtype not in (torch.float32, torch.float64):
+        return weight.contiguous()  # oneDNN multiplies in half precision
     if columns >= FLAT * rows or _is_large(weight):
         return weight.contiguous()
     return weight.t().contiguous().t()

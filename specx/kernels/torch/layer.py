@@ -1,19 +1,35 @@
 """A decoder layer in plain torch, rounded where the modules of transformers round."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding as lookup
-from torch.nn.functional import linear, silu
+from torch.nn.functional import gelu, linear, relu, silu
 
-from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
-from specx.kernels.spec import NormSpec
+from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap, Norm, Product
+from specx.kernels.spec import Activation, NormSpec
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x [T, K] over its root mean square, times weight [K]."""
+    return norm(x, NormSpec(eps=eps), weight)
+
+
+def norm(x: Tensor, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    """Norm x [..., K] with weight and bias, broadcast against it."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return weight * normed.to(x.dtype)
+    if spec.centred:
+        wide = wide - wide.mean(-1, keepdim=True)
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + spec.eps)
+    if not spec.wide:
+        normed = normed.to(x.dtype)
+    if weight is not None:
+        normed = weight * normed
+    if bias is not None:
+        normed = normed + bias
+    return normed.to(x.dtype)
 
 
 def rotary_angles(
@@ -32,11 +48,16 @@ def rotary_angles(
 class TorchNorm:
     """``Norm`` in torch."""
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+    def __init__(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> None:
+        self._spec, self._weight, self._bias = spec, weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self._weight, self._eps)
+        return norm(x, self._spec, self._weight, self._bias)
+
+
+def torch_rms_norm(weight: Tensor, eps: float) -> TorchNorm:
+    """Prepare ``Ops.rms_norm``."""
+    return TorchNorm(NormSpec(eps=eps), weight)
 
 
 class TorchProduct:
@@ -68,42 +89,135 @@ class TorchHeadInput:
 
 
 class TorchLayer:
-    """``LayerKernels`` in torch."""
+    """``LayerKernels`` in torch, for every ``LayerSpec``.
+
+    Parts may be replaced by a device's own: ``product``, ``norm`` and ``rotated``.
+    """
 
     def __init__(self, weights: LayerWeights) -> None:
-        self._weights = weights
+        w, self._spec = weights, weights.spec
+        spec, attention = w.spec, w.spec.attention
+        self._heads, self._out, self._gate_up, self._down = map(
+            self.product, (w.heads, w.out, w.gate_up, w.down)
+        )
+        self._input_norm = self._norm_of(spec.input_norm, w.input_norm, w.input_norm_bias)
+        self._output_norm = self._norm_of(spec.output_norm, w.output_norm, w.output_norm_bias)
+        self._attended_norm = self._norm_of(spec.attended_norm, w.attended_norm)
+        self._mlp_norm = self._norm_of(spec.mlp_norm, w.mlp_norm)
+        self._query_norm = self._norm_of(attention.head_norm, _by_head(w.query_norm))
+        self._key_norm = self._norm_of(attention.head_norm, _by_head(w.key_norm))
+        self._value_norm = self._norm_of(attention.value_norm, None)
+        self._act = activation(spec.mlp.activation, w.activation)
+        self._per_layer = w.per_layer
+        if w.per_layer is not None:
+            assert spec.output_norm is not None
+            self._down_in, self._up_out = map(self.product, (w.per_layer.down, w.per_layer.up))
+            self._per_layer_norm = self.norm(spec.output_norm, w.per_layer.norm, None)
+        self._scalar = w.scalar
+
+    def product(self, linear_map: LinearMap) -> Product:
+        """Prepare a product."""
+        return TorchProduct(linear_map)
+
+    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
+        """Prepare a norm."""
+        return TorchNorm(spec, weight, bias)
+
+    def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Give heads [H, T, D] their positions."""
+        return _rotated(heads, cos, sin)
+
+    def _norm_of(
+        self, spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
+    ) -> Norm | None:
+        return None if spec is None else self.norm(spec, weight, bias)
 
     def before_attention(
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        w, kv_heads = self._weights, len(keys)
-        normed = _normed(x, w.spec.input_norm, w.input_norm)
-        heads = TorchProduct(w.heads)(normed)
-        heads = heads.view(len(x), -1, w.spec.attention.head_dim).transpose(0, 1)
-        q, k, v = heads.split([len(heads) - 2 * kv_heads, kv_heads, kv_heads])
-        norm = w.spec.attention.head_norm
-        q, k = _normed(q, norm, w.query_norm), _normed(k, norm, w.key_norm)
-        keys.index_copy_(1, slots, _rotated(k, cos, sin))
-        values.index_copy_(1, slots, v)
-        return _rotated(q, cos, sin)
+        attention = self._spec.attention
+        heads = self._heads(_normed(x, self._input_norm))
+        queries = attention.query_heads * attention.head_dim
+        q = self._turned(heads[:, :queries], self._query_norm, cos, sin)
+        if attention.shared is None:
+            k, v = heads[:, queries:].chunk(2, dim=-1)
+            keys.index_copy_(1, slots, self._turned(k, self._key_norm, cos, sin))
+            v = v.unflatten(1, (-1, attention.head_dim)).transpose(0, 1)
+            values.index_copy_(1, slots, _normed(v, self._value_norm))
+        return q
+
+    def _turned(self, flat: Tensor, norm: Norm | None, cos: Tensor, sin: Tensor) -> Tensor:
+        """Norm flat [T, H · D] and give it positions, in the layer's order: [H, T, D]."""
+        attention = self._spec.attention
+        spec = attention.head_norm
+        if spec is not None and spec.whole:
+            flat, norm = _normed(flat, norm), None
+        heads = flat.unflatten(1, (-1, attention.head_dim)).transpose(0, 1)
+        if spec is not None and spec.turned:
+            return _normed(self.rotated(heads, cos, sin), norm)
+        return self.rotated(_normed(heads, norm), cos, sin)
 
     def after_attention(
         self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
     ) -> Tensor:
-        assert per_layer is None
-        w = self._weights
-        x = x + TorchProduct(w.out)(attended)
-        gate, up = TorchProduct(w.gate_up)(_normed(x, w.spec.output_norm, w.output_norm)).chunk(
-            2, dim=-1
-        )
-        return x + TorchProduct(w.down)(silu(gate) * up)
+        scale = self._spec.residual_scale
+        added = _scaled(_normed(self._out(attended), self._attended_norm), scale)
+        if self._spec.parallel:
+            return x + added + _scaled(self._mlp(_normed(x, self._input_norm)), scale)
+        x = x + added
+        y = self._mlp(_normed(x, self._output_norm))
+        x = x + _scaled(_normed(y, self._mlp_norm), scale)
+        if self._per_layer is not None:
+            assert per_layer is not None
+            own = self._up_out(self._act(self._down_in(x)) * per_layer)
+            x = x + self._per_layer_norm(own)
+        return _scaled(x, self._scalar)
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        inner = self._gate_up(x)
+        if not self._spec.mlp.gated:
+            return self._down(self._act(inner))
+        gate, up = inner.chunk(2, dim=-1)
+        return self._down(self._act(gate) * up)
 
 
-def _normed(x: Tensor, norm: NormSpec | None, weight: Tensor | None) -> Tensor:
-    return x if norm is None or weight is None else rms_norm(x, weight, norm.eps)
+def activation(
+    name: Activation, constants: tuple[float, float, float, float] | None = None
+) -> Callable[[Tensor], Tensor]:
+    """Return a function; ``constants``: those of xielu."""
+    if name == "xielu":
+        assert constants is not None
+        return partial(_xielu, *constants)
+    return ACTIVATIONS[name]
+
+
+def _xielu(positive: float, negative: float, beta: float, eps: float, x: Tensor) -> Tensor:
+    below = (torch.expm1(x.clamp(max=eps)) - x) * negative + beta * x
+    return torch.where(x > 0, positive * x * x + beta * x, below)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "relu2": lambda x: relu(x).square(),
+}
+
+
+def _normed(x: Tensor, norm: Norm | None) -> Tensor:
+    return x if norm is None else norm(x)
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    return x if scale == 1.0 else x * scale
+
+
+def _by_head(weight: Tensor | None) -> Tensor | None:
+    """Return a weight as heads [H, T, D] are multiplied by it."""
+    return weight[:, None] if weight is not None and weight.ndim == 2 else weight
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Give heads [H, T, D] their positions: cos, sin [T, D]."""
+    """Give heads [H, T, D] their positions: cos, sin [T, D], which may be wider than they are."""
     first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat([-second, first], dim=-1) * sin
+    return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)

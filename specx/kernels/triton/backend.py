@@ -14,9 +14,18 @@ from specx.kernels.chunks import Grid
 from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.kernels.layers import DecoderWeights, HeadNorms, LayerWeights, LinearMap, Norm
+from specx.kernels.layers import (
+    DecoderWeights,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Norm,
+)
+from specx.kernels.spec import NormSpec
 from specx.kernels.torch import attention as torch_attention
 from specx.kernels.torch import scores as torch_scores
+from specx.kernels.torch.layer import TorchLayer, TorchNorm
 from specx.kernels.trees import LevelInputs, Path, TokenTree
 from specx.kernels.triton import (
     best_chunks,
@@ -160,8 +169,17 @@ class TritonOps:
     def whole_pass(self, weights: DecoderWeights) -> None:  # noqa: ARG002
         return None  # CUDA graphs replay a pass with one launch
 
-    def layer_kernels(self, weights: LayerWeights) -> "TritonLayer":
-        return TritonLayer(weights)
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        is_known = weights.is_plain and weights.out.weight.dtype != torch.float64
+        return TritonLayer(weights) if is_known else TorchLayer(weights)
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        is_known = spec == NormSpec(eps=spec.eps) and bias is None and dtype in HALF
+        if weight is None or not is_known:
+            return TorchNorm(spec, weight, bias)
+        return self.rms_norm(weight, spec.eps)
 
     def product(self, linear: LinearMap) -> "TritonProduct":
         return TritonProduct(linear)

@@ -36,7 +36,7 @@ def test_the_output_is_that_of_plain_decoding(name, prompt, family):
 
 def test_a_draft_that_is_right_saves_steps():
     setting = tiny_setting(max_new_tokens=40)
-    pair = replace(setting.pair, draft=loaded(**SURE))
+    pair = replace(setting.pair, draft=loaded(**SURE, modules=True))
     run = run_method("hf-assisted", replace(setting, pair=pair), tiny_case(70))
     assert run.acceptance_length > 5
 
@@ -157,7 +157,7 @@ def test_a_prompt_that_fills_the_window_is_refused():
 
 def test_vocabularies_of_different_sizes_are_refused():
     setting = tiny_setting()
-    draft = loaded(**LIKE_IT, vocab_size=VOCAB + 16)
+    draft = loaded(**LIKE_IT, vocab_size=VOCAB + 16, modules=True)
     pair = replace(setting.pair, draft=draft, draft_allowed=allowed(draft))
     with pytest.raises(UsageError, match="has 400 rows instead of 384"):
         run_method("hf-assisted", replace(setting, pair=pair), tiny_case(30))

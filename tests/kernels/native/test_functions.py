@@ -1,19 +1,38 @@
 """The functions that passes are made of, compiled, against float64."""
 
 import ctypes
+import itertools
+from functools import cache
 from itertools import accumulate
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import gelu, layer_norm, silu
 
 pytest.importorskip("llvmlite")
+from llvmlite import ir
+
 from specx.kernels.native import code
 from specx.kernels.native.code import Code
+from specx.kernels.native.decoder import write_products
 from specx.kernels.native.emitter import VectorUnit
+from specx.kernels.native.functions import ACTIVATIONS, write
+from specx.kernels.native.kinds import LayerKind, PassKind
 
 UNITS = [VectorUnit(16, 24), VectorUnit(8, 12), VectorUnit(4, 24)]
+
+
+@cache
+def built(unit):
+    module, every = ir.Module("functions"), itertools.product(ACTIVATIONS, [False, True])
+    layers = (
+        LayerKind(owns_heads=True, activation=name, is_gated=gated, is_capped=gated)
+        for name, gated in every
+    )
+    write(module, unit, PassKind(layers=tuple(layers)))
+    return [code.build(written) for written in (write_products(unit), str(module))]
 
 
 @pytest.fixture(scope="module", params=UNITS, ids=lambda unit: unit.lanes)
@@ -25,7 +44,7 @@ def functions(request):
         pytest.skip("torch has another OpenMP here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: request.param)
-        return Code(code.build())
+        return Code(*built(request.param))
 
 
 def call(functions, name, *arguments):
@@ -111,20 +130,54 @@ def test_a_row_does_not_depend_on_rows_and_columns_beside_it(functions, name):
 @pytest.mark.parametrize("size", [16, 48, 256])
 def test_norm(functions, size):
     x, weight, out = normal(size), normal(size, seed=1), torch.empty(size)
-    call(functions, "norm", out, x, weight, size, 1e-3)
+    call(functions, "norm", out, x, weight, 0, size, 1e-3)
     expected = x.double() / (x.double().square().mean() + 1e-3).sqrt() * weight.double()
     torch.testing.assert_close(out.double(), expected, rtol=2e-6, atol=0)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_centred_norm(functions, biased):
+    x, weight, bias, out = 3 + normal(48), normal(48, seed=1), normal(48, seed=2), torch.empty(48)
+    call(functions, "centred_norm", out, x, weight, bias if biased else 0, 48, 1e-3)
+    exact = [each.double() for each in (x, weight, bias)]
+    expected = layer_norm(exact[0], (48,), exact[1], exact[2] if biased else None, 1e-3)
+    torch.testing.assert_close(out.double(), expected, rtol=2e-6, atol=2e-6)
+
+
+EXACT = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
+    "relu2": lambda x: x.relu().square(),
+}
+
+
 @pytest.mark.parametrize("size", [16, 37])
-def test_gate(functions, size):
+@pytest.mark.parametrize("activation", EXACT)
+def test_gate(functions, activation, size):
     """Gates that neither overflow nor lose the small ones."""
     gates = torch.linspace(-120, 120, size)
-    gates[size // 2] = 1e-6
+    gates[size // 2 - 4 : size // 2 + 4] = torch.tensor([-4, -2, -0.5, -0.1, 1e-6, 0.7, 1.2, 3])
     up, exact = normal(size, seed=1), gates.double()
-    call(functions, "gate", gates, up, size)
-    expected = exact * torch.sigmoid(exact) * up.double()
-    torch.testing.assert_close(gates.double(), expected, rtol=1e-6, atol=1e-34)
+    expected, plain = EXACT[activation](exact), gates.clone()
+    call(functions, f"gate_{activation}", gates, up, size)
+    call(functions, f"plain_{activation}", plain, size)
+    torch.testing.assert_close(gates.double(), expected * up.double(), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(plain.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_soft_cap_of_scores(functions):
+    """Hidden scores stay so, and small ones keep their digits."""
+    scores = torch.full((80,), torch.nan)
+    scores[:64] = torch.linspace(-300, 300, 64)
+    scores[3], scores[5:9] = -torch.inf, torch.tensor([1e-5, -0.01, 0.3, 5.0])
+    exact = 30 * (0.5 * scores[:64].double() / 30).tanh()
+    exact[3] = -torch.inf
+    ends, values = torch.tensor([-1e30, 0.0]), torch.zeros(16)
+    call(functions, "soften_capped", scores, 64, 0.5, ends[:1], ends[1:], values, 16, 30.0)
+    torch.testing.assert_close(
+        scores[:64].double(), (exact - exact.max()).exp(), rtol=1e-5, atol=1e-34
+    )
 
 
 def test_exp_is_as_exact_as_float32(functions):

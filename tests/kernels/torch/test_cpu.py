@@ -35,7 +35,9 @@ def test_key_heads_may_be_computed_in_several_parts(at_once, monkeypatch):
 def test_scores_that_are_too_many_are_not_written_out(monkeypatch):
     calls, generic = [], attention.tree_attention
     monkeypatch.setattr(cpu_attention, "MOST", 2 * 5 * 45 - 1)
-    monkeypatch.setattr(attention, "tree_attention", lambda *a: calls.append(a) or generic(*a))
+    monkeypatch.setattr(
+        attention, "tree_attention", lambda *a, **k: calls.append(a) or generic(*a, **k)
+    )
     assert attended()[0] < 1e-6
     assert len(calls) == 1
 

@@ -1,0 +1,251 @@
+"""One decoder for all families and devices, from tokens to logits.
+
+``DecoderSpec`` says what is computed, the backend (``Ops``) by which kernels. A pass reads a chunk
+of a prompt (``PrefillCall``), or the rows of a tree or of one of its levels (``TreeCall``). A layer
+works in three parts, which may be called apart: ``fill`` stores keys and values, ``attend`` reads
+them, and ``finish`` does what is behind attention.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding as lookup
+
+from specx.kernels.layers import DecoderWeights, LayerWeights
+from specx.kernels.ops import Ops
+from specx.kernels.spec import DecoderSpec, QueryTemperature
+from specx.models.call import PrefillCall, TreeCall
+from specx.models.whole_pass import run_at_once
+
+Call = PrefillCall | TreeCall
+Angles = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowInputs:
+    """What all layers get of the T rows of a pass, beside the hidden states.
+
+    ``angles``: cos and sin [T, D] of each of ``DecoderSpec.ropes``, by its place. ``positions``
+    int64 [T]. ``per_layer`` [T, L, P]: the inputs of single layers, where there are any.
+    """
+
+    angles: tuple[Angles, ...]
+    positions: Tensor
+    per_layer: Tensor | None = None
+
+    def at(self, rows: Tensor | int) -> "RowInputs":
+        """Return those of some rows (int64), or of so many of the last; 0: of all."""
+        if isinstance(rows, int) and not rows:
+            return self
+        return RowInputs(
+            angles=tuple((rows_of(cos, rows), rows_of(sin, rows)) for cos, sin in self.angles),
+            positions=rows_of(self.positions, rows),
+            per_layer=None if self.per_layer is None else rows_of(self.per_layer, rows),
+        )
+
+
+class DecoderLayer:
+    """A layer of a decoder.
+
+    ``index``: its number, counted from 0; of a layer with ``shared`` keys and values, too, which
+    storage has under both numbers. ``rope``: the place of its own among those of the decoder.
+    """
+
+    def __init__(self, index: int, weights: LayerWeights, rope: int | None, ops: Ops) -> None:
+        self.index, self.spec, self._rope = index, weights.spec, rope
+        self._kernels = ops.layer_kernels(weights)
+        attention = weights.spec.attention
+        how = {
+            "window": attention.window,
+            "softcap": attention.softcap,
+            "sinks": weights.sinks,
+        }
+        self._how: dict[str, Any] = {key: value for key, value in how.items() if value is not None}
+
+    def fill(self, x: Tensor, inputs: RowInputs, call: Call) -> Tensor:
+        """Store keys and values of x [T, K]; return queries [Hq, T, D]."""
+        attention = self.spec.attention
+        keys, values = call.mapping.storage[self.index].unbind()
+        if self._rope is None:  # turning by nothing is exact, and one kernel serves all layers
+            cos = x.new_ones(len(x), attention.head_dim)
+            sin = torch.zeros_like(cos)
+        else:
+            cos, sin = inputs.angles[self._rope]
+        slots = call.mapping.slots_of(self.index)
+        q = self._kernels.before_attention(x, cos, sin, slots, keys, values)
+        if attention.temperature is not None:
+            q = q * _temperature(attention.temperature, inputs.positions, q.dtype)
+        return q
+
+    def attend(self, q: Tensor, call: Call) -> Tensor:
+        """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""
+        return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
+
+    def attend_last(self, q: Tensor, call: PrefillCall, rows: int, tokens: int) -> Tensor:
+        """Attend from the last ``rows`` of q [Hq, R, D], of a pass over ``tokens``."""
+        scaling = self.spec.attention.scaling
+        return call.attend_last(self.index, q, scaling, rows, tokens, **self._how)
+
+    def finish(self, attended: Tensor, x: Tensor, inputs: RowInputs) -> Tensor:
+        """Compute what is behind attention [T, Hq, D], which is added to x [T, K] -> [T, K]."""
+        own = None if inputs.per_layer is None else inputs.per_layer[:, self.index]
+        return self._kernels.after_attention(attended.flatten(1), x, own)
+
+
+def _temperature(temperature: QueryTemperature, positions: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the factors of queries at positions int64 [T]: [T, 1]."""
+    lengths = torch.floor(positions / temperature.length)
+    return (1 + temperature.beta * torch.log(1 + lengths)).to(dtype)[:, None]
+
+
+class Decoder:
+    """A decoder and its weights. It keeps nothing of a text.
+
+    Its weights must not change: copies may be read in their place.
+    """
+
+    def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
+        spec = weights.spec
+        self.spec, self.ops, self.weights = spec, ops, weights
+        self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
+        places = {id(rope): place for place, rope in enumerate(spec.ropes)}
+        self.layers = [
+            DecoderLayer(index, each, places.get(id(each.spec.attention.rope)), ops)
+            for index, each in enumerate(weights.layers)
+        ]
+        self._frequencies = [rope.inv_freq.to(self.device) for rope in spec.ropes]
+        self._norm = None
+        if spec.norm is not None:
+            self._norm = ops.norm(spec.norm, weights.norm, weights.norm_bias, self.dtype)
+        self._head = ops.product(weights.head)
+        self._scale = weights.embedding.new_tensor(spec.embedding_scale)
+        self._whole = ops.whole_pass(weights)
+        tables = weights.per_layer
+        if tables is not None:
+            assert spec.per_layer is not None
+            self._projection = ops.product(tables.projection)
+            self._table_norm = ops.norm(spec.per_layer.norm, tables.norm, None, self.dtype)
+
+    def with_spec(self, spec: DecoderSpec) -> "Decoder":
+        """Return a decoder of the same weights that turns queries and keys otherwise."""
+        pairs = zip(self.weights.layers, spec.layers, strict=True)
+        layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Return the bytes of weights that a pass over few rows need not read."""
+        return 0 if self._whole is None else self._whole.saved_bytes
+
+    @property
+    def inv_freq(self) -> Tensor:
+        """Return the frequencies of a decoder whose layers all turn alike: float32 [D/2]."""
+        (frequencies,) = self._frequencies
+        return frequencies
+
+    @cached_property
+    def first_cut(self) -> int:
+        """Return the first layer behind which no layer stores keys and values.
+
+        Of rows without logits it stores these, and nothing more is computed of them.
+        """
+        storing = [i for i, layer in enumerate(self.spec.layers) if layer.attention.shared is None]
+        return storing[-1]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return what the first layer gets of tokens int64 [T]: [T, K]."""
+        x = lookup(ids, self.weights.embedding)
+        return x if self.spec.embedding_scale == 1.0 else x * self._scale
+
+    def inputs(self, ids: Tensor, positions: Tensor, x: Tensor) -> RowInputs:
+        """Return what all layers get of tokens and positions int64 [T], x [T, K] being embedded."""
+        ropes = zip(self.spec.ropes, self._frequencies, strict=True)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        positions = positions.contiguous()
+        angles = tuple(
+            self.ops.rotary_angles(
+                positions, inv_freq, rope.amplitude, wide if rope.wide else x.dtype
+            )
+            for rope, inv_freq in ropes
+        )
+        per_layer = None if self.spec.per_layer is None else self._per_layer(ids, x)
+        return RowInputs(angles=angles, positions=positions, per_layer=per_layer)
+
+    def _per_layer(self, ids: Tensor, x: Tensor) -> Tensor:
+        """Return the inputs of single layers: [T, L, P] (``PerLayerInputSpec``)."""
+        spec, tables = self.spec.per_layer, self.weights.per_layer
+        assert spec is not None
+        assert tables is not None
+        projected = self._projection(x) * self.spec.hidden**-0.5
+        projected = self._table_norm(projected.unflatten(1, (-1, spec.size)))
+        own = lookup(ids, tables.embedding) * tables.embedding.new_tensor(spec.size**0.5)
+        return (projected + own.view(projected.shape)) * 2**-0.5
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return logits [T, V] of what is behind the layers and the norm [T, K]."""
+        logits, cap = self._head(x), self.spec.logit_softcap
+        if self.spec.logit_scale != 1.0:
+            logits = logits * self.spec.logit_scale
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Norm what is behind the layers: [T, K]."""
+        return x if self._norm is None else self._norm(x)
+
+    def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
+        """Compute logits [rows, V] of tokens int64 [T] at positions int64 [T].
+
+        ``kept``: the rows that have logits (int64), or how many of the last; 0 means all.
+        """
+        logits = run_at_once(self._whole, ids, positions, call, kept)
+        if logits is not None:
+            return logits
+        x = self.embed(ids)
+        inputs = self.inputs(ids, positions, x)
+        cut, features, rest = self._cut(call, kept), call.features, kept
+        for layer in self.layers:
+            if features is not None:
+                features.note_layer(x[None], layer.index)
+            q = layer.fill(x, inputs, call)
+            if layer.index < cut:
+                x = layer.finish(layer.attend(q, call), x, inputs)
+                continue
+            attended = self._attend_kept(layer, q, call, kept, len(ids))
+            if layer.index == cut:
+                x, inputs, rest = rows_of(x, kept).contiguous(), inputs.at(kept), 0
+            x = layer.finish(attended, x, inputs)
+        if features is not None:
+            features.note_layer(x[None], len(self.layers))
+        x = self.norm(x)
+        if features is not None:
+            features.note_output(x[None])
+        return self.logits(rows_of(x, rest))
+
+    def _cut(self, call: Call, kept: Tensor | int) -> int:
+        """Return the layer in which rows without logits end, or the number of layers."""
+        count, features = len(self.layers), call.features
+        if isinstance(kept, int) and not kept:
+            return count
+        if features is not None and features.source.is_behind(count):
+            return count
+        if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
+            return count - 1
+        return max([self.first_cut, *(each.layer for each in call.kept)])
+
+    def _attend_kept(
+        self, layer: DecoderLayer, q: Tensor, call: Call, kept: Tensor | int, tokens: int
+    ) -> Tensor:
+        """Attend from rows that have logits alone: [rows, Hq, D]. q may have all, or only these."""
+        if isinstance(call, PrefillCall) and isinstance(kept, int):
+            return layer.attend_last(q, call, min(kept, tokens), tokens)
+        return rows_of(layer.attend(q, call), kept)
+
+
+def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:
+    """Return rows (int64) of x [T, ...], or how many of the last; 0 means all."""
+    if isinstance(rows, int):
+        return x[-rows:] if rows else x
+    return x.index_select(0, rows)

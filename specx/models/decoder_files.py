@@ -1,0 +1,183 @@
+"""From a model's files to a decoder of our own, layer by layer and straight to its device."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specx.errors import ModelError
+from specx.kernels.spec import DecoderSpec
+from specx.models.checkpoint import Checkpoint
+from specx.models.decoder import Decoder
+from specx.models.facts import ModelFacts, eos_token_ids
+from specx.models.families import family_of, read_architecture, text_config
+from specx.models.families.weight_map import WeightMap, WeightReader
+from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, stated_dtype
+from specx.models.memory import free_bytes
+from specx.models.rope import RopeFacts, rope_kind, window
+
+COPIES = 0.25  # of the memory that is free at the first pass: for weights in fewer bytes
+
+
+def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
+    """Load a model of a known family from its weight files ``found``.
+
+    Raises ModelError for weights that are missing, superfluous, damaged or of another shape, and
+    OutOfMemoryError.
+    """
+    label, raw, chosen = files.source.label, files.raw, files.spec
+    architecture = read_architecture(raw, label)
+    spec, weight_map = architecture.spec, architecture.weights
+    if files.role == "draft":
+        _check_movable(spec, label)
+    with Checkpoint(found, label, files.device) as tensors:
+        check_tensors(tensors, spec, weight_map)
+        first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
+        dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
+        head_dim = max(layer.attention.head_dim for layer in spec.layers)
+        ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
+        reader = WeightReader(
+            spec=spec, weight_map=weight_map, tensors=tensors, arranged=ops.arranged
+        )
+        weights = reader.decoder(partial(_spare, files.device))
+    return LoadedModel(
+        **vars(_facts(files, spec)),
+        model=Decoder(weights, ops),
+        tokenizer=files.tokenizer,
+        source=chosen.model,
+        dtype=dtype,
+        device=files.device,
+        weight_bytes=sum({t.data_ptr(): t.nbytes for t in _tensors(weights)}.values()),
+        ops=ops,
+        stated=files.stated,
+        decoder_spec=spec,
+        spec_of=_by_length(raw, label),
+    )
+
+
+def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpec] | None:
+    """Return a function from tokens of a text to the spec for it; None where all are alike."""
+
+    def spec_of(tokens: int) -> DecoderSpec:
+        return read_architecture(raw, label, tokens).spec
+
+    return None if spec_of(1).longest is None else spec_of
+
+
+def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:
+    family = family_of(files.raw)
+    assert family is not None
+    settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+    tokenizer, attention = files.tokenizer, spec.layers[0].attention
+    ends = (
+        files.stated.ends,
+        getattr(settings, "eos_token_id", None),
+        getattr(tokenizer, "eos_token_id", None),
+    )
+    rope = None
+    if len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers):
+        one = spec.ropes[0]
+        rope = RopeFacts(rope_kind(settings), one.inv_freq, one.amplitude)
+    return ModelFacts(
+        num_layers=len(spec.layers),
+        num_heads=attention.query_heads,
+        num_kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        hidden_size=spec.hidden,
+        vocab_size=spec.vocabulary,
+        window=window(settings, getattr(tokenizer, "model_max_length", None)),
+        eos_token_ids=eos_token_ids(ends, spec.vocabulary),
+        rope=rope,
+    )
+
+
+def _check_movable(spec: DecoderSpec, label: str) -> None:
+    """Raise ModelError for a draft whose cached keys cannot be moved to other positions."""
+    for index, layer in enumerate(spec.layers):
+        if layer.attention.head_norm is not None and layer.attention.head_norm.turned:
+            raise ModelError(
+                f"{label} does not rotate the keys of layer {index} as Llama does, and "
+                "retrieval needs that to move them; choose a draft of the Llama, Mistral or Qwen "
+                "families."
+            )
+
+
+def _spare(device: torch.device) -> float:
+    free = free_bytes(device)
+    return math.inf if free is None else COPIES * free
+
+
+def _tensors(record: Any) -> Iterator[Tensor]:
+    """Yield all tensors of a record and of the records in it."""
+    if isinstance(record, Tensor):
+        yield record
+    elif isinstance(record, list | tuple):
+        for each in record:
+            yield from _tensors(each)
+    elif is_dataclass(record):
+        for each in fields(record):
+            yield from _tensors(getattr(record, each.name))
+
+
+# ---------------------------------------------------------------- completeness
+
+_WEIGHTS = (".weight", ".bias")
+_OPTIONAL = (".act_fn.beta", ".act_fn.eps")  # constants that checkpoints of Apertus may leave out
+
+
+def check_tensors(tensors: Checkpoint, spec: DecoderSpec, weight_map: WeightMap) -> None:
+    """See that a checkpoint has a decoder's tensors, of the right shapes, and no others in layers.
+
+    Raises ModelError.
+    """
+    label, needed = tensors.label, weight_map.names(spec)
+    optional = {name for name in needed if name.endswith(_OPTIONAL)}
+    if missing := sorted(needed - tensors.names - optional):
+        raise ModelError(
+            f"{label} lacks {len(missing)} of its weights, the first is {missing[0]}; the "
+            "checkpoint is incomplete or of another architecture."
+        )
+    layers = tuple(weight_map.layer.format(index) for index in range(len(spec.layers)))
+    ignored = sorted(
+        name
+        for name in tensors.names - needed
+        # Older formats have frequencies and masks there as well.
+        if name.startswith(layers) and name.endswith(_WEIGHTS) and "rotary_emb" not in name
+    )
+    if ignored:
+        raise ModelError(
+            f"{label} has weights that its architecture does not use, the first is {ignored[0]}; "
+            "its config.json names another architecture than it was trained with."
+        )
+    for names, shape in _shapes(spec, weight_map):
+        found = [tensors.shape(name) for name in names]
+        rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
+        if (rows, columns) != (shape[0], {shape[1:]}):
+            raise ModelError(
+                f"{label} has weights of another shape than its config.json states; download it "
+                "again."
+            )
+
+
+def _shapes(
+    spec: DecoderSpec, weight_map: WeightMap
+) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
+    """Yield the tensors of each linear map of a decoder, and the shape of all together."""
+    outside, table = weight_map.outside(spec), (spec.vocabulary, spec.hidden)
+    yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
+    for index, layer in enumerate(spec.layers):
+        names, attention, inner = weight_map.of_layer(spec, index), layer.attention, layer.mlp.inner
+        heads = attention.query_heads
+        if attention.shared is None:
+            heads += 2 * attention.kv_heads
+        width = attention.query_heads * attention.head_dim
+        yield names["heads"], (heads * attention.head_dim, spec.hidden)
+        yield names["out"], (spec.hidden, width)
+        yield names["gate_up"], (2 * inner if layer.mlp.gated else inner, spec.hidden)
+        yield names["down"], (spec.hidden, inner)

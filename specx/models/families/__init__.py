@@ -1,0 +1,131 @@
+"""Families of models: from a config to a decoder and to the names of its weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specx.errors import ModelError
+from specx.models.families import gemma, llama, normed
+from specx.models.families.family import Architecture, Family
+from specx.models.families.settings import Settings
+
+_LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
+_FAMILIES = (
+    Family(model_type="llama", name="Llama", defaults=_LLAMA, read=llama.llama),
+    Family(model_type="mistral", name="Mistral", defaults=llama.MISTRAL, read=llama.mistral),
+    Family(
+        model_type="ministral",
+        name="Ministral",
+        defaults=llama.MISTRAL | {"layer_types": None},
+        read=llama.ministral,
+    ),
+    Family(
+        model_type="ministral3",
+        name="Ministral 3, Mistral Small 3",
+        defaults=llama.MISTRAL
+        | {
+            "vocab_size": 131_072,
+            "num_hidden_layers": 34,
+            "head_dim": 128,
+            "max_position_embeddings": 262_144,
+            "rms_norm_eps": 1e-5,
+            "sliding_window": None,
+            "rope_parameters": llama.MINISTRAL3_ROPE,
+        },
+        read=llama.ministral3,
+    ),
+    Family(model_type="qwen2", name="Qwen2, Qwen2.5", defaults=llama.QWEN, read=llama.qwen2),
+    Family(
+        model_type="qwen3",
+        name="Qwen3",
+        defaults=llama.QWEN | {"head_dim": 128, "attention_bias": False},
+        read=llama.qwen3,
+    ),
+    Family(model_type="smollm3", name="SmolLM3", defaults=llama.SMOLLM3, read=llama.smollm3),
+    Family(model_type="phi3", name="Phi-3, Phi-4", defaults=llama.PHI3, read=llama.phi3),
+    Family(model_type="gemma", name="Gemma", defaults=gemma.GEMMA, read=gemma.gemma),
+    Family(model_type="gemma2", name="Gemma 2", defaults=gemma.GEMMA2, read=gemma.gemma2),
+    Family(model_type="gemma3_text", name="Gemma 3", defaults=gemma.GEMMA3, read=gemma.gemma3),
+    Family(model_type="gemma4_text", name="Gemma 4", defaults=gemma.GEMMA4, read=gemma.gemma4),
+    Family(model_type="olmo2", name="OLMo 2", defaults=normed.OLMO2, read=normed.olmo2),
+    Family(model_type="olmo3", name="OLMo 3", defaults=normed.OLMO3, read=normed.olmo3),
+    Family(model_type="cohere", name="Command R", defaults=normed.COHERE1, read=normed.cohere),
+    Family(
+        model_type="cohere2",
+        name="Command R7B, Command A",
+        defaults=normed.COHERE2,
+        read=normed.cohere2,
+    ),
+    Family(
+        model_type="granite",
+        name="Granite 3",
+        defaults=llama.GRANITE | {"mlp_bias": False},
+        read=llama.granite,
+    ),
+    Family(
+        model_type="granitemoehybrid",
+        name="Granite 4, dense and without recurrence",
+        defaults=llama.GRANITE
+        | {
+            "num_local_experts": 8,
+            "shared_intermediate_size": 1024,
+            "position_embedding_type": None,
+            "layer_types": None,
+        },
+        read=llama.granite_hybrid,
+    ),
+    Family(model_type="glm", name="GLM", defaults=llama.GLM, read=llama.glm),
+    Family(model_type="glm4", name="GLM-4", defaults=normed.GLM4, read=normed.glm4),
+    Family(model_type="seed_oss", name="Seed-OSS", defaults=llama.SEED_OSS, read=llama.seed_oss),
+    Family(model_type="ernie4_5", name="ERNIE 4.5", defaults=llama.ERNIE, read=llama.ernie),
+    Family(
+        model_type="starcoder2",
+        name="Starcoder 2",
+        defaults=normed.STARCODER2,
+        read=normed.starcoder2,
+    ),
+    Family(model_type="apertus", name="Apertus", defaults=llama.APERTUS, read=llama.apertus),
+    Family(model_type="arcee", name="Arcee", defaults=llama.ARCEE, read=llama.arcee),
+    Family(
+        model_type="hunyuan_v1_dense",
+        name="HunYuan, dense",
+        defaults=llama.HUNYUAN,
+        read=llama.hunyuan,
+    ),
+    Family(model_type="exaone4", name="EXAONE 4", defaults=normed.EXAONE4, read=normed.exaone4),
+)
+FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}
+# Checkpoints of several kinds of input -> the family of their text part, where its own config does
+# not say it.
+OUTER = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "mistral3": "mistral"}
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a config that describes the decoder of text."""
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping):
+        return config
+    outer = str(config.get("model_type"))
+    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return {**tied, "model_type": OUTER.get(outer), **inner}
+
+
+def family_of(config: Mapping[str, Any]) -> Family | None:
+    """Return the family of a config, or None for one that has to be left to transformers."""
+    return FAMILIES.get(str(text_config(config).get("model_type")))
+
+
+def read_architecture(
+    config: Mapping[str, Any], label: str, length: int | None = None
+) -> Architecture:
+    """Return the decoder that a config describes, and the names of its weights.
+
+    ``label``: of the model, for sentences. ``length``: tokens of prompt and output, for which
+    frequencies are chosen where they depend on it; None: as many as the model allows.
+
+    Raises ModelError, by its key, for what a spec cannot express.
+    """
+    family = family_of(config)
+    if family is None:
+        kind = text_config(config).get("model_type")
+        raise ModelError(f"{label} is of the type {kind}, which specx does not know.")
+    return family.read(Settings(text_config(config), family.defaults, label, length))

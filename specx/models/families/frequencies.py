@@ -1,0 +1,274 @@
+"""Rotary frequencies of all kinds that configs state, as transformers computes them."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specx.kernels.spec import RopeSpec
+from specx.models.families.settings import FULL, SLIDING, Settings
+
+SCALED = frozenset({"llama3", "yarn", "longrope"})  # kinds that know their length of training
+STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend on the length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turning:
+    """How a family turns queries and keys.
+
+    ``theta``: its default. ``partial``: it may turn a part of each head alone, by default the part
+    ``partial_factor``. ``interleaved``: neighbours turn together, in its checkpoints. ``wide``: as
+    in ``RopeSpec``.
+    """
+
+    theta: float = 10_000.0
+    partial: bool = False
+    partial_factor: float = 1.0
+    interleaved: bool = False
+    wide: bool = False
+
+
+@dataclass
+class Ropes:
+    """The rotary embeddings of a model by kind of layer, each made once."""
+
+    settings: Settings
+    turning: Turning
+    stated: dict[str, dict[str, Any]]  # of each kind of layer
+    head_dims: Mapping[str, int] = field(default_factory=dict)
+    _made: dict[str, RopeSpec] = field(default_factory=dict)
+
+    def of(self, layer_type: str = FULL) -> RopeSpec:
+        """Return the rotary embeddings of a kind of layer."""
+        key = layer_type if len(self.stated) > 1 else FULL
+        if key not in self._made:
+            dim = self.head_dims.get(key, self.settings.head_dim)
+            self._made[key] = _rope(self.settings, self.turning, self.stated[key], dim)
+        return self._made[key]
+
+    @property
+    def longest(self) -> int | None:
+        """Return the length for which frequencies were chosen, where they depend on it."""
+        if any(_kind(each) in STRETCHED for each in self.stated.values()):
+            return self.settings.length
+        return None
+
+    @property
+    def order(self) -> Tensor | None:
+        """Return the elements of a head in the order in which ``RopeSpec`` turns them: int64 [D].
+
+        None: as they are. For families that turn all their layers alike.
+        """
+        dim, turning = self.settings.head_dim, self.turning
+        turned = 2 * _pairs(self.settings, turning, self.stated[FULL], dim)
+        if turned == dim and not turning.interleaved:
+            return None
+        index = torch.arange(turned)
+        first, second = index.view(-1, 2).T if turning.interleaved else index.chunk(2)
+        still, other = torch.arange(turned, dim).chunk(2) if turned < dim else (index[:0],) * 2
+        return torch.cat([first, still, second, other])
+
+
+def ropes(settings: Settings, turning: Turning) -> Ropes:
+    """Read the rotary embeddings of a config, in its new form or one of the old."""
+    stated = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
+    theta = settings.get("rope_theta", turning.theta)
+    partial = settings.get("partial_rotary_factor", turning.partial_factor)
+    nested = {key: dict(stated[key] or {}) for key in (FULL, SLIDING) if key in stated}
+    if not nested:
+        nested = {FULL: stated}
+    if FULL not in nested:  # all layers are of the other kind
+        nested[FULL] = nested[SLIDING]
+    is_nested = FULL in stated or SLIDING in stated
+    for each in nested.values():
+        complete(settings, each, theta, partial, is_nested=is_nested)
+    return Ropes(settings, turning, nested)
+
+
+def complete(
+    settings: Settings, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
+) -> None:
+    """Put into the settings of a kind of layer what lies elsewhere in the config."""
+    if stated.get("rope_theta") is None:
+        stated["rope_theta"] = theta
+    stated.setdefault("partial_rotary_factor", partial)
+    outer = settings.get("original_max_position_embeddings")
+    if _kind(stated) in SCALED:
+        if outer is not None and not is_nested:
+            stated["original_max_position_embeddings"] = outer
+        stated.setdefault(
+            "original_max_position_embeddings", settings.get("max_position_embeddings")
+        )
+
+
+def _kind(stated: Mapping[str, Any]) -> str:
+    return str(stated.get("rope_type") or stated.get("type") or "default")
+
+
+def _pairs(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
+    """Return how many pairs of elements of a head turn."""
+    if _kind(stated) == "proportional":
+        return dim // 2  # with frequencies of 0 among them
+    part = stated.get("partial_rotary_factor")
+    part = 1.0 if part is None else part
+    if part != 1.0 and not turning.partial:
+        settings.refuse("partial_rotary_factor")
+    turned = int(dim * part)
+    return -(-turned // 2)
+
+
+def _rope(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
+    """Make the rotary embeddings of one kind of layer."""
+    kind = _kind(stated)
+    make = KINDS.get(kind)
+    if make is None:
+        settings.refuse(
+            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
+        )
+    asked = Asked(settings, stated, dim, 2 * _pairs(settings, turning, stated, dim))
+    try:
+        frequencies, amplitude = make(asked)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        settings.refuse(
+            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
+        )
+    still = dim // 2 - len(frequencies)
+    inv_freq = torch.cat([frequencies, torch.zeros(still)])
+    return RopeSpec(inv_freq=inv_freq, amplitude=amplitude, wide=turning.wide)
+
+
+def _key(settings: Settings) -> str:
+    return "rope_scaling" if settings.get("rope_scaling") else "rope_parameters"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The settings that frequencies are computed from.
+
+    ``turned``: how many elements of a head turn, of ``dim``.
+    """
+
+    settings: Settings
+    stated: Mapping[str, Any]
+    dim: int
+    turned: int
+
+    def number(self, key: str) -> float:
+        return float(self.stated[key])
+
+    @property
+    def longest(self) -> int:
+        return self.settings.size("max_position_embeddings")
+
+    def powers(self, base: float | None = None) -> Tensor:
+        """Return the reciprocals of unscaled frequencies: float32 [R/2]."""
+        base = self.number("rope_theta") if base is None else base
+        powers: Tensor = base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
+        return powers
+
+
+Frequencies = tuple[Tensor, float]
+
+
+def _default(asked: Asked) -> Frequencies:
+    return 1.0 / asked.powers(), 1.0
+
+
+def _linear(asked: Asked) -> Frequencies:
+    return 1.0 / asked.powers() / asked.number("factor"), 1.0
+
+
+def _proportional(asked: Asked) -> Frequencies:
+    """Some pairs of the whole head, the others with frequency 0 (Gemma 4)."""
+    pairs = int(float(asked.stated.get("partial_rotary_factor") or 1.0) * asked.dim // 2)
+    exponents = torch.arange(0, 2 * pairs, 2, dtype=torch.float) / asked.dim
+    frequencies = 1.0 / (asked.number("rope_theta") ** exponents)
+    frequencies = torch.cat([frequencies, torch.zeros(asked.dim // 2 - pairs)])
+    return frequencies / float(asked.stated.get("factor") or 1.0), 1.0
+
+
+def _dynamic(asked: Asked) -> Frequencies:
+    """NTK by length; with a fixed ``alpha`` (HunYuan) by that."""
+    dim, base = asked.turned, asked.number("rope_theta")
+    if asked.stated.get("alpha"):
+        return 1.0 / asked.powers(base * asked.number("alpha") ** (dim / (dim - 2))), 1.0
+    factor, most = asked.number("factor"), asked.longest
+    length = max(asked.settings.length or most, most)
+    base = base * ((factor * length / most) - (factor - 1)) ** (dim / (dim - 2))
+    return 1.0 / asked.powers(base), 1.0
+
+
+def _yarn(asked: Asked) -> Frequencies:
+    dim, base, stated = asked.turned, asked.number("rope_theta"), asked.stated
+    original = asked.number("original_max_position_embeddings")
+    factor = stated.get("factor")
+    factor = asked.longest / original if factor is None else float(factor)
+    amplitude = stated.get("attention_factor")
+    if amplitude is None:
+        one, all_dims = stated.get("mscale"), stated.get("mscale_all_dim")
+        amplitude = _mscale(factor, 1.0)
+        if one and all_dims:
+            amplitude = _mscale(factor, one) / _mscale(factor, all_dims)
+
+    def dimension_of(turns: float) -> float:
+        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = (dimension_of(stated.get(key) or default)
+                 for key, default in (("beta_fast", 32), ("beta_slow", 1)))  # fmt: skip
+    if stated.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    high += 0.001 if low == high else 0
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    kept = 1 - ramp
+    powers = asked.powers()
+    return 1.0 / (factor * powers) * (1 - kept) + 1.0 / powers * kept, float(amplitude)
+
+
+def _mscale(scale: float, mscale: float) -> float:
+    return 1.0 if scale <= 1 else 0.1 * mscale * math.log(scale) + 1.0
+
+
+def _longrope(asked: Asked) -> Frequencies:
+    """One set of frequencies for short texts and another for long ones."""
+    stated = asked.stated
+    original = asked.number("original_max_position_embeddings")
+    factor = stated.get("factor")
+    factor = asked.longest / original if factor is None else float(factor)
+    amplitude = stated.get("attention_factor")
+    if amplitude is None:
+        amplitude = 1.0
+        if factor > 1.0:
+            amplitude = math.sqrt(1 + math.log(factor) / math.log(original))
+    is_long = (asked.settings.length or asked.longest) > original
+    factors = torch.tensor(stated["long_factor" if is_long else "short_factor"])
+    if factors.shape != (asked.turned // 2,):
+        raise ValueError("one factor for each frequency")
+    return 1.0 / (factors.float() * asked.powers()), float(amplitude)
+
+
+def _llama3(asked: Asked) -> Frequencies:
+    plain, factor = 1.0 / asked.powers(), asked.number("factor")
+    low, high = asked.number("low_freq_factor"), asked.number("high_freq_factor")
+    original = asked.number("original_max_position_embeddings")
+    lengths = 2 * math.pi / plain
+    scaled = torch.where(lengths > original / low, plain / factor, plain)
+    share = (original / lengths - low) / (high - low)
+    between = (1 - share) * scaled / factor + share * scaled
+    is_between = ~(lengths < original / high) & ~(lengths > original / low)
+    return torch.where(is_between, between, scaled), 1.0
+
+
+KINDS: dict[str, Callable[[Asked], Frequencies]] = {
+    "default": _default,
+    "linear": _linear,
+    "proportional": _proportional,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,  # as Phi-3 once called it
+    "llama3": _llama3,
+}

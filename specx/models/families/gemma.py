@@ -1,0 +1,279 @@
+"""Gemma 1 to 4: wide norms with an offset, scaled embeddings, norms on both sides of each part."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from specx.kernels.spec import (
+    AttentionSpec,
+    DecoderSpec,
+    HeadNormSpec,
+    LayerSpec,
+    NormSpec,
+    PerLayerInputSpec,
+)
+from specx.models.families.family import Architecture, decoder
+from specx.models.families.frequencies import Ropes, Turning, ropes
+from specx.models.families.llama import ATTENTION, SIZES, biases
+from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.weight_map import WeightMap
+
+GEMMA = SIZES | {
+    "vocab_size": 256_000,
+    "hidden_size": 3072,
+    "intermediate_size": 24_576,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "hidden_act": "gelu_pytorch_tanh",
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "use_bidirectional_attention": None,
+}
+GEMMA2 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "layer_types": None,
+    "final_logit_softcapping": 30.0,
+    "attn_logit_softcapping": 50.0,
+}
+GEMMA3 = GEMMA2 | {
+    "vocab_size": 262_208,
+    "max_position_embeddings": 131_072,
+    "use_bidirectional_attention": False,
+    "final_logit_softcapping": None,
+    "attn_logit_softcapping": None,
+}
+UNREAD = {"query_pre_attn_scalar", "attn_logit_softcapping"}
+GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
+    "vocab_size": 262_144,
+    "num_hidden_layers": 30,
+    "rope_parameters": {
+        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+        FULL: {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 1_000_000.0,
+        },
+    },
+    "sliding_window": 512,
+    "use_bidirectional_attention": None,
+    "vocab_size_per_layer_input": 262_144,
+    "hidden_size_per_layer_input": 256,
+    "attention_k_eq_v": False,
+    "num_kv_shared_layers": 0,
+    "enable_moe_block": False,
+    "use_double_wide_mlp": False,
+}
+SANDWICH = WeightMap(
+    output_norm="pre_feedforward_layernorm",
+    attended_norm="post_attention_layernorm",
+    mlp_norm="post_feedforward_layernorm",
+)
+PER_LAYER = {
+    "table": "model.embed_tokens_per_layer",
+    "projection": "model.per_layer_model_projection",
+    "table_norm": "model.per_layer_projection_norm",
+    "layer_down": "per_layer_input_gate",
+    "layer_up": "per_layer_projection",
+    "layer_norm": "post_per_layer_input_norm",
+}
+
+
+def gemma(settings: Settings) -> Architecture:
+    turned, norm = ropes(settings, Turning()), settings.rms(wide=True)
+    settings.refuse_if("use_bidirectional_attention", bool)
+    mlp = settings.mlp()
+    if settings.get("hidden_act") == "gelu":  # old configs mean the other
+        mlp = replace(mlp, activation="gelu_tanh")
+    layer = LayerSpec(
+        attention=settings.attention(rope=turned.of()), mlp=mlp, input_norm=norm, output_norm=norm
+    )
+    spec = _decoder(settings, turned, [layer for _ in settings.layers], norm)
+    weights = WeightMap(norm_offset=1.0, biased=biases(settings, **ATTENTION))
+    return Architecture(spec=spec, weights=weights)
+
+
+def gemma2(settings: Settings) -> Architecture:
+    """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
+    types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
+    cap = settings.get("attn_logit_softcapping")
+    softcap = None if cap is None else settings.number("attn_logit_softcapping")
+    return _sandwich(settings, ropes(settings, Turning()), types, None, softcap)
+
+
+def gemma3(settings: Settings) -> Architecture:
+    """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
+    every = settings.size("sliding_window_pattern", 6)
+    types = settings.layer_types(lambda index: (index + 1) % every != 0)
+    settings.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
+    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
+    return _sandwich(settings, _two_ropes(settings), types, head_norm, None)
+
+
+def _sandwich(
+    settings: Settings,
+    turned: Ropes,
+    types: list[str],
+    head_norm: HeadNormSpec | None,
+    softcap: float | None,
+) -> Architecture:
+    settings.refuse_if("use_bidirectional_attention", bool)
+    norm = settings.rms(wide=True)
+    layers = [
+        LayerSpec(
+            attention=settings.attention(
+                rope=turned.of(kind),
+                window=settings.window_of(kind),
+                head_norm=head_norm,
+                softcap=softcap,
+                scaling=settings.number("query_pre_attn_scalar") ** -0.5,
+            ),
+            mlp=settings.mlp("hidden_activation"),
+            input_norm=norm,
+            output_norm=norm,
+            attended_norm=norm,
+            mlp_norm=norm,
+        )
+        for kind in types
+    ]
+    spec = _decoder(settings, turned, layers, norm)
+    weights = replace(SANDWICH, norm_offset=1.0, biased=biases(settings, **ATTENTION))
+    return Architecture(spec=spec, weights=weights)
+
+
+def _two_ropes(settings: Settings) -> Ropes:
+    """Read the frequencies of both kinds of layers, in the form of today or in the old one."""
+    stated = settings.get("rope_parameters") or {}
+    full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
+    full |= settings.get("rope_scaling") or {}
+    full.setdefault("rope_theta", settings.get("rope_theta", 1_000_000.0))
+    sliding.setdefault("rope_theta", settings.get("rope_local_base_freq", 10_000.0))
+    return nested(settings, {FULL: full, SLIDING: sliding}, Turning())
+
+
+def nested(settings: Settings, stated: dict[str, dict[str, Any]], turning: Turning) -> Ropes:
+    """Return frequencies that a config states in a way of its own, by kind of layer."""
+    both = {**settings.stated, "rope_parameters": stated, "rope_scaling": None}
+    inner = Settings(both, settings.defaults, settings.label, settings.length)
+    return ropes(inner, turning)
+
+
+def _decoder(
+    settings: Settings,
+    turned: Ropes,
+    layers: list[LayerSpec],
+    norm: NormSpec,
+    per_layer: PerLayerInputSpec | None = None,
+) -> DecoderSpec:
+    cap = settings.get("final_logit_softcapping")
+    return decoder(
+        settings,
+        turned,
+        layers,
+        norm,
+        embedding_scale=settings.size("hidden_size") ** 0.5,
+        logit_softcap=None if cap is None else settings.number("final_logit_softcapping"),
+        per_layer=per_layer,
+    )
+
+
+# ---------------------------------------------------------------- Gemma 4
+
+
+def gemma4(settings: Settings) -> Architecture:
+    """Return Gemma 4's text decoder, without experts."""
+    for key in ("use_bidirectional_attention", "enable_moe_block"):
+        settings.refuse_if(key, bool)
+    types = settings.layer_types(lambda index: (index + 1) % 6 != 0)
+    types[-1] = FULL
+    turned = ropes(settings, Turning(partial=True))
+    turned.head_dims = {kind: _sizes(settings, i, kind)[0] for i, kind in enumerate(types)}
+    norm = settings.rms(wide=True)
+    wide = settings.flag("use_double_wide_mlp")
+    mlp = settings.mlp("hidden_activation")
+    layers = [
+        LayerSpec(
+            attention=attention,
+            mlp=replace(mlp, inner=mlp.inner * (2 if wide and attention.shared is not None else 1)),
+            input_norm=norm,
+            output_norm=norm,
+            attended_norm=norm,
+            mlp_norm=norm,
+        )
+        for attention in _attentions(settings, types, turned)
+    ]
+    per_layer = None
+    if settings.get("hidden_size_per_layer_input"):
+        per_layer = PerLayerInputSpec(
+            size=settings.size("hidden_size_per_layer_input"),
+            vocabulary=settings.size("vocab_size_per_layer_input"),
+            norm=norm,
+        )
+    spec = _decoder(settings, turned, layers, norm, per_layer)
+    return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
+
+
+def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
+    equal = settings.flag("attention_k_eq_v")
+    full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
+    return replace(
+        SANDWICH,
+        biased=biases(settings, **ATTENTION),
+        scalar="layer_scalar",
+        keys_are_values=full,
+        per_layer=PER_LAYER,
+    )
+
+
+def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
+    """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
+    dim, kv_heads = settings.head_dim, settings.kv_heads
+    by_layer = settings.get("per_layer_config")
+    if by_layer is not None:
+        own: Mapping[str, Any] = by_layer.get(str(index)) or by_layer.get(index) or {}
+        if not {*own} <= {"head_dim", "num_key_value_heads"}:
+            settings.refuse("per_layer_config")
+        return own.get("head_dim", dim), own.get("num_key_value_heads", kv_heads)
+    if kind == SLIDING:
+        return dim, kv_heads
+    dim = settings.size("global_head_dim", 512)
+    if settings.flag("attention_k_eq_v") and settings.get("num_global_key_value_heads"):
+        kv_heads = settings.size("num_global_key_value_heads")
+    return dim, kv_heads
+
+
+def _attentions(settings: Settings, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+    """Return the attention of each layer. The last layers read what one of their kind stored."""
+    first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
+    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
+    found = []
+    for index, kind in enumerate(types):
+        dim, kv_heads = _sizes(settings, index, kind)
+        storing = [i for i in range(min(index, first_shared)) if types[i] == kind]
+        if index >= first_shared and not storing:
+            settings.refuse("num_kv_shared_layers")
+        if settings.heads % kv_heads or dim % 2:
+            settings.refuse("num_attention_heads")
+        found.append(
+            AttentionSpec(
+                query_heads=settings.heads,
+                kv_heads=kv_heads,
+                head_dim=dim,
+                scaling=1.0,
+                rope=turned.of(kind),
+                window=settings.window_of(kind),
+                head_norm=head_norm,
+                value_norm=settings.rms(wide=True),
+                shared=storing[-1] if index >= first_shared else None,
+            )
+        )
+    return found

@@ -1,0 +1,375 @@
+"""Families whose layers are Llama's, with other sizes, biases, windows, norms of heads or MLPs."""
+
+from collections.abc import Callable
+from typing import Any
+
+from specx.kernels.spec import HeadNormSpec, LayerSpec, QueryTemperature
+from specx.models.families.family import Architecture, decoder
+from specx.models.families.frequencies import Turning, ropes
+from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.weight_map import WeightMap
+
+SIZES = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+MISTRAL = SIZES | {
+    "intermediate_size": 14_336,
+    "num_key_value_heads": 8,
+    "head_dim": None,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+}
+QWEN = SIZES | {
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+    "layer_types": None,
+}
+
+SMOLLM3 = SIZES | {
+    "vocab_size": 128_256,
+    "hidden_size": 2048,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "no_rope_layers": None,
+    "no_rope_layer_interval": 4,
+    "layer_types": None,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": True,
+}
+PHI3 = SIZES | {
+    "vocab_size": 32_064,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": None,
+}
+GRANITE = SIZES | {
+    "attention_bias": False,
+    "embedding_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+}
+GLM = SIZES | {
+    "vocab_size": 151_552,
+    "intermediate_size": 13_696,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1.5625e-7,
+    "attention_bias": True,
+}
+SEED_OSS = SIZES | {
+    "vocab_size": 155_136,
+    "intermediate_size": 27_648,
+    "num_hidden_layers": 64,
+    "num_attention_heads": 80,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 524_288,
+    "attention_bias": True,
+    "attention_out_bias": False,
+    "mlp_bias": False,
+    "head_dim": 128,
+}
+ERNIE = SIZES | {
+    "vocab_size": 103_424,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 18,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+    "head_dim": 128,
+}
+APERTUS = SIZES | {
+    "vocab_size": 131_072,
+    "intermediate_size": 14_336,
+    "hidden_act": "xielu",
+    "max_position_embeddings": 65_536,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 12_000_000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+    "attention_bias": False,
+}
+ARCEE = SIZES | {
+    "hidden_size": 2560,
+    "intermediate_size": 18_432,
+    "hidden_act": "relu2",
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "head_dim": None,
+}
+HUNYUAN = SIZES | {
+    "vocab_size": 290_943,
+    "rms_norm_eps": 1e-5,
+    "attention_bias": False,
+    "head_dim": None,
+}
+MINISTRAL3_ROPE = {
+    "type": "yarn",
+    "rope_theta": 1_000_000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16_384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+
+def plain(
+    settings: Settings,
+    *,
+    turning: Turning = Turning(),  # noqa: B008 - frozen
+    types: list[str] | None = None,
+    rotates: Callable[[int], bool] = lambda _: True,
+    head_norm: HeadNormSpec | None = None,
+    temperature: QueryTemperature | None = None,
+    scaling: float | None = None,
+    gated: bool = True,
+    residual_scale: float = 1.0,
+    weights: dict[str, Any] | None = None,
+    **outside: Any,
+) -> Architecture:
+    """Return a decoder with a norm before attention and one before the MLP.
+
+    ``types``: of the layers; ``rotates``: if a layer has positions; ``weights``: where a checkpoint
+    differs from Llama's; ``outside``: scales outside the layers.
+    """
+    types = types or [FULL for _ in settings.layers]
+    turned, norm = ropes(settings, turning), settings.rms()
+    layers = [
+        LayerSpec(
+            attention=settings.attention(
+                rope=turned.of(kind) if rotates(index) else None,
+                window=settings.window_of(kind),
+                head_norm=head_norm,
+                temperature=temperature,
+                scaling=scaling,
+            ),
+            mlp=settings.mlp(gated=gated),
+            input_norm=norm,
+            output_norm=norm,
+            residual_scale=residual_scale,
+        )
+        for index, kind in enumerate(types)
+    ]
+    spec = decoder(settings, turned, layers, norm, **outside)
+    return Architecture(spec=spec, weights=WeightMap(order=turned.order, **(weights or {})))
+
+
+def biases(settings: Settings, **flags: str) -> frozenset[str]:
+    """Return the fields whose maps have a bias: each with the key of the config that says so."""
+    return frozenset(name for name, key in flags.items() if settings.flag(key))
+
+
+ATTENTION = {"heads": "attention_bias", "out": "attention_bias"}
+MLP = {"gate_up": "mlp_bias", "down": "mlp_bias"}
+
+
+def llama(settings: Settings) -> Architecture:
+    return plain(settings, weights={"biased": biases(settings, **ATTENTION, **MLP)})
+
+
+def mistral(settings: Settings) -> Architecture:
+    """Return Mistral's: all layers have the window, if there is one."""
+    return plain(settings, types=[SLIDING for _ in settings.layers])
+
+
+def ministral(settings: Settings) -> Architecture:
+    has_window = settings.get("sliding_window") is not None
+    return plain(settings, types=settings.layer_types(lambda _: has_window))
+
+
+def ministral3(settings: Settings) -> Architecture:
+    stated = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    beta, length = (stated.get(key) for key in ("llama_4_scaling_beta",
+                                                "original_max_position_embeddings"))  # fmt: skip
+    if beta is None or not length:
+        settings.refuse("rope_parameters")
+    return plain(
+        settings,
+        types=[SLIDING for _ in settings.layers],
+        temperature=QueryTemperature(beta=float(beta), length=int(length)),
+    )
+
+
+def qwen2(settings: Settings) -> Architecture:
+    return plain(settings, types=_qwen_types(settings), weights={"biased": frozenset({"heads"})})
+
+
+def qwen3(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        types=_qwen_types(settings),
+        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
+        weights={"biased": biases(settings, **ATTENTION)},
+    )
+
+
+def _qwen_types(settings: Settings) -> list[str]:
+    first = settings.get("max_window_layers")
+    types = settings.layer_types(lambda index: index >= first)
+    return types if settings.flag("use_sliding_window") else [FULL for _ in types]
+
+
+def smollm3(settings: Settings) -> Architecture:
+    every = settings.size("no_rope_layer_interval")
+    rotates = settings.get("no_rope_layers")
+    if rotates is None:
+        rotates = [(index + 1) % every != 0 for index in settings.layers]
+    elif len(rotates) < len(settings.layers):
+        settings.refuse("no_rope_layers")
+    has_window = settings.flag("use_sliding_window") and settings.get("sliding_window") is not None
+    types = settings.layer_types(lambda index: has_window and not rotates[index])
+    if not settings.flag("use_sliding_window"):
+        types = [FULL for _ in settings.layers]
+    return plain(
+        settings,
+        turning=Turning(theta=2_000_000.0),
+        types=types,
+        rotates=lambda index: bool(rotates[index]),
+        weights={"biased": biases(settings, **ATTENTION, **MLP)},
+    )
+
+
+def seed_oss(settings: Settings) -> Architecture:
+    biased = biases(settings, heads="attention_bias", out="attention_out_bias", **MLP)
+    return plain(settings, weights={"biased": biased})
+
+
+def ernie(settings: Settings) -> Architecture:
+    names = ("heads", "out", "gate_up", "down")
+    biased = biases(settings, **dict.fromkeys(names, "use_bias"))
+    turning = Turning(theta=500_000.0, interleaved=True, wide=True)
+    return plain(settings, turning=turning, weights={"biased": biased})
+
+
+def arcee(settings: Settings) -> Architecture:
+    weights = {"biased": biases(settings, **ATTENTION, **MLP), "gate_up": ("mlp.up_proj",)}
+    return plain(settings, gated=False, weights=weights)
+
+
+def apertus(settings: Settings) -> Architecture:
+    constants = ("alpha_p", "alpha_n", "beta", "eps")
+    xielu = settings.get("hidden_act") == "xielu"
+    return plain(
+        settings,
+        turning=Turning(theta=12_000_000.0),
+        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
+        gated=False,
+        weights={
+            "biased": biases(settings, **ATTENTION),
+            "gate_up": ("mlp.up_proj",),
+            "input_norm": "attention_layernorm",
+            "output_norm": "feedforward_layernorm",
+            "constants": tuple(f"mlp.act_fn.{name}" for name in constants) if xielu else (),
+        },
+    )
+
+
+def hunyuan(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps"), turned=True),
+        weights={
+            "biased": biases(settings, **ATTENTION),
+            "query_norm": "self_attn.query_layernorm",
+            "key_norm": "self_attn.key_layernorm",
+        },
+    )
+
+
+def granite(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        **_granite_scales(settings),
+        weights={"biased": biases(settings, **ATTENTION, **MLP)},
+    )
+
+
+def _granite_scales(settings: Settings) -> dict[str, Any]:
+    return {
+        "scaling": settings.number("attention_multiplier"),
+        "residual_scale": settings.number("residual_multiplier"),
+        "embedding_scale": settings.number("embedding_multiplier"),
+        "logit_scale": 1 / settings.number("logits_scaling"),
+    }
+
+
+def granite_hybrid(settings: Settings) -> Architecture:
+    """Return Granite 4's without recurrent layers and without experts."""
+    settings.refuse_if("num_local_experts", lambda number: number)
+    kind = "layers_block_type" if "layers_block_type" in settings.stated else "layer_types"
+    types = settings.get(kind)
+    if not isinstance(types, list) or not {*types} <= {FULL, "attention"}:
+        settings.refuse(kind)
+    settings.refuse_if("position_embedding_type", lambda kind: kind not in (None, "rope", "nope"))
+    rotates = settings.get("position_embedding_type") == "rope"
+    inner = {**settings.stated, "intermediate_size": settings.size("shared_intermediate_size")}
+    dense = Settings(inner, settings.defaults, settings.label, settings.length)
+    return plain(
+        dense,
+        rotates=lambda _: rotates,
+        **_granite_scales(settings),
+        weights={
+            "biased": biases(settings, **ATTENTION),
+            "gate_up": ("shared_mlp.input_linear",),
+            "down": "shared_mlp.output_linear",
+        },
+    )
+
+
+def phi3(settings: Settings) -> Architecture:
+    """Return Phi-3's and Phi-4's, whose maps are joined in the checkpoint."""
+    return plain(
+        settings,
+        turning=Turning(partial=True),
+        types=[SLIDING for _ in settings.layers],
+        weights={"heads": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
+    )
+
+
+def glm(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
+        weights={
+            "biased": biases(settings, heads="attention_bias"),
+            "gate_up": ("mlp.gate_up_proj",),
+        },
+    )

@@ -1,0 +1,240 @@
+"""From the names of a checkpoint's tensors to the weights of a decoder, a layer at a time."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from specx.kernels.layers import (
+    DecoderWeights,
+    LayerWeights,
+    LinearMap,
+    PerLayerInput,
+    PerLayerTables,
+)
+from specx.kernels.spec import DecoderSpec
+
+Names = tuple[str, ...]
+Arranged = Callable[[Tensor], Tensor]
+
+
+class Tensors(Protocol):
+    """The tensors of a checkpoint, each read when it is asked for."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all tensors."""
+
+    def joined(self, names: Sequence[str]) -> Tensor:
+        """Read tensors, one below the other. Raises KeyError for one that is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightMap:
+    """Where a family's checkpoints keep what ``LayerWeights`` has, by names without ".weight".
+
+    Names of a layer are relative to ``layer``. ``heads``, ``gate_up``: maps that are joined, in the
+    order of ``LayerWeights``. ``biased``: the fields whose maps have biases, norms among them.
+    ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
+    norms follow unless those are ``turned``. ``norm_offset``: what is added to each weight of a
+    norm, in float32. ``keys_are_values``: layers without a map to values. ``constants``: of xielu,
+    under whole names.
+    """
+
+    embedding: str = "model.embed_tokens"
+    norm: str | None = "model.norm"
+    head: str = "lm_head"
+    layer: str = "model.layers.{}."
+    heads: Names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    out: str = "self_attn.o_proj"
+    gate_up: Names = ("mlp.gate_proj", "mlp.up_proj")
+    down: str = "mlp.down_proj"
+    input_norm: str = "input_layernorm"
+    output_norm: str = "post_attention_layernorm"
+    attended_norm: str = ""
+    mlp_norm: str = ""
+    query_norm: str = "self_attn.q_norm"
+    key_norm: str = "self_attn.k_norm"
+    scalar: str | None = None
+    constants: Names = ()
+    biased: frozenset[str] = frozenset()
+    order: Tensor | None = None
+    norm_offset: float = 0.0
+    keys_are_values: frozenset[int] = frozenset()
+    per_layer: dict[str, str] = field(default_factory=dict)
+
+    def of_layer(self, spec: DecoderSpec, index: int) -> dict[str, Names]:
+        """Return the tensors of each field of a layer, by their whole names."""
+        layer = spec.layers[index]
+        heads = self.heads
+        if index in self.keys_are_values:
+            heads = (*heads[:2], heads[1])
+        if layer.attention.shared is not None:
+            heads = heads[:1]
+        maps = {"heads": heads, "out": (self.out,), "gate_up": self.gate_up, "down": (self.down,)}
+        for name in ("input_norm", "output_norm", "attended_norm", "mlp_norm"):
+            if getattr(layer, name) is not None:
+                maps[name] = (getattr(self, name),)
+        if layer.attention.head_norm is not None:
+            maps["query_norm"] = (self.query_norm,)
+            if layer.attention.shared is None:
+                maps["key_norm"] = (self.key_norm,)
+        if spec.per_layer is not None:
+            maps |= {name: (self.per_layer[name],) for name in ("layer_down", "layer_up")}
+            maps["layer_norm"] = (self.per_layer["layer_norm"],)
+        found = {name: tuple(f"{each}.weight" for each in names) for name, names in maps.items()}
+        for name in self.biased & set(maps):
+            found[f"{name}_bias"] = tuple(f"{each}.bias" for each in maps[name])
+        if self.scalar is not None:
+            found["scalar"] = (self.scalar,)
+        if self.constants:
+            found["constants"] = self.constants
+        prefix = self.layer.format(index)
+        return {name: tuple(prefix + each for each in names) for name, names in found.items()}
+
+    def outside(self, spec: DecoderSpec) -> dict[str, Names]:
+        """Return the tensors that no layer has, by their whole names."""
+        found: dict[str, Names] = {"embedding": (f"{self.embedding}.weight",)}
+        if self.norm is not None and spec.norm is not None:
+            found["norm"] = (f"{self.norm}.weight",)
+            if "norm" in self.biased:
+                found["norm_bias"] = (f"{self.norm}.bias",)
+        if not spec.tied:
+            found["head"] = (f"{self.head}.weight",)
+        if "head" in self.biased:
+            found["head_bias"] = (f"{self.head}.bias",)
+        if spec.per_layer is not None:
+            for name in ("table", "projection", "table_norm"):
+                found[name] = (f"{self.per_layer[name]}.weight",)
+        return found
+
+    def names(self, spec: DecoderSpec) -> set[str]:
+        """Return the names of all tensors that a decoder reads."""
+        fields = [self.outside(spec), *(self.of_layer(spec, i) for i in range(len(spec.layers)))]
+        return {name for each in fields for names in each.values() for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightReader:
+    """Reads the weights of a decoder. ``arranged``: lays maps out in memory (``Ops.arranged``)."""
+
+    spec: DecoderSpec
+    weight_map: WeightMap
+    tensors: Tensors
+    arranged: Arranged
+
+    def decoder(self, spare: Callable[[], float]) -> DecoderWeights:
+        """Read everything, layer by layer. Raises what reading raises."""
+        names, spec = self.weight_map.outside(self.spec), self.spec
+        layers = [self.layer(index) for index in range(len(spec.layers))]
+        stored = self.tensors.joined(names["embedding"])
+        # As the lm head where it is that as well, of which all of it is read.
+        embedding = self.arranged(stored) if spec.tied else stored
+        head = embedding if spec.tied else self.arranged(self.tensors.joined(names["head"]))
+        per_layer = None
+        if spec.per_layer is not None:
+            per_layer = PerLayerTables(
+                embedding=self.tensors.joined(names["table"]),
+                projection=self._map(names, "projection"),
+                norm=self._norm(names, "table_norm"),
+            )
+        return DecoderWeights(
+            spec=spec,
+            embedding=embedding,
+            layers=layers,
+            norm=self._maybe(self._norm, names, "norm"),
+            norm_bias=self._maybe(self._read, names, "norm_bias"),
+            head=LinearMap(head, self._maybe(self._read, names, "head_bias")),
+            per_layer=per_layer,
+            spare=spare,
+        )
+
+    def layer(self, index: int) -> LayerWeights:
+        """Read the weights of a layer."""
+        names, spec = self.weight_map.of_layer(self.spec, index), self.spec.layers[index]
+        heads = self._heads(names, index)
+        per_layer = None
+        if self.spec.per_layer is not None:
+            per_layer = PerLayerInput(
+                down=self._map(names, "layer_down"),
+                up=self._map(names, "layer_up"),
+                norm=self._norm(names, "layer_norm"),
+            )
+        scalar = self._maybe(self._read, names, "scalar")
+        return LayerWeights(
+            spec=spec,
+            heads=heads,
+            out=self._map(names, "out"),
+            gate_up=self._map(names, "gate_up"),
+            down=self._map(names, "down"),
+            input_norm=self._maybe(self._norm, names, "input_norm"),
+            output_norm=self._maybe(self._norm, names, "output_norm"),
+            attended_norm=self._maybe(self._norm, names, "attended_norm"),
+            mlp_norm=self._maybe(self._norm, names, "mlp_norm"),
+            input_norm_bias=self._maybe(self._read, names, "input_norm_bias"),
+            output_norm_bias=self._maybe(self._read, names, "output_norm_bias"),
+            query_norm=self._maybe(self._head_norm, names, "query_norm"),
+            key_norm=self._maybe(self._head_norm, names, "key_norm"),
+            activation=self._constants(names.get("constants")),
+            per_layer=per_layer,
+            scalar=1.0 if scalar is None else float(scalar),
+        )
+
+    def _read(self, names: dict[str, Names], name: str) -> Tensor:
+        return self.tensors.joined(names[name])
+
+    def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
+        return read(names, name) if name in names else None
+
+    def _map(self, names: dict[str, Names], name: str) -> LinearMap:
+        weight = self.arranged(self.tensors.joined(names[name]))
+        return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
+
+    def _heads(self, names: dict[str, Names], index: int) -> LinearMap:
+        """Read the map to queries, keys and values, its rows in the order of ``RopeSpec``."""
+        weight = self.tensors.joined(names["heads"])
+        bias = self._maybe(self._read, names, "heads_bias")
+        attention = self.spec.layers[index].attention
+        order = self.weight_map.order
+        if order is not None:
+            turned = attention.query_heads
+            turned += attention.kv_heads if attention.shared is None else 0
+            rows = torch.arange(len(weight))
+            heads = rows[: turned * attention.head_dim].view(turned, -1)[:, order].flatten()
+            rows[: len(heads)] = heads
+            rows = rows.to(weight.device)
+            weight = weight[rows]
+            bias = None if bias is None else bias[rows]
+        return LinearMap(self.arranged(weight), bias)
+
+    def _norm(self, names: dict[str, Names], name: str) -> Tensor:
+        weight, offset = self._read(names, name), self.weight_map.norm_offset
+        if not offset:
+            return weight
+        return weight.to(torch.promote_types(weight.dtype, torch.float32)) + offset
+
+    def _head_norm(self, names: dict[str, Names], name: str) -> Tensor:
+        """Read a norm of heads, its elements in the order in which they turn."""
+        weight, order = self._norm(names, name), self.weight_map.order
+        head_norm = self.spec.layers[0].attention.head_norm
+        if order is None or head_norm is None or head_norm.turned:
+            return weight
+        dim = self.spec.layers[0].attention.head_dim
+        return weight.view(-1, dim)[:, order].view(weight.shape)
+
+    def _constants(self, names: Names | None) -> tuple[float, float, float, float] | None:
+        """Read the constants of xielu, whose α are stored as what softplus is applied to."""
+        if names is None:
+            return None
+        there = self.tensors.names
+        given = [self.tensors.joined([name]).flatten() if name in there else None for name in names]
+        positive, negative, beta, eps = given
+        assert positive is not None
+        assert negative is not None
+        beta = positive.new_tensor([0.5]) if beta is None else beta
+        eps = positive.new_tensor([-1e-6]) if eps is None else eps
+        alphas = softplus(positive), beta + softplus(negative)
+        return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
