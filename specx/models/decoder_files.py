@@ -17,8 +17,19 @@ from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
 from specx.models.families import family_of, read_architecture, text_config
-from specx.models.families.weight_map import WeightMap, WeightReader
-from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, stated_dtype
+from specx.models.families.family import Architecture
+from specx.models.families.weight_map import Tensors, WeightMap, WeightReader
+from specx.models.gguf.checkpoint import GgufCheckpoint
+from specx.models.gguf.tensors import GgufTensors
+from specx.models.load import (
+    DTYPES,
+    LoadedModel,
+    ModelFiles,
+    attending_ops,
+    check_fit,
+    stated_dtype,
+    unpacked_dtype,
+)
 from specx.models.memory import free_bytes
 from specx.models.rope import RopeFacts, rope_kind, window
 
@@ -31,21 +42,37 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     Raises ModelError for weights that are missing, superfluous, damaged or of another shape, and
     OutOfMemoryError.
     """
-    label, raw, chosen = files.source.label, files.raw, files.spec
+    label, raw = files.source.label, files.raw
     architecture = read_architecture(raw, label)
-    spec, weight_map = architecture.spec, architecture.weights
-    if files.role == "draft":
-        _check_movable(spec, label)
     with Checkpoint(found, label, files.device) as tensors:
-        check_tensors(tensors, spec, weight_map)
-        first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
-        dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
-        head_dim = max(layer.attention.head_dim for layer in spec.layers)
-        ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
-        reader = WeightReader(
-            spec=spec, weight_map=weight_map, tensors=tensors, arranged=ops.arranged
-        )
-        weights = reader.decoder(partial(_spare, files.device))
+        check_tensors(tensors, architecture.spec, architecture.weights)
+        first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
+        tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
+        return _loaded(files, architecture, tensors, tensors.dtype)
+
+
+def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
+    """Load a GGUF model of a known family, unpacked. Raises as ``load_decoder`` does."""
+    architecture = read_architecture(files.raw, gguf.label)
+    dtype = unpacked_dtype(files)
+    check_fit(gguf.values * dtype.itemsize, files.source, files.device)
+    tensors = GgufTensors(gguf, files.device, dtype)
+    check_tensors(tensors, architecture.spec, architecture.weights)
+    return _loaded(files, architecture, tensors, dtype)
+
+
+def _loaded(
+    files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
+) -> LoadedModel:
+    spec, chosen = architecture.spec, files.spec
+    if files.role == "draft":
+        _check_movable(spec, files.source.label)
+    head_dim = max(layer.attention.head_dim for layer in spec.layers)
+    ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
+    reader = WeightReader(
+        spec=spec, weight_map=architecture.weights, tensors=tensors, arranged=ops.arranged
+    )
+    weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
         **vars(_facts(files, spec)),
         model=Decoder(weights, ops),
@@ -57,7 +84,8 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
-        spec_of=_by_length(raw, label),
+        spec_of=_by_length(files.raw, files.source.label),
+        packed=files.gguf.formats() if files.gguf else {},
     )
 
 
@@ -131,7 +159,9 @@ _WEIGHTS = (".weight", ".bias")
 _OPTIONAL = (".act_fn.beta", ".act_fn.eps")  # constants that checkpoints of Apertus may leave out
 
 
-def check_tensors(tensors: Checkpoint, spec: DecoderSpec, weight_map: WeightMap) -> None:
+def check_tensors(
+    tensors: Checkpoint | GgufTensors, spec: DecoderSpec, weight_map: WeightMap
+) -> None:
     """See that a checkpoint has a decoder's tensors, of the right shapes, and no others in layers.
 
     Raises ModelError.

@@ -75,7 +75,11 @@ def read_generation(folder: Path, label: str) -> Stated:
 
     Raises ModelError for a file that is damaged, and for values of a wrong type or range.
     """
-    raw = _read(folder / NAME, label)
+    return stated_in(_read(folder / NAME, label), label)
+
+
+def stated_in(raw: dict[str, Any], label: str) -> Stated:
+    """Return the contents of such a file. Raises ModelError as ``read_generation`` does."""
     ends = _ends(raw.get("eos_token_id"), label)
     given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
     try:

@@ -1,5 +1,6 @@
 """A GGUF model: config, tokenizer and weights as transformers would have them for it."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,11 @@ class GgufCheckpoint:
         }
         samples = {"do_sample": True} if found.get("temperature") else {}
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
+
+    @property
+    def values(self) -> int:
+        """Return the number of values in all weights."""
+        return sum(math.prod(weight.shape) for weight in self.weights.values())
 
     def formats(self) -> dict[str, int]:
         """Return the bytes in each format, the largest first."""

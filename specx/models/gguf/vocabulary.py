@@ -64,7 +64,6 @@ def tokenizer_of(keys: Keys, rows: int) -> Tokenizer:
         backend=backend,
         named=named,
         chat_template=_template(keys),
-        model_max_length=keys.count(".context_length"),
     )
 
 

@@ -30,7 +30,6 @@ LLAMA3 = (
 def read(metadata: dict[str, Any], architecture: str = "llama") -> OurTokenizer:
     stated = {
         "general.architecture": architecture,
-        f"{architecture}.context_length": 512,
         **{f"tokenizer.{key}": value for key, value in metadata.items()},
     }
     return tokenizer_of(Keys(stated, "The target model.gguf"), rows=99_999)
@@ -271,4 +270,3 @@ def test_a_vocabulary_may_end_texts_and_have_templates_by_name() -> None:
     assert ours.chat_template == {"default": metadata["chat_template"], "rag": "r"}
     said = ours.apply_chat_template([{"role": "user", "content": "Hi"}])
     assert said == "Hi" + metadata["ggml.tokens"][4]
-    assert ours.model_max_length == 512

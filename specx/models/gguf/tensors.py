@@ -1,0 +1,60 @@
+"""The tensors of a GGUF model by transformers' names, unpacked when they are read."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specx.errors import OutOfMemoryError, is_out_of_memory
+from specx.models.gguf.checkpoint import GgufCheckpoint
+from specx.models.gguf.weights import GgufWeight
+
+AT_ONCE = 1 << 17  # values that are unpacked at once, so that what is between fits into a cache
+
+
+class GgufTensors:
+    """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned."""
+
+    def __init__(self, gguf: GgufCheckpoint, device: torch.device, dtype: torch.dtype) -> None:
+        self.label, self.device, self.dtype = gguf.label, device, dtype
+        self._weights = gguf.weights
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._weights)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._weights[name].shape
+
+    def joined(self, names: Sequence[str]) -> Tensor:
+        """Unpack tensors [N, ...], one below the other, onto the device.
+
+        Raises KeyError if one is not there, OutOfMemoryError.
+        """
+        weights = [self._weights[name] for name in names]
+        rows = sum(weight.shape[0] for weight in weights)
+        try:
+            whole = torch.empty((rows, *weights[0].shape[1:]), dtype=self.dtype, device=self.device)
+            first = 0
+            for weight in weights:
+                _unpack(weight, whole[first : first + weight.shape[0]])
+                first += weight.shape[0]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfMemoryError(
+                f"{self.label} does not fit into memory: too little memory; choose a smaller model."
+            ) from error
+        return whole
+
+
+def _unpack(weight: GgufWeight, to: Tensor) -> None:
+    """Unpack some rows at a time, on the device that they go to."""
+    if len(weight.shape) < 2:
+        to.copy_(weight.floats())
+        return
+    packed = weight.packed()
+    step = max(1, AT_ONCE // weight.shape[-1])
+    for first in range(0, len(packed), step):
+        part = packed[first : first + step].to(to.device)
+        to[first : first + step].copy_(weight.format.unpack(part))
