@@ -9,6 +9,7 @@ from torch import Tensor
 from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.errors import is_out_of_memory
 from specx.kernels.spec import DecoderSpec
+from specx.kernels.trees import MAX_ROWS
 from specx.models.call import AttentionCall, PrefillCall, TreeCall
 from specx.models.compiled import around_forward
 from specx.models.decoder import Decoder
@@ -17,6 +18,11 @@ from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
+
+
+def rows_ahead(device: torch.device) -> int:
+    """Return the most rows that a target writes behind its text: of a chunk, or of a tree."""
+    return max(PREFILL_CHUNK[device.type], MAX_ROWS)
 
 
 def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
+from specx.engine.forward import cache_shape, forward, in_chunks, rows_ahead
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
@@ -28,8 +28,7 @@ class Target:
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
         self.model, self.ops = model, model.ops
-        ahead = max(PREFILL_CHUNK[model.device.type], MAX_ROWS)
-        self.cache = PreallocatedCache(cache_shape(model), capacity, ahead)
+        self.cache = PreallocatedCache(cache_shape(model), capacity, rows_ahead(model.device))
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
         self.retrieval: RetrievalLayer | None = None
@@ -44,7 +43,7 @@ class Target:
 
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
-        model, rows = self.model, max(PREFILL_CHUNK[self.model.device.type], MAX_ROWS)
+        model, rows = self.model, rows_ahead(self.model.device)
         if model.decoder_spec is None:
             watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specx.engine.drafter import Drafter
+from specx.engine.forward import cache_shape, rows_ahead
 from specx.engine.methods import Pair
 from specx.engine.step import DecodingState
 from specx.kernels.trees import MAX_ROWS
@@ -26,6 +27,16 @@ def capacity_for(tokens: int) -> int:
     rows = tokens + AHEAD + MAX_ROWS
     step = max(STEP, 1 << (rows.bit_length() - 4))
     return -(-rows // step) * step
+
+
+def cache_bytes(pair: Pair, capacity: int) -> int:
+    """Return the bytes of keys and values for texts of ``capacity`` rows, at most.
+
+    Of the target those that it has; the draft's store may have to keep every row.
+    """
+    target, draft = pair.target, pair.draft
+    needed = cache_shape(target).bytes(capacity, rows_ahead(target.device))
+    return needed if draft is None else needed + cache_shape(draft).bytes(capacity)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,8 @@ import torch
 
 from specx.documents.document import Document
 from specx.engine.decode import context_window, decode
-from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair, sampling_of
-from specx.engine.workspace import Shelf, capacity_for
+from specx.engine.workspace import Shelf, cache_bytes, capacity_for
 from specx.errors import DocumentError
 from specx.jobs import warnings
 from specx.jobs.calibration import resolve_layer
@@ -306,10 +305,9 @@ class Summarizer:
 
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
-        models = [self.pair.target, *([self.pair.draft] if self.pair.draft else [])]
-        shapes, capacity = [cache_shape(model) for model in models], capacity_for(tokens)
-        there = self._shelf.capacity  # that memory is taken over or freed
-        needed = sum(shape.bytes(capacity) - shape.bytes(there) for shape in shapes)
+        # The memory of the caches that are there is taken over or freed.
+        there = cache_bytes(self.pair, self._shelf.capacity)
+        needed = cache_bytes(self.pair, capacity_for(tokens)) - there
         if needed <= 0:
             return
         device = self.pair.target.device

@@ -57,7 +57,8 @@ class LoadedModel(ModelFacts):
     ``generation_config.json``, how tokens are to be chosen; ``packed``: the bytes in each format of
     the GGUF file that the weights were unpacked from; ``decoder_spec``: of a
     ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
-    tokens, None where it is the same for all; ``prefill_call``, ``tree_call``: the records
+    tokens, None where it is the same for all; ``scalings``: of each layer of transformers' modules,
+    where they were seen; ``prefill_call``, ``tree_call``: the records
     its forward passes are called with.
     """
 
@@ -73,6 +74,7 @@ class LoadedModel(ModelFacts):
     packed: Mapping[str, int] = field(default_factory=dict)
     decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
+    scalings: tuple[float, ...] = ()
     prefill_call: type[PrefillCall] = PrefillCall
     tree_call: type[TreeCall] = TreeCall
 
@@ -109,6 +111,8 @@ class LoadedModel(ModelFacts):
         """Return the factor that a layer multiplies its scores with."""
         if self.decoder_spec is not None:
             return self.decoder_spec.layers[layer].attention.scaling
+        if self.scalings:
+            return self.scalings[layer]
         scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
         return scaling
 

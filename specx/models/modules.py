@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
+from specx.kernels.trees import MAX_ROWS
 from specx.models import attention
 from specx.models.architecture import check_layers, read_config
 from specx.models.config_file import SUPPORTED
@@ -19,8 +20,9 @@ from specx.models.fused_layers import fuse_layers
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
-from specx.models.rope import check_fixed_rope, check_piecewise, window
+from specx.models.rope import check_fixed_rope, check_piecewise, rope_kind, window
 from specx.models.seam import check_rotation, check_seam
+from specx.models.seam_trial import check_pieces
 from specx.models.source import ModelSource
 
 
@@ -39,11 +41,23 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         model = _load_weights(source, config, spec.dtype, device)
         loaded = in_memory(model, tokenizer, spec.model, spec.attention)
         loaded = replace(loaded, stated=files.stated)
-        check_seam(model, loaded, source.label, used)
+        scalings = check_seam(model, loaded, source.label, used)
+        check_pieces(loaded, source.label, is_quantized=bool(_quantization(config)))
+        loaded = replace(loaded, scalings=scalings, window=_room(loaded, config))
         if role == "draft":
             check_rotation(model, loaded, source.label)
     fuse_layers(model, loaded.ops)
     return loaded
+
+
+def _room(loaded: LoadedModel, config: Any) -> int:
+    """Return the most tokens of a text, so that a tree behind it has positions as well.
+
+    Where positions are learned there are no more, and dynamic frequencies would change for all rows
+    of a pass that has one beyond.
+    """
+    ends = loaded.rope is None or rope_kind(config) == "dynamic"
+    return max(1, loaded.window - MAX_ROWS) if ends else loaded.window
 
 
 def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:

@@ -58,8 +58,8 @@ class _CallLostError(Exception):
     """The attention function was called without our extra keyword argument."""
 
 
-def check_seam(model: Any, facts: ModelFacts, label: str, positions: int) -> None:
-    """Try the seam on two tokens.
+def check_seam(model: Any, facts: ModelFacts, label: str, positions: int) -> tuple[float, ...]:
+    """Try the seam on two tokens; return the factor of each layer's scores.
 
     Raises ModelError when a layer does not reach the attention interface, when extra keyword
     arguments do not, or when attention needs what specx does not compute.
@@ -74,6 +74,7 @@ def check_seam(model: Any, facts: ModelFacts, label: str, positions: int) -> Non
         )
     for call in calls:
         _check_call(call, facts, label, positions)
+    return tuple(float(call.extras["scaling"]) for call in calls)
 
 
 def check_rotation(model: Any, facts: ModelFacts, label: str) -> None:
@@ -100,7 +101,7 @@ def _probe(model: Any, facts: ModelFacts, label: str, first_position: int) -> li
     ids = torch.tensor([[facts.vocab_size // 3, facts.vocab_size // 2]], device=model.device)
     positions = torch.arange(first_position, first_position + 2, device=model.device)[None]
     try:
-        with torch.no_grad(), _attention(model, _NAME):
+        with torch.no_grad(), attending(model, _NAME):
             model(input_ids=ids, position_ids=positions, use_cache=False, specx_call=probe)
     except (_CallLostError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, _CallLostError) or "specx_call" in str(error):
@@ -141,7 +142,7 @@ _SPOKEN = {"s_aux": "attention sinks (s_aux)", "softcap": "logit soft-capping (s
 
 
 @contextmanager
-def _attention(model: Any, name: str) -> Iterator[None]:
+def attending(model: Any, name: str) -> Iterator[None]:
     """Use another attention function inside the block."""
     before = model.config._attn_implementation
     model.config._attn_implementation = name

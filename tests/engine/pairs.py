@@ -85,6 +85,13 @@ def as_decoder(model: LoadedModel) -> LoadedModel:
     return replace(model, model=decoder, decoder_spec=architecture.spec)
 
 
+def computed_wrongly(model: LoadedModel) -> LoadedModel:
+    """The same model with norms that are too large."""
+    weights = model.model.weights
+    layers = [replace(each, input_norm=3 * each.input_norm) for each in weights.layers]
+    return replace(model, model=Decoder(replace(weights, layers=layers), model.ops))
+
+
 def pair_of(target: LoadedModel, draft: LoadedModel | None = None) -> Pair:
     """A pair that may produce every id of the tests' tokenizer."""
     if draft is None:

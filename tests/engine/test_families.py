@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 from specx.engine.forward import PREFILL_CHUNK, cache_shape
 from specx.engine.methods import Pair, retrieval_layer
@@ -12,7 +12,7 @@ from specx.models.compat import check_pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.records import Method
-from tests.engine.pairs import make_profile, make_prompt, run
+from tests.engine.pairs import loaded, make_profile, make_prompt, run
 from tests.models.families import CELLS, Cell
 from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
@@ -133,20 +133,35 @@ def test_layers_with_a_window_keep_that_and_choose_no_chunks(tmp_path):
     assert chosen == [0, 1, 1, 4, 4, 4, 4]
 
 
-def test_a_target_whose_layers_have_another_name(tmp_path):
-    """GPT-2 decodes plainly, though what is known of layers elsewhere cannot be asked of it."""
-    shape = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+GPT2 = GPT2Config(
+    vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=160, bos_token_id=0,
+    eos_token_id=1, initializer_range=0.2,
+)  # fmt: skip
+NEOX = GPTNeoXConfig(
+    vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+    num_attention_heads=2, max_position_embeddings=160, bos_token_id=0, eos_token_id=1,
+    initializer_range=0.2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "room"), [(GPT2, 160 - 64), (NEOX, 160)])
+def test_targets_that_no_family_describes(config, room, tmp_path):
+    """Their layers have other names, and those of GPT-2 no positions for a tree at the end."""
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=0, eos_token_id=1)).eval()
+    model = AutoModelForCausalLM.from_config(config).eval()
     model.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
-    loaded = load(tmp_path, "target")
-    pair = Pair(loaded, torch.ones(VOCAB, dtype=torch.bool))
+    target = load(tmp_path, "target")
+    assert not isinstance(target.model, Decoder)
+    assert target.window == room
+    allowed = torch.ones(VOCAB, dtype=torch.bool)
+    pair = Pair(target, allowed, loaded("llama"), allowed)
     assert not pair.fused_layers
-    prompt = make_prompt(40)
-    result = run(pair, make_profile(max_new_tokens=16), "plain", prompt)
+    prompt = make_prompt(room - 16)
     ids = torch.tensor([prompt])
     theirs = model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16
     )
-    assert result.tokens == theirs[0, 40:].tolist()
+    for method in METHODS:
+        result = run(pair, make_profile(cache=CACHE, max_new_tokens=16), method, prompt)
+        assert result.tokens == theirs[0, len(prompt) :].tolist()

@@ -29,7 +29,7 @@ CACHE = {"chunk": 8, "top_k": 3, "every": 2, "layer": 1, "window": 16}
 HEAD_CACHE = CACHE | {"layer": 0}  # its target has one layer
 FIRST, SECOND = make_prompt(61, seed=1), make_prompt(60, seed=2)[:50] * 2
 # Tensors that no text changes.
-CONSTANT = {"_rows", "inv_freq", "forbidden", "own", "_certain", "_uniform"}
+CONSTANT = {"_rows", "inv_freqs", "forbidden", "own", "_certain", "_uniform"}
 CONSTANT |= {"_forbidden", "_forbidden_first", "_prior", "_tree", "_target_ids", "_counted"}
 
 

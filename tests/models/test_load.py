@@ -128,7 +128,7 @@ def test_draft_with_changing_rope(
     assert isinstance(error, ModelError)
     assert f"has {rope_type} RoPE, but retrieval needs fixed RoPE frequencies" in str(error)
     if rope_type == "dynamic":
-        assert load(folder, modules=True).window == 2048
+        assert load(folder, modules=True).window == 2048 - 64  # positions of a tree
     else:
         assert "reads documents in pieces" in str(refusal(folder, modules=True))
 

@@ -1,0 +1,65 @@
+"""Modules of transformers in pieces: who is refused because the pieces do not fit together."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertLMHeadModel
+
+from specx.errors import ModelError
+from specx.models import attention
+from specx.models.load import LoadedModel
+from specx.models.modules import in_memory
+from specx.models.seam_trial import check_pieces
+from tests.tiny import VOCAB, make_model, make_tokenizer
+
+
+def loaded(model: Any) -> LoadedModel:
+    attention.use_in(model)
+    return in_memory(model.eval(), make_tokenizer(), "tiny")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["llama", "smollm3"])
+def test_causal_models_pass(family: str, dtype: torch.dtype) -> None:
+    model = make_model(family)
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    check_pieces(loaded(model), "The model")
+    assert model.config._attn_implementation == "specx"
+
+
+def test_tokens_that_see_those_behind_them() -> None:
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    model = BertLMHeadModel(BertConfig(vocab_size=VOCAB, intermediate_size=64, **shape))
+    for weight in model.parameters():
+        weight.data *= 8  # else all logits are alike
+    with pytest.raises(ModelError, match=r"tokens see those behind them, or it ignores the posit"):
+        check_pieces(loaded(model), "The model")
+
+
+def test_positions_that_are_ignored() -> None:
+    model = make_model()
+    own = model.model.forward
+
+    def forward(*args: Any, position_ids: Any = None, **more: Any) -> Any:
+        if position_ids is not None:
+            past, rows = more["past_key_values"].get_seq_length(), position_ids.shape[1]
+            position_ids = torch.arange(past, past + rows)[None]
+        return own(*args, position_ids=position_ids, **more)
+
+    model.model.forward = forward
+    with pytest.raises(ModelError, match="computes other logits in pieces than at once"):
+        check_pieces(loaded(model), "The model")
+
+
+def test_a_model_that_cannot_be_run_in_pieces() -> None:
+    model = make_model()
+
+    def forward(*_: Any, **__: Any) -> Any:
+        raise IndexError("no such position")
+
+    model.model.forward = forward
+    with pytest.raises(ModelError, match=r"fails on a trial run in pieces \(no such position\)"):
+        check_pieces(loaded(model), "The model")
