@@ -26,7 +26,7 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class RowInputs:
-    """What all layers get of the T rows of a pass, beside the hidden states.
+    """Inputs that all layers share for the T rows of a pass, beside the hidden states.
 
     ``angles``: cos and sin [T, D] of each of ``DecoderSpec.ropes``, by its place. ``positions``
     int64 [T]. ``per_layer`` [T, L, P]: the inputs of single layers, where there are any.
@@ -134,6 +134,11 @@ class Decoder:
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+
+    @property
+    def computes_at_once(self) -> bool:
+        """Return True if passes over few rows go through all layers at once."""
+        return self._whole is not None
 
     @property
     def saved_bytes(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
 from specx.kernels.trees import MAX_ROWS
@@ -95,10 +96,15 @@ def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.de
     except Exception as error:  # file formats, quantizers and the allocator: no common class
         raise _loading_error(error, source, config) from error
     _check_complete(report, config, source.label)
-    if _quantization(config) and getattr(model, "hf_quantizer", None) is None:
-        raise ModelError(  # transformers warns about a method that it does not know, and goes on
-            f"{source.label} is quantized with {_quantization(config)}, which transformers does "
-            "not know; choose the checkpoint that is not quantized."
+    method = _quantization(config)
+    if method and getattr(model, "hf_quantizer", None) is None:
+        # transformers warns about what it does not know or cannot do on a device, and goes on.
+        why = "does not know"
+        if method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu":
+            why = "computes on a GPU alone"
+        raise ModelError(
+            f"{source.label} is quantized with {method}, which transformers {why}; choose the "
+            "checkpoint that is not quantized."
         )
     attention.number_layers(model)
     return model.eval().requires_grad_(False)

@@ -26,16 +26,31 @@ def causal_mask(rows: int, past: int, window: int | None = None) -> Tensor:
     return (column <= row) & (column > row - (window or past + rows))
 
 
+def windowed(prefix: int, visible: Tensor, window: int) -> Tensor:
+    """Return bool [T, prefix + R]: the last ``window`` rows that ``tree_mask`` shows each token."""
+    mask = tree_mask(prefix, visible)
+    for row in mask:
+        row[row.nonzero()[:-window]] = False
+    return mask
+
+
 def attention(
-    q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float,
+    softcap: float | None = None, sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attend from q [Hq, T, D] to keys, values [Hkv, S, D], as visible [T, S] says.
 
     Returns (out [T, Hq, D], lse [Hq, T]).
     """
     group = len(q) // len(keys)
     k, v = (x.double().repeat_interleave(group, 0) for x in (keys, values))
-    scores = (q.double() @ k.mT * scaling).masked_fill(~visible.to(q.device), -torch.inf)
+    scores = q.double() @ k.mT * scaling
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
+    scores = scores.masked_fill(~visible.to(q.device), -torch.inf)
+    if sinks is not None:  # one more key, whose value is 0
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*q.shape[:2], 1)], -1)
+        v = torch.cat([v, torch.zeros_like(v[:, :1])], 1)
     return (scores.softmax(-1) @ v).transpose(0, 1), scores.logsumexp(-1)
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
@@ -40,6 +41,7 @@ from tests.kernels.examples import (
     random_levels,
     random_parents,
     random_tree,
+    sets_of,
     stored,
 )
 from tests.kernels.reference import visible_of
@@ -344,6 +346,109 @@ def test_prefill_attention(backend: Backend, case: PrefillCase) -> None:
     expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
     assert out.dtype == dtype
     assert_close(out.cpu(), expected, TOLERANCE[dtype])
+
+
+@dataclass(frozen=True)
+class OptionCase:
+    """Attention with a window, a cap of scores, or sinks. ``spare``: rows of a ring beyond those
+    that it needs; None: no ring."""
+
+    past: int
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    spare: int | None = None
+    ratio: int = 2
+
+    def options(self, heads: int) -> dict[str, Any]:
+        sinks = torch.linspace(-2, 3, heads) if self.sinks else None
+        return {"softcap": self.softcap, "sinks": sinks}
+
+
+OPTIONS = {
+    "a cap": OptionCase(40, softcap=2.0),
+    "sinks": OptionCase(40, sinks=True),
+    "sinks and nothing before": OptionCase(0, sinks=True),
+    "all, with more heads": OptionCase(40, 9, softcap=1.5, sinks=True, ratio=3),
+    **{
+        f"window of {window} behind {past}, ring {spare}": OptionCase(past, window, spare=spare)
+        for window, past, spare in (
+            (1, 5, None), (3, 40, 0), (20, 9, None), (20, 40, 0), (20, 40, 5), (100, 40, None)
+        )
+    },
+    "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
+}  # fmt: skip
+ON_TORCH = backends([F64, F32, F16, BF16], [])
+
+
+def in_ring(rows: Tensor, capacity: int) -> Tensor:
+    """The storage of rows [Hkv, S, D], of which the last ``capacity`` are there."""
+    storage = torch.full((len(rows), capacity, rows.shape[2]), torch.nan, dtype=rows.dtype)
+    for place in range(rows.shape[1]):
+        storage[:, place % capacity] = rows[:, place]
+    return storage
+
+
+@ON_TORCH
+@cases(OPTIONS)
+def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: OptionCase) -> None:
+    """Of a tree that branches, and whose first rows came with a pass before."""
+    parents = [0, 0, 0, 1, 1, 2, 3, 6, 7, 8]
+    visible = visible_of(parents)[2:]
+    rows, columns = visible.shape
+    inputs = make_inputs(rows, case.past + columns, dtype=backend.dtype, ratio=case.ratio)
+    capacity = case.past + columns + 7
+    if case.spare is not None:
+        assert case.window is not None
+        capacity = case.window + columns + case.spare
+    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
+    options = case.options(len(inputs.q))
+    out, lse = backend.ops.tree_attention(
+        inputs.q, keys, values, torch.tensor([case.past]),
+        AncestorMask(sets_of(visible), columns), inputs.scaling, window=case.window, **options,
+    )  # fmt: skip
+    window = case.window or case.past + columns
+    seen = reference.windowed(case.past, visible, window)
+    expected, total = reference.attention(
+        inputs.q, inputs.k, inputs.v, seen, inputs.scaling, **options
+    )
+    assert out.dtype == backend.dtype
+    assert_close(out, expected, TOLERANCE[backend.dtype])
+    assert lse is not None
+    assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
+
+
+@ON_TORCH
+@pytest.mark.parametrize("rows", [1, 30, 140])
+@cases(OPTIONS)
+def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
+    inputs = make_inputs(rows, case.past + rows, dtype=backend.dtype, ratio=case.ratio)
+    capacity = case.past + rows + 7
+    if case.spare is not None:
+        assert case.window is not None
+        capacity = case.window + rows + case.spare
+    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
+    options = case.options(len(inputs.q))
+    out = backend.ops.prefill_attention(
+        inputs.q, keys, values, case.past, case.window, inputs.scaling, **options
+    )
+    seen = reference.causal_mask(rows, case.past, case.window)
+    expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling, **options)
+    assert_close(out, expected, TOLERANCE[backend.dtype])
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+def test_triton_refuses_what_it_cannot_do_yet() -> None:
+    from specx.kernels.triton.backend import TritonOps
+
+    inputs, mask = make_inputs(1, 5), AncestorMask(torch.tensor([[1]]), 1)
+    for options in ({"window": 3}, {"softcap": 1.0}, {"sinks": torch.zeros(4)}):
+        with pytest.raises(NotImplementedError):
+            TritonOps().tree_attention(
+                inputs.q, inputs.k, inputs.v, torch.tensor([4]), mask, 1.0, **options
+            )
+    with pytest.raises(NotImplementedError):
+        TritonOps().prefill_attention(inputs.q, inputs.k, inputs.v, 4, None, 1.0, softcap=1.0)
 
 
 @EVERY_TYPE

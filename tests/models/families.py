@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops, built_in_ops
+from specx.kernels.ops import Ops
+from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
@@ -23,18 +24,17 @@ CPU = torch.device("cpu")
 WINDOW = 12
 SIZES = {
     "vocab_size": 131,
-    "hidden_size": 72,
+    "hidden_size": 144,
     "intermediate_size": 80,
     "num_hidden_layers": 2,
     "num_attention_heads": 9,
     "num_key_value_heads": 3,
-    "head_dim": 16,  # not 72 / 9
+    "head_dim": 32,  # not 144 / 9
     "max_position_embeddings": 64,
     "pad_token_id": None,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-SHORT_HEADS = SIZES | {"hidden_size": 144, "head_dim": None}  # of families that divide
 WINDOWED = {"sliding_window": WINDOW}
 ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"]}
 YARN = {
@@ -51,7 +51,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-PHI = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
+DIVIDED = {key: value for key, value in SIZES.items() if key != "head_dim"}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10_000.0,
@@ -62,14 +62,15 @@ PER_LAYER = {"vocab_size_per_layer_input": 131, "hidden_size_per_layer_input": 6
 GEMMA4 = SIZES | {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "global_head_dim": 24,
+    "head_dim": 16,
+    "global_head_dim": 32,
     "sliding_window": WINDOW,
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A model of a family: the features that its config has, and its settings.
+    """A model of a family: what is special about it, and the settings of its config.
 
     ``length``: tokens of a text.
     """
@@ -78,7 +79,6 @@ class Cell:
     feature: str
     settings: dict[str, Any]
     length: int = 40
-    is_first: bool = True
 
     def __str__(self) -> str:
         return f"{self.family}: {self.feature}"
@@ -109,12 +109,12 @@ def _cells() -> Iterator[Cell]:
     yield Cell("qwen3", "norms of heads", SIZES)
     yield Cell("qwen3", "windows in some layers, biases, tied", SIZES | windows | tied | bias)
     yield Cell("smollm3", "layers without positions", SIZES | {"no_rope_layers": [1, 0]})
-    yield Cell("phi3", "joined maps", PHI)
+    yield Cell("phi3", "joined maps", DIVIDED)
     partial = {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 24}
-    phi4 = PHI | partial | {"rope_parameters": LONGROPE} | tied
+    phi4 = DIVIDED | partial | {"rope_parameters": LONGROPE} | tied
     yield Cell("phi3", "longrope of a part, short", phi4, length=24)
     yield Cell("phi3", "longrope of a part, long", phi4)
-    yield Cell("phi3", "a window in all layers", PHI | WINDOWED)
+    yield Cell("phi3", "a window in all layers", DIVIDED | WINDOWED)
     yield Cell("gemma", "wide norms, scaled embeddings", SIZES)
     scalar = {"query_pre_attn_scalar": 24}
     yield Cell("gemma2", "caps of scores and logits", SIZES | scalar | WINDOWED | ALTERNATING)
@@ -147,8 +147,7 @@ def _cells() -> Iterator[Cell]:
     yield Cell("cohere", "parallel, interleaved", SIZES | bias | loud)
     normed = SIZES | {"use_qk_norm": True} | untied | loud
     yield Cell("cohere", "norms of single heads", normed)
-    cohere2 = {key: value for key, value in SHORT_HEADS.items() if key != "head_dim"}
-    yield Cell("cohere2", "windows beside no positions", cohere2 | WINDOWED | ALTERNATING | loud)
+    yield Cell("cohere2", "windows beside no positions", DIVIDED | WINDOWED | ALTERNATING | loud)
     scales = {
         "embedding_multiplier": 3.0,
         "logits_scaling": 2.0,
@@ -189,6 +188,32 @@ def _cells() -> Iterator[Cell]:
 
 
 CELLS = tuple(_cells())
+# A cell for each feature, for every run; the others are slow.
+FEATURES = frozenset(
+    {
+        "tied, biases", "windows in some layers", "temperature of queries", "norms of heads",
+        "layers without positions", "longrope of a part, long", "low caps", "two head sizes",
+        "frequencies by kind of layer", "shared keys and values", "keys as values",
+        "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
+        "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
+        "squared ReLU", "norms behind RoPE",
+    }
+)  # fmt: skip
+# Of these, where machine code is tried in every run: it is compiled for each kind of layers.
+COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
+# What machine code has no passes for; layers are computed one by one.
+LAYER_BY_LAYER = frozenset({"two head sizes", "shared keys and values", "xielu"})
+
+
+class Layered(CpuOps):
+    """Operations on a CPU by which layers are computed one by one."""
+
+    def whole_pass(self, weights: Any) -> None:  # noqa: ARG002
+        return None
+
+
+LAYERED = Layered()
+AT_ONCE = CpuOps()  # passes over few rows in machine code, where that is written for a model
 
 
 class Read:
@@ -217,11 +242,10 @@ class Pair:
     tensors: dict[str, Tensor]
     made: dict[Any, Decoder] = field(default_factory=dict)
 
-    def decoder(self, length: int | None = None, ops: Ops | None = None) -> Decoder:
+    def decoder(self, length: int | None = None, ops: Ops = LAYERED) -> Decoder:
         """The decoder for texts of so many tokens."""
         key = length, type(ops)
         if key not in self.made:
-            ops = ops or built_in_ops(CPU)
             architecture = read_architecture(self.config, "The model", length)
             tensors = Read(self.tensors, self.oracle.dtype)
             reader = WeightReader(
@@ -246,6 +270,21 @@ class Pair:
         longest = max(self.cell.length, *map(len, texts))
         ids = torch.tensor([text + [3] * (longest - len(text)) for text in texts])
         return self.oracle(ids, use_cache=False).logits
+
+    def written(self, prompt: Tensor) -> list[int]:
+        """Return the text that the oracle writes greedily behind a prompt, with it.
+
+        Its ``generate`` changes frequencies that depend on the length while it writes. For these,
+        the text is the one that the frequencies of its whole length give.
+        """
+        if "long" not in self.cell.feature.split():
+            settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+            written = self.oracle.generate(prompt[None], max_length=self.cell.length, **settings)
+            return written[0].tolist()
+        ids: list[int] = prompt.tolist()
+        while len(ids) < self.cell.length:
+            ids.append(int(self.expected([ids])[0, len(ids) - 1].argmax()))
+        return ids
 
 
 def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> Pair:
@@ -301,8 +340,8 @@ class Text:
             self.storage.append(torch.full(shape, torch.nan, dtype=decoder.dtype))
 
     @torch.no_grad()
-    def read(self, ids: Tensor, kept: Tensor | int = 0, **options: Any) -> Tensor:
-        """Prefill; returns logits."""
+    def read(self, ids: Tensor, kept: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
+        """Prefill; returns logits. ``shift``: of the positions, from those that rows have."""
         rows = torch.arange(self.length, self.length + len(ids))
         call = PrefillCall(
             ops=self.decoder.ops,
@@ -310,7 +349,7 @@ class Text:
             past=self.length,
             **options,
         )
-        logits = self.decoder.run(ids, rows, call, kept)
+        logits = self.decoder.run(ids, rows + shift, call, kept)
         self.length += len(ids)
         return logits
 

@@ -1,17 +1,53 @@
 """Decoders of every family against transformers' own classes, and its configs' defaults."""
 
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
+from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
+from specx.models.call import RetrievalLayer
 from specx.models.families import FAMILIES
-from tests.models.families import CELLS, WINDOW, Cell, Pair, Text, ancestors_of, make_pair
+from specx.models.features import Features, FeatureSource
+from tests.models.families import (
+    AT_ONCE,
+    CELLS,
+    COMPILED,
+    FEATURES,
+    LAYER_BY_LAYER,
+    LAYERED,
+    WINDOW,
+    Cell,
+    Pair,
+    Text,
+    ancestors_of,
+    make_pair,
+)
 
 TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
 LIMIT = 1e-4
-ONE_EACH = [cell for cell in CELLS if cell.is_first]  # a cell for each feature, for every run
-EVERY = [
-    pytest.param(cell, marks=() if cell in ONE_EACH else pytest.mark.slow, id=str(cell))
-    for cell in CELLS
+BACKENDS = ("torch", "machine code")
+PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
+
+
+def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> list[Any]:
+    """Return all cells as parameters: the quick ones for every run, the others as slow."""
+    return [
+        pytest.param(
+            cell, *others, marks=() if quick(cell) else pytest.mark.slow, id=f"{cell}{name}"
+        )
+        for cell in CELLS
+    ]
+
+
+EVERY = by_speed(lambda cell: cell.feature in FEATURES)
+BY_SLOW = by_speed(lambda cell: cell in PARTS)
+ON_BACKENDS = [
+    *by_speed(lambda cell: cell.feature in FEATURES, LAYERED),
+    *by_speed(lambda cell: cell.feature in COMPILED, AT_ONCE, name=", machine code"),
 ]
 
 
@@ -29,7 +65,8 @@ def pair_of(tmp_path_factory):
 
 def assert_alike(logits: torch.Tensor, expected: torch.Tensor) -> None:
     assert logits.shape == expected.shape
-    assert float((logits - expected).abs().max()) < LIMIT
+    error = float((logits - expected).abs().max())
+    assert error < LIMIT
 
 
 @pytest.mark.parametrize("cell", EVERY)
@@ -48,13 +85,12 @@ def test_prefill(pair_of, cell):
     assert_alike(text.read(prompt[9:], 3), expected[-3:])
 
 
-@pytest.mark.parametrize("cell", EVERY)
-def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell):
+@pytest.mark.parametrize(("cell", "ops"), ON_BACKENDS)
+def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
     """Of 8 rows, that branches; in front of a window's end, across it, and behind it."""
-    pair = pair_of(cell)
-    decoder, prompt = pair.decoder(cell.length), pair.prompt
+    pair, paths = pair_of(cell), ancestors_of(TREE)
+    prompt, decoder = pair.prompt, pair.decoder(cell.length, ops)
     drawn = torch.randint(3, 131, (8,), generator=torch.Generator().manual_seed(8))
-    paths = ancestors_of(TREE)
     for prefix in (3, WINDOW - 2, cell.length - 8):
         before = prompt[:prefix].tolist()
         texts = [before + drawn[path].tolist() for path in paths]
@@ -66,11 +102,140 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell):
             for part in prompt[:prefix].split(8):
                 text.read(part, 1)
             assert_alike(text.verify(drawn, list(TREE)), expected)
-            text.verify(drawn, list(TREE), torch.tensor([1, 5]))
+            some = torch.tensor([1, 5])
+            assert_alike(text.verify(drawn, list(TREE), some), expected[some])
             text.keep(paths[6])
-            rest = text.read(prompt[:3])
-            assert_alike(rest, found[-1, len(texts[6]) : len(after)])
+            for place, token in enumerate(prompt[:3]):  # token by token
+                row = text.verify(token[None], [0], 1)
+                text.keep([0])
+                assert_alike(row, found[-1, len(texts[6]) + place][None])
+
+
+@pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
+@pytest.mark.parametrize("cell", BY_SLOW)
+def test_machine_code_serves_what_the_page_says(pair_of, cell):
+    decoder = pair_of(cell).decoder(cell.length, AT_ONCE)
+    assert decoder.computes_at_once == (cell.feature not in LAYER_BY_LAYER)
+
+
+@pytest.mark.parametrize("cell", BY_SLOW)
+def test_rows_depend_on_what_they_see_and_on_positions(pair_of, cell):
+    """No token behind a row, or beside it in a tree, matters; its position does, as it should."""
+    pair = pair_of(cell)
+    decoder, prompt = pair.decoder(cell.length), pair.prompt
+    whole = Text(decoder).read(prompt)
+    changed = torch.cat([prompt[:-4], prompt[-4:].flip(0)])
+    assert_alike(Text(decoder).read(changed)[:-4], whole[:-4])
+    text, alone = Text(decoder), Text(decoder)
+    for each in (text, alone):
+        each.read(prompt[:-8], 1)
+    both, path = text.verify(prompt[-8:], list(TREE)), ancestors_of(TREE)[7]
+    assert_alike(alone.verify(prompt[-8:][path], [0, 0, 1, 2, 3]), both[path])
+
+    later = Text(decoder)  # the first token at 0, the others from 8 on
+    later.read(prompt[:1], 1)
+    given = [0, *range(8, cell.length)]
+    ids = prompt[: len(given)]
+    with torch.no_grad():
+        expected = pair.oracle(
+            ids[None],
+            position_ids=torch.tensor([given]),
+            attention_mask=torch.ones(1, len(ids)),  # else a jump would begin another text
+            use_cache=False,
+        )
+    read = later.read(ids[1:], shift=7)
+    assert_alike(read[: WINDOW - 1], expected.logits[0, 1:WINDOW])
+    if decoder.spec.ropes:
+        assert float((read - whole[1 : len(ids)]).abs().max()) > 10 * LIMIT
+
+
+@pytest.mark.parametrize("cell", PARTS, ids=str)
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
+    """With the sums of their own attention, whichever rows and layers have logits."""
+    pair = pair_of(cell)
+    decoder, prompt = pair.decoder(cell.length), pair.prompt
+    last = len(decoder.layers) - 1
+    found = []
+    for rows in (kept, torch.tensor([0, 4]), 0):
+        watched = [watch(decoder, layer) for layer in (last, 0)]
+        text, options = Text(decoder), {"retrieval": watched[0], "also": (watched[1],)}
+        text.read(prompt[:-8], kept, **options)
+        of_prompt = [each.queries.clone() for each in watched]
+        text.verify(prompt[-8:], list(TREE), rows, **options)
+        found.append([*of_prompt, *(part for w in watched for part in (w.queries, w.lse))])
+    for parts in zip(*found, strict=True):
+        for part in parts[:-1]:
+            torch.testing.assert_close(part, parts[-1], atol=1e-5, rtol=1e-4)
+    # A row of a tree sees 32 rows before it, and those of its path.
+    attention = decoder.spec.layers[0].attention
+    if attention.window is None and not attention.softcap:
+        keys = text.storage[0][0].repeat_interleave(attention.query_heads // attention.kv_heads, 0)
+        seen = [*range(cell.length - 8), *(cell.length - 8 + row for row in ancestors_of(TREE)[7])]
+        scores = (keys[:, seen] @ watched[1].queries[:, 7, :, None])[..., 0] * attention.scaling
+        torch.testing.assert_close(watched[1].lse[:, 7], scores.logsumexp(-1))
+
+
+def watch(decoder, layer):
+    attention = decoder.spec.layers[layer].attention
+    queries = torch.zeros(attention.query_heads, 8, attention.head_dim)
+    return RetrievalLayer(layer, queries, torch.zeros(attention.query_heads, 8))
+
+
+@pytest.mark.parametrize("cell", PARTS, ids=str)
+@pytest.mark.parametrize("kept", [0, 1])
+def test_hidden_states_are_noted(pair_of, cell, kept):
+    """The inputs of layers and the normed output, of all rows, however few have logits."""
+    pair = pair_of(cell)
+    decoder, prompt = pair.decoder(cell.length), pair.prompt
+    with torch.no_grad():
+        oracle = pair.oracle(prompt[None], use_cache=False, output_hidden_states=True)
+    states, hidden = [each[0] for each in oracle.hidden_states], decoder.spec.hidden
+    last = len(decoder.layers) - 1
+    for layers in ((0, last), ()):
+        source = FeatureSource(layers, max(1, len(layers)) * hidden)
+        features = Features(source, cell.length, decoder.dtype, decoder.device)
+        logits = Text(decoder).read(prompt, kept, features=features)
+        expected = torch.cat([states[layer] for layer in layers or (-1,)], -1)
+        assert_alike(features.rows, expected)
+        assert_alike(logits, oracle.logits[0, -kept:])
+
+
+@pytest.mark.parametrize("cell", BY_SLOW)
+def test_half_precision_rounds_as_transformers_does(cell, tmp_path):
+    """Of one token, where attention has nothing to sum: all but a few bits are the same."""
+    pair = make_pair(cell, tmp_path, torch.bfloat16)
+    decoder, tokens = pair.decoder(cell.length, TorchOps()), range(3, 20)
+    with torch.no_grad():
+        expected = [pair.oracle(torch.tensor([[t]]), use_cache=False).logits[0] for t in tokens]
+    found = [Text(decoder).read(torch.tensor([token])) for token in tokens]
+    alike = [torch.equal(*each) for each in zip(found, expected, strict=True)]
+    assert sum(alike) >= len(alike) - 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ops", [LAYERED, AT_ONCE], ids=BACKENDS)
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_text_is_that_of_generate(pair_of, cell, ops):
+    pair = pair_of(cell)
+    for seed in range(3):
+        prompt = torch.randint(3, 131, (9 + seed,), generator=torch.Generator().manual_seed(seed))
+        written = pair.written(prompt)
+        text, ids = Text(pair.decoder(cell.length, ops)), prompt
+        logits = text.read(prompt, 1)
+        while len(ids) < cell.length:
+            ids = torch.cat([ids, logits.argmax(-1)])
+            logits = text.verify(ids[-1:], [0])
+            text.keep([0])
+        assert ids.tolist() == written
 
 
 def test_every_family_has_a_cell():
     assert {cell.family for cell in CELLS} == set(FAMILIES)
+
+
+def test_the_page_is_current():
+    script = Path(__file__).parents[2] / "docs" / "models_table.py"
+    page = runpy.run_path(str(script))
+    text = page["PAGE"].read_text(encoding="utf-8")
+    assert page["page"](text) == text, "run: python docs/models_table.py"

@@ -278,6 +278,15 @@ def test_quantized_without_its_package(broken: Make, refusal: Refusal, method: s
     assert f"is quantized with {method}" in str(refusal(broken(quantization_config=settings)))
 
 
+def test_fp8_needs_a_gpu(broken: Make, refusal: Refusal) -> None:
+    """transformers says so in a warning, and reads the weights as if they were not quantized."""
+    settings = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    sentence = str(
+        refusal(broken(quantization_config=settings | {"weight_block_size": [128, 128]}))
+    )
+    assert "is quantized with fp8, which transformers computes on a GPU alone" in sentence
+
+
 def test_no_weights(broken: Make, refusal: Refusal) -> None:
     (folder := broken()).joinpath("model.safetensors").unlink()
     assert "has no weights in a format that specx reads" in str(refusal(folder))

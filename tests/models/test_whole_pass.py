@@ -263,12 +263,11 @@ def test_who_wants_features_gets_them_from_torch():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"intermediate_size": 72}, {"hidden_size": 72, "head_dim": 16}]
+    "settings", [{"intermediate_size": 91}, {"hidden_size": 72, "head_dim": 16}]
 )
-def test_a_model_of_odd_sizes_is_left_to_torch(settings):
-    model = make_model("llama", **settings).requires_grad_(False)
-    fuse_layers(model, CpuOps())
-    assert model.forward._whole is None
+def test_sizes_that_no_vectors_fill(settings):
+    model, exact = models_of("llama", **settings)
+    assert_alike(one_pass(model, TREE[:, None]), one_pass(exact, TREE[:, None]))
 
 
 def test_more_than_64_rows_are_left_to_torch():

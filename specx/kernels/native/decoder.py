@@ -26,7 +26,7 @@ from specx.kernels.native.emitter import (
 )
 from specx.kernels.native.kinds import PassKind
 from specx.kernels.native.layer import OwnHeads, SharedHeads
-from specx.kernels.native.products import write_inner, write_outer
+from specx.kernels.native.products import write_inner, write_outer, write_rest
 from specx.kernels.native.tables import (
     FRAME,
     KEPT,
@@ -45,6 +45,7 @@ def write_products(unit: VectorUnit) -> str:
     for kind, suffix in KINDS:
         write_outer(module, unit, f"outer{suffix}", kind)
         write_inner(module, unit, f"inner{suffix}", kind)
+        write_rest(module, unit, f"rest{suffix}", kind)
     _write_team(module, unit)
     return str(module)
 
@@ -212,7 +213,12 @@ class PassWriter:
 
         def inner(kind: Any, suffix: str) -> None:
             part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
-            e.call(f"inner{suffix}", *y, *x, part, shape[0], *counts)
+            left = e.builder.srem(count_in, I64(UNIT))
+            whole = e.less(count_in, left)
+            e.call(f"inner{suffix}", *y, *x, part, shape[0], rows, whole, count_out)
+            with e.when(e.is_less(0, left)):
+                behind = e.at(part, whole, kind=kind), shape[0]
+                e.call(f"rest{suffix}", *y, e.at(x[0], whole), x[1], *behind, rows, left, count_out)
 
         with e.builder.if_else(e.is_one(weight.by_column)) as (columns, lines):
             with columns:

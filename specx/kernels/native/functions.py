@@ -1,5 +1,7 @@
 """Functions of a row or a line of scores: norms, a softmax, what is between the maps of an MLP."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from specx.kernels.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
@@ -26,16 +28,34 @@ def _write_norm(module: Any, unit: VectorUnit) -> None:
     """
     e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32], inline=True)
     to, x, weight, _, size, eps = e.function.args
-    squares = e.variable(e.number(0.0, e.lanes))
-    with e.loop(0, size, e.lanes) as i:
-        part = e.load(e.at(x, i), e.lanes)
-        squares.set(e.fma(part, part, squares.get()))
-    mean = e.builder.fdiv(e.totals([squares.get()]), e.builder.sitofp(size, F32))
+    squares = _total(e, size, lambda i, lanes: _square(e, e.load(e.at(x, i), lanes)))
+    mean = e.builder.fdiv(squares, e.builder.sitofp(size, F32))
     factor = e.builder.fdiv(e.number(1.0), e.root(e.add(mean, eps)))
-    with e.loop(0, size, e.lanes) as i:
-        scaled = e.mul(e.load(e.at(x, i), e.lanes), e.spread(factor, e.lanes))
-        e.store(e.mul(scaled, e.load(e.at(weight, i), e.lanes)), e.at(to, i))
+
+    def normed(i: Value, lanes: int) -> Value:
+        scaled = e.mul(e.load(e.at(x, i), lanes), e.spread(factor, lanes))
+        return e.mul(scaled, e.load(e.at(weight, i), lanes))
+
+    e.line(to, size, normed)
     e.finish()
+
+
+def _square(e: Emitter, x: Value) -> Callable[[Value], Value]:
+    """Return what adds the square of x to something."""
+    return lambda total: e.fma(x, x, total)
+
+
+def _total(
+    e: Emitter, size: Value, added: Callable[[Value, int], Callable[[Value], Value]]
+) -> Value:
+    """Return the sum of ``size`` elements; ``added`` (i, lanes) adds those from i on to a sum."""
+    many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
+    whole = e.less(size, e.builder.srem(size, I64(e.lanes)))
+    with e.loop(0, whole, e.lanes) as i:
+        many.set(added(i, e.lanes)(many.get()))
+    with e.loop(whole, size) as i:
+        rest.set(added(i, 1)(rest.get()))
+    return e.add(e.totals([many.get()]), rest.get())
 
 
 def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
@@ -45,20 +65,25 @@ def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
     """
     e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32], inline=False)
     to, x, weight, bias, size, eps = e.function.args
-    sums, count = e.variable(e.number(0.0, e.lanes)), e.builder.sitofp(size, F32)
-    with e.loop(0, size, e.lanes) as i:
-        sums.set(e.add(sums.get(), e.load(e.at(x, i), e.lanes)))
-    mean = e.spread(e.builder.fdiv(e.totals([sums.get()]), count), e.lanes)
-    sums.set(e.number(0.0, e.lanes))
-    with e.loop(0, size, e.lanes) as i:
-        part = e.builder.fsub(e.load(e.at(x, i), e.lanes), mean)
-        sums.set(e.fma(part, part, sums.get()))
-    variance = e.builder.fdiv(e.totals([sums.get()]), count)
+    count = e.builder.sitofp(size, F32)
+
+    def plain(i: Value, lanes: int) -> Callable[[Value], Value]:
+        return partial(e.add, e.load(e.at(x, i), lanes))
+
+    mean = e.builder.fdiv(_total(e, size, plain), count)
+
+    def centred(i: Value, lanes: int) -> Value:
+        return e.builder.fsub(e.load(e.at(x, i), lanes), e.spread(mean, lanes))
+
+    variance = _total(e, size, lambda i, lanes: _square(e, centred(i, lanes)))
+    variance = e.builder.fdiv(variance, count)
     factor = e.builder.fdiv(e.number(1.0), e.root(e.add(variance, eps)))
-    with e.loop(0, size, e.lanes) as i:
-        part = e.builder.fsub(e.load(e.at(x, i), e.lanes), mean)
-        scaled = e.mul(part, e.spread(factor, e.lanes))
-        e.store(e.mul(scaled, e.load(e.at(weight, i), e.lanes)), e.at(to, i))
+
+    def normed(i: Value, lanes: int) -> Value:
+        scaled = e.mul(centred(i, lanes), e.spread(factor, lanes))
+        return e.mul(scaled, e.load(e.at(weight, i), lanes))
+
+    e.line(to, size, normed)
     with e.when(e.builder.icmp_signed("!=", bias, I64(0))):
         e.increase(to, e.place(bias), size)
     e.finish()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Attended(NamedTuple):
-    """The part of the input of a map that a thread has: place, stride, first input, their number."""
+    """The part of a map's input that a thread has: place, stride, first input and their number."""
 
     place: Value
     stride: Value

@@ -328,12 +328,9 @@ def loading(kind: PassKind = PLAIN) -> Loading:
 def suits(weights: DecoderWeights) -> bool:
     """Return True if the pass is written for such a model."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
-    sizes = {size for each in maps[:-2] for size in each.weight.shape}
-    sizes |= {size for layer in weights.spec.layers for size in sizes_of(layer)[2:]}
     return (
         weights.spec.per_layer is None
         and all(_is_known(layer) for layer in weights.spec.layers)
-        and all(size % UNIT == 0 for size in sizes)
         and all(each.weight.dtype == torch.float32 for each in maps)
         and all(each.weight.is_contiguous() or _by_column(each.weight) for each in maps)
         and all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
@@ -343,7 +340,8 @@ def suits(weights: DecoderWeights) -> bool:
 def _is_known(layer: LayerSpec) -> bool:
     attention, norm = layer.attention, layer.attention.head_norm
     return (
-        attention.query_heads % attention.kv_heads == 0
+        attention.head_dim % UNIT == 0
+        and attention.query_heads % attention.kv_heads == 0
         and layer.mlp.activation in ACTIVATIONS
         and not (norm is not None and norm.whole and norm.turned)
         and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))

@@ -104,6 +104,24 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     e.finish()
 
 
+def write_rest(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] += x [rows, count] · w [columns, count]ᵀ, number by number.
+
+    Arguments: as for ``inner``, of which it adds what is left, less than ``UNIT`` inputs.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, name, kinds, inline=False)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    with e.loop(0, columns) as column, e.loop(0, rows) as row:
+        place = e.at(y, e.times(row, y_row), column)
+        total = e.variable(e.load(place))
+        with e.loop(0, count) as k:
+            weight = e.load(e.at(w, e.times(column, w_row), k, kind=kind), kind=kind)
+            total.set(e.fma(e.load(e.at(x, e.times(row, x_row), k)), weight, total.get()))
+        e.store(total.get(), place)
+    e.finish()
+
+
 def bytes_of(kind: Any) -> int:
     """Return the bytes of an element."""
     return 4 if kind == F32 else 2

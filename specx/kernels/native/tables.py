@@ -97,7 +97,7 @@ def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
 
 def _part(size: int, threads: int) -> int:
     """Return the most elements of a share."""
-    return UNIT * -(-size // (UNIT * threads))
+    return UNIT * -(-(size // UNIT) // threads) + size % UNIT
 
 
 def _whole(size: int) -> int:

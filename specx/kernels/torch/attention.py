@@ -73,7 +73,7 @@ def with_sinks(out: Tensor, lse: Tensor, sinks: Tensor | None) -> tuple[Tensor, 
 
 def first_seen(committed: int, mask: AncestorMask, window: int) -> int:
     """Return the first row of the text that any token of a tree sees in a window."""
-    return max(0, committed + int(mask.dense.sum(-1).min()) - window)
+    return max(0, committed + min(0, int(mask.dense.sum(-1).min()) - window))
 
 
 def visible(committed: int, mask: AncestorMask, window: int | None, first: int) -> Tensor:

@@ -12,7 +12,7 @@ from specx.models.families.weight_map import WeightMap
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What a config says: a decoder, and where a checkpoint has its weights."""
+    """A decoder as its config describes it, and the names of its weights in a checkpoint."""
 
     spec: DecoderSpec
     weights: WeightMap

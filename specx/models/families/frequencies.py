@@ -17,7 +17,7 @@ STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend
 
 @dataclass(frozen=True, kw_only=True)
 class Turning:
-    """How a family turns queries and keys.
+    """The way in which a family turns queries and keys.
 
     ``theta``: its default. ``partial``: it may turn a part of each head alone, by default the part
     ``partial_factor``. ``interleaved``: neighbours turn together, in its checkpoints. ``wide``: as
@@ -128,6 +128,8 @@ def _rope(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: 
         settings.refuse(
             "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
         )
+    if dim % 2:
+        settings.refuse("head_dim")
     asked = Asked(settings, stated, dim, 2 * _pairs(settings, turning, stated, dim))
     try:
         frequencies, amplitude = make(asked)

@@ -30,7 +30,7 @@ LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
 
 
 class Settings:
-    """What a config states, and the defaults of its family where it states nothing.
+    """The settings of a config, with the defaults of its family for those it leaves out.
 
     ``label``: of the model, which begins every sentence.
     """
@@ -134,8 +134,6 @@ class Settings:
         """Return the attention of a layer, of as many heads as the config states."""
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
-        if self.head_dim % 2:
-            self.refuse("head_dim")
         return AttentionSpec(
             query_heads=self.heads,
             kv_heads=self.kv_heads,

@@ -34,7 +34,7 @@ class Tensors(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightMap:
-    """Where a family's checkpoints keep what ``LayerWeights`` has, by names without ".weight".
+    """The names under which a family's checkpoints keep ``LayerWeights``, without ".weight".
 
     Names of a layer are relative to ``layer``. ``heads``, ``gate_up``: maps that are joined, in the
     order of ``LayerWeights``. ``biased``: the fields whose maps have biases, norms among them.
