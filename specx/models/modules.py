@@ -3,6 +3,8 @@
 It serves GPUs, and models that no family describes (``families/``).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pickle import UnpicklingError
 from typing import Any
@@ -17,6 +19,7 @@ from specx.models import attention
 from specx.models.architecture import check_layers, read_config
 from specx.models.config_file import SUPPORTED
 from specx.models.facts import model_facts
+from specx.models.families import family_of
 from specx.models.fused_layers import fuse_layers
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
 from specx.models.quiet import quiet_transformers
@@ -29,26 +32,48 @@ from specx.models.source import ModelSource
 
 def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     """Load a model as ``load_model`` does."""
-    source, role, device, spec = files.source, files.role, files.device, files.spec
+    source, device, spec = files.source, files.device, files.spec
     with quiet_transformers():
         config, tokenizer = read_config(source.folder, source.label), files.tokenizer
         used = positions or window(config, getattr(tokenizer, "model_max_length", None))
-        check_layers(config, source.label, used)
-        if role == "draft":
-            check_fixed_rope(config, source.label)
-        check_piecewise(config, source.label)
+        with _explained(files):
+            check_layers(config, source.label, used)
+            if files.role == "draft":
+                check_fixed_rope(config, source.label)
+            check_piecewise(config, source.label)
         stored = getattr(config, "dtype", None) or torch.float32
         source, _ = fetch_weights(files, stored, is_quantized=bool(_quantization(config)))
         model = _load_weights(source, config, spec.dtype, device)
         loaded = in_memory(model, tokenizer, spec.model, spec.attention)
-        loaded = replace(loaded, stated=files.stated)
-        scalings = check_seam(model, loaded, source.label, used)
-        check_pieces(loaded, source.label, is_quantized=bool(_quantization(config)))
-        loaded = replace(loaded, scalings=scalings, window=_room(loaded, config))
-        if role == "draft":
-            check_rotation(model, loaded, source.label)
+        with _explained(files):
+            loaded = _tried(loaded, files, config, used)
     fuse_layers(model, loaded.ops)
     return loaded
+
+
+def _tried(loaded: LoadedModel, files: ModelFiles, config: Any, used: int) -> LoadedModel:
+    """Return the model with what trial runs have shown. Raises ModelError for what they refuse."""
+    label = files.source.label
+    scalings = check_seam(loaded.model, loaded, label, used)
+    check_pieces(loaded, label, is_quantized=bool(_quantization(config)))
+    if files.role == "draft":
+        check_rotation(loaded.model, loaded, label)
+    return replace(loaded, stated=files.stated, scalings=scalings, window=_room(loaded, config))
+
+
+@contextmanager
+def _explained(files: ModelFiles) -> Iterator[None]:
+    """Say of a model that is refused if a decoder of our own computes it on a CPU."""
+    try:
+        yield
+    except ModelError as error:
+        family = family_of(files.raw)
+        if files.device.type == "cpu" or family is None or files.raw.get("quantization_config"):
+            raise
+        raise ModelError(
+            f"{files.source.label} is of the family {family.name} and has layers that specx "
+            "computes on a CPU alone for now; choose --device cpu, or another model."
+        ) from error
 
 
 def _room(loaded: LoadedModel, config: Any) -> int:

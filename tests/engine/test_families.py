@@ -8,12 +8,14 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 from specx.engine.forward import PREFILL_CHUNK, cache_shape
 from specx.engine.methods import Pair, retrieval_layer
+from specx.engine.target import Target
+from specx.engine.workspace import cache_bytes, capacity_for
 from specx.models.compat import check_pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.records import Method
 from tests.engine.pairs import loaded, make_profile, make_prompt, run
-from tests.models.families import CELLS, Cell
+from tests.models.families import CELLS, SIZES, Cell
 from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
 
@@ -131,6 +133,20 @@ def test_layers_with_a_window_keep_that_and_choose_no_chunks(tmp_path):
         for layer in [*range(6), "last"]
     ]
     assert chosen == [0, 1, 1, 4, 4, 4, 4]
+
+
+def test_64k_tokens_of_a_tiny_gemma_3(tmp_path):
+    """Five of six layers keep a window, a chunk of the prompt and a tree, as was estimated."""
+    settings = SIZES | {"num_hidden_layers": 6, "sliding_window": 512, "vocab_size": VOCAB}
+    settings |= {"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}
+    settings |= {"max_position_embeddings": 131_072, "query_pre_attn_scalar": 16}
+    make_oracle(Cell("gemma3_text", "long", settings), tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model, capacity = load(tmp_path, "target"), capacity_for(65_536)
+    stored = [storage.nbytes for storage in Target(model, capacity, None).cache.storages]
+    token = 2 * 3 * 16 * 4  # bytes: 3 key heads of 16 numbers
+    assert stored == [5 * (512 + 1024) * token, capacity * token]
+    assert sum(stored) == cache_bytes(Pair(model, torch.ones(VOCAB)), capacity)
 
 
 GPT2 = GPT2Config(

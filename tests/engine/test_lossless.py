@@ -136,7 +136,8 @@ def test_where_memory_is_short_the_prompt_is_read_in_smaller_chunks(whose, error
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     model = getattr(pair, whose)
     short = replace(pair, **{whose: replace(model, ops=LittleMemory(model.ops, 20, error))})
-    profile, prompt = make_profile(cache=SMALL_CACHE), make_prompt(100)
+    # A window that is too long for a draft to read lazily.
+    profile, prompt = make_profile(cache={**SMALL_CACHE, "window": 60}), make_prompt(100)
     expected = run(pair, profile, "specextend", prompt)
     result = run(short, profile, "specextend", prompt)
     assert result.tokens == expected.tokens

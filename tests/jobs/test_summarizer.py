@@ -12,7 +12,6 @@ import torch
 from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
 from specx.engine import workspace
-from specx.engine.forward import cache_shape
 from specx.engine.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.jobs import lossless, summarizer
@@ -181,8 +180,7 @@ def test_caches_of_the_document_before_count_as_free(
     monkeypatch.setattr(summarizer, "check_memory", lambda needed, *_: asked.append(needed))
     monkeypatch.setattr(workspace, "STEP", 16)
     one = make("specextend")
-    models = [each for each in (pair.target, pair.draft) if each]
-    row = sum(cache_shape(model).bytes(1) for model in models)
+    row = workspace.cache_bytes(pair, 1)
     summarize(one, document(1))
     first = one._shelf.capacity
     assert asked == [row * first]

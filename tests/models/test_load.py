@@ -11,9 +11,12 @@ from transformers import AutoModelForCausalLM
 
 from specx.engine.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models import modules
 from specx.models.decoder import Decoder
 from specx.models.fused_layers import is_fused
-from specx.models.load import ModelSpec, load_model
+from specx.models.generation_file import Stated
+from specx.models.load import ModelFiles, ModelSpec, load_model
+from specx.models.source import ModelSource
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
 Make = Callable[..., Path]
@@ -369,3 +372,21 @@ def test_chat_template_and_extra_tokens_survive(checkpoint: Make, load: Load) ->
     ).tokenizer
     assert tokenizer.get_vocab()["<think>"] == len(make_tokenizer())
     assert tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
+
+
+@pytest.mark.parametrize(("device", "family", "said"), [("cuda", "mistral", True),
+                                                        ("cpu", "mistral", False),
+                                                        ("cuda", "no such", False)])  # fmt: skip
+def test_a_refusal_says_what_a_cpu_computes(device: str, family: str, said: bool) -> None:
+    files = ModelFiles(
+        spec=ModelSpec("m"),
+        device=torch.device(device),
+        role="target",
+        source=ModelSource(Path(), "The target m"),
+        raw={"model_type": family},
+        tokenizer=None,
+        stated=Stated(),
+    )
+    with pytest.raises(ModelError) as caught, modules._explained(files):
+        raise ModelError("The target m has a window.")
+    assert ("Mistral" in str(caught.value) and "choose --device cpu" in str(caught.value)) == said
