@@ -63,7 +63,11 @@ LATE_IMPORTS = {
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
-    "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
+    "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
+        "huggingface_hub",
+        "specx.models.gguf.checkpoint",
+        "specx.models.gguf.places",
+    },
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
@@ -84,6 +88,8 @@ OWN = {
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
+    "specx.models.gguf.checkpoint",
+    "specx.models.gguf.places",
     "specx.models.head_load",
     "specx.models.modules",
     "specx.models.quiet",

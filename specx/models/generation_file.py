@@ -10,7 +10,13 @@ from pydantic import ValidationError
 
 from specx.errors import ModelError
 from specx.models.reason import reason
-from specx.profile import EMBEDDED, HUB_ID, GenerationSettings, TargetSettings
+from specx.profile import (
+    EMBEDDED,
+    HUB_ID,
+    QUANTIZED_ID,
+    GenerationSettings,
+    TargetSettings,
+)
 from specx.profile.messages import sentence_of
 from specx.profile.wording import shown
 
@@ -113,7 +119,23 @@ def local_generation(target: TargetSettings) -> Stated | None:
     if target.model.startswith(EMBEDDED):
         return Stated()
     folder = Path(target.model).expanduser()
-    return read_generation(folder, label) if folder.is_dir() else None
+    if (folder / "config.json").is_file():
+        return read_generation(folder, label)
+    return _of_gguf(target, label)
+
+
+def _of_gguf(target: TargetSettings, label: str) -> Stated | None:
+    """Read what a GGUF file on this machine states; None: the model is no such file, or not here.
+
+    Imports torch, which what else there is of ``profiles show`` does without.
+    """
+    from specx.models.gguf.checkpoint import read_checkpoint
+    from specx.models.gguf.places import gguf_file
+
+    file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)
+    if file is None or not file.is_file():
+        return None
+    return stated_in(read_checkpoint(file, label).generation, label)
 
 
 def _samples(do_sample: object, label: str) -> bool | None:

@@ -11,7 +11,7 @@ from typing import Any
 from specx.errors import ModelError
 from specx.models.gguf.container import Container, PackedTensor, read_container
 from specx.models.gguf.families import config_of, family_of
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
 from specx.models.gguf.weights import GgufWeight, weights_of
 from specx.models.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ class GgufCheckpoint:
     """
 
     label: str
-    keys: Keys
+    keys: Metadata
     files: tuple[Path, ...]
     config: Mapping[str, Any]
     weights: Mapping[str, GgufWeight]
@@ -95,7 +95,7 @@ def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
     Raises ModelError for files that are missing, damaged, or of an unsupported model.
     """
     container = _joined(parts_of(file, label), label)
-    keys = Keys(container.metadata, label)
+    keys = Metadata(container.metadata, label)
     family = family_of(keys, label)
     config = config_of(keys, family, container.tensors)
     return GgufCheckpoint(

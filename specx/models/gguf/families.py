@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from specx.errors import ModelError
 from specx.models.gguf import particulars as own
 from specx.models.gguf.container import PackedTensor
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.particulars import Config, Tensors
 from specx.models.gguf.rotary import rotary
 
@@ -54,7 +54,7 @@ class GgufFamily:
 
     model_type: str
     architecture: str
-    more: Callable[[Keys, Tensors], Config] = own.nothing
+    more: Callable[[Metadata, Tensors], Config] = own.nothing
     layer: Mapping[str, str] = field(default_factory=dict)
     experts: Mapping[str, str] = field(default_factory=dict)
     permuted: bool = False
@@ -68,7 +68,7 @@ class GgufFamily:
         return {**_LAYER, **self.layer}
 
 
-def family_of(keys: Keys, label: str) -> GgufFamily:
+def family_of(keys: Metadata, label: str) -> GgufFamily:
     """Return the family of a file. Raises ModelError for one that is not a supported model."""
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
@@ -92,8 +92,8 @@ def family_of(keys: Keys, label: str) -> GgufFamily:
     return FAMILIES[name]
 
 
-def config_of(keys: Keys, family: GgufFamily, tensors: Tensors) -> Config:
-    """Return the contents of a config.json. Raises ModelError as ``Keys`` does."""
+def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
+    """Return the contents of a config.json. Raises ModelError as ``Metadata`` does."""
     config = _sizes(keys, tensors)
     rms = family.epsilon == "rms_norm_eps"
     epsilon = ".attention.layer_norm_rms_epsilon" if rms else ".attention.layer_norm_epsilon"
@@ -122,7 +122,7 @@ def config_of(keys: Keys, family: GgufFamily, tensors: Tensors) -> Config:
     return config
 
 
-def _sizes(keys: Keys, tensors: Tensors) -> Config:
+def _sizes(keys: Metadata, tensors: Tensors) -> Config:
     embeddings = _embeddings(keys, tensors)
     config = {
         "vocab_size": embeddings.shape[0],
@@ -146,7 +146,7 @@ def _sizes(keys: Keys, tensors: Tensors) -> Config:
     return config
 
 
-def _embeddings(keys: Keys, tensors: Tensors) -> PackedTensor:
+def _embeddings(keys: Metadata, tensors: Tensors) -> PackedTensor:
     found = tensors.get("token_embd.weight")
     if found is None:
         keys.refuse("the tensor token_embd.weight is missing")
@@ -155,7 +155,7 @@ def _embeddings(keys: Keys, tensors: Tensors) -> PackedTensor:
     return found
 
 
-def _ends(keys: Keys) -> Config:
+def _ends(keys: Metadata) -> Config:
     """Return the ids of the tokens that begin, end and fill up a text."""
     ids = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
     found = {ours: f"tokenizer.ggml.{theirs}_token_id" for theirs, ours in ids.items()}

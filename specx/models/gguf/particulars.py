@@ -1,10 +1,10 @@
-"""Keys of a config that only some families have, from the metadata of a file."""
+"""Metadata of a config that only some families have, from the metadata of a file."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from specx.models.gguf.container import PackedTensor
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.rotary import rotary
 
 Config = dict[str, Any]
@@ -12,7 +12,7 @@ Tensors = Mapping[str, PackedTensor]
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-def head_dim(keys: Keys) -> int:
+def head_dim(keys: Metadata) -> int:
     """Return the size of a head. Raises ModelError where keys and values differ."""
     even = keys.count(".embedding_length") // max(1, keys.count(".attention.head_count"))
     size = keys.count(".attention.key_length", even)
@@ -21,7 +21,7 @@ def head_dim(keys: Keys) -> int:
     return size
 
 
-def _windows(keys: Keys, every: int, default: int | None = None) -> Config:
+def _windows(keys: Metadata, every: int, default: int | None = None) -> Config:
     """Return window and kinds of layers: those of the file, or each ``every``-th a full one."""
     layers, pattern = keys.count(".block_count"), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
@@ -42,24 +42,24 @@ def _has_bias(tensors: Tensors, name: str) -> bool:
     return f"blk.0.{name}.bias" in tensors
 
 
-def nothing(_: Keys, __: Tensors) -> Config:
+def nothing(_: Metadata, __: Tensors) -> Config:
     return {}
 
 
-def ernie(_: Keys, tensors: Tensors) -> Config:
+def ernie(_: Metadata, tensors: Tensors) -> Config:
     return {"use_bias": _has_bias(tensors, "attn_q")}
 
 
-def attention_bias(_: Keys, tensors: Tensors) -> Config:
+def attention_bias(_: Metadata, tensors: Tensors) -> Config:
     return {"attention_bias": _has_bias(tensors, "attn_q")}
 
 
-def llama(keys: Keys, tensors: Tensors) -> Config:
+def llama(keys: Metadata, tensors: Tensors) -> Config:
     mlp_bias = _has_bias(tensors, "ffn_up")
     return {**attention_bias(keys, tensors), "mlp_bias": mlp_bias}
 
 
-def mixtral(keys: Keys, _: Tensors) -> Config:
+def mixtral(keys: Metadata, _: Tensors) -> Config:
     return {
         "num_local_experts": keys.count(".expert_count"),
         "num_experts_per_tok": keys.count(".expert_used_count"),
@@ -67,7 +67,7 @@ def mixtral(keys: Keys, _: Tensors) -> Config:
     }
 
 
-def qwen3_moe(keys: Keys, _: Tensors) -> Config:
+def qwen3_moe(keys: Metadata, _: Tensors) -> Config:
     return {
         "num_experts": keys.count(".expert_count"),
         "num_experts_per_tok": keys.count(".expert_used_count"),
@@ -78,7 +78,7 @@ def qwen3_moe(keys: Keys, _: Tensors) -> Config:
     }
 
 
-def gpt_oss(keys: Keys, tensors: Tensors) -> Config:
+def gpt_oss(keys: Metadata, tensors: Tensors) -> Config:
     rope = rotary(keys, tensors, head_dim(keys), 150_000.0)
     return {
         **_windows(keys, 2),
@@ -90,14 +90,14 @@ def gpt_oss(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-def _scalar(keys: Keys, wide_layers: int) -> int:
+def _scalar(keys: Metadata, wide_layers: int) -> int:
     """Return the size whose root divides queries: of Gemma's 27B, as wide as a model of it is."""
     hidden, heads = keys.count(".embedding_length"), keys.count(".attention.head_count")
     wide = keys.count(".block_count") == wide_layers and heads
     return hidden // heads if wide else keys.count(".attention.key_length")
 
 
-def gemma2(keys: Keys, _: Tensors) -> Config:
+def gemma2(keys: Metadata, _: Tensors) -> Config:
     return {
         **_windows(keys, 2, 4096),
         "attn_logit_softcapping": keys.number(".attn_logit_softcapping", 50.0),
@@ -106,12 +106,12 @@ def gemma2(keys: Keys, _: Tensors) -> Config:
     }
 
 
-def _two_ropes(keys: Keys, full: Config) -> Config:
+def _two_ropes(keys: Metadata, full: Config) -> Config:
     local = keys.number(".rope.freq_base_swa", 10_000.0)
     return {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local}}
 
 
-def gemma3(keys: Keys, tensors: Tensors) -> Config:
+def gemma3(keys: Metadata, tensors: Tensors) -> Config:
     caps = ".final_logit_softcapping"
     full = rotary(keys, tensors, keys.count(".attention.key_length"), 1_000_000.0)
     return {
@@ -122,7 +122,7 @@ def gemma3(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-def gemma4(keys: Keys, tensors: Tensors) -> Config:
+def gemma4(keys: Metadata, tensors: Tensors) -> Config:
     if keys.count(".expert_count", 0):
         keys.refuse("Gemma 4 has experts, which specx does not read from GGUF yet")
     layers, windows = keys.count(".block_count"), _windows(keys, 6)
@@ -155,7 +155,7 @@ def gemma4(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-def _proportional(keys: Keys, tensors: Tensors) -> Config:
+def _proportional(keys: Metadata, tensors: Tensors) -> Config:
     """Return the rotation of Gemma 4's full layers, whose factors are 1 where it turns."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
@@ -165,7 +165,7 @@ def _proportional(keys: Keys, tensors: Tensors) -> Config:
     return {"rope_type": "proportional", "partial_rotary_factor": share, "rope_theta": theta}
 
 
-def phi3(keys: Keys, _: Tensors) -> Config:
+def phi3(keys: Metadata, _: Tensors) -> Config:
     context = keys.count(".context_length")
     return {
         "sliding_window": keys.count(".attention.sliding_window", 0) or None,
@@ -175,12 +175,12 @@ def phi3(keys: Keys, _: Tensors) -> Config:
     }
 
 
-def smollm3(keys: Keys, tensors: Tensors) -> Config:
+def smollm3(keys: Metadata, tensors: Tensors) -> Config:
     turns = [int((i + 1) % 4 != 0) for i in range(keys.count(".block_count"))]
     return {**llama(keys, tensors), "no_rope_layers": turns}
 
 
-def granite(keys: Keys, tensors: Tensors) -> Config:
+def granite(keys: Metadata, tensors: Tensors) -> Config:
     return {
         **llama(keys, tensors),
         "attention_multiplier": keys.number(".attention.scale", 1.0),
@@ -190,7 +190,7 @@ def granite(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-def cohere(keys: Keys, tensors: Tensors) -> Config:
+def cohere(keys: Metadata, tensors: Tensors) -> Config:
     return {
         "logit_scale": keys.number(".logit_scale"),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
@@ -198,28 +198,28 @@ def cohere(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-def cohere2(keys: Keys, _: Tensors) -> Config:
+def cohere2(keys: Metadata, _: Tensors) -> Config:
     windows = _windows(keys, 4)
     return {**windows, "logit_scale": keys.number(".logit_scale"), "attention_bias": False}
 
 
-def olmo3(keys: Keys, tensors: Tensors) -> Config:
+def olmo3(keys: Metadata, tensors: Tensors) -> Config:
     full = rotary(keys, tensors, head_dim(keys), 500_000.0)
     local = {"rope_type": "default", "rope_theta": full["rope_theta"]}
     return {**_windows(keys, 4), "rope_parameters": {FULL: full, SLIDING: local}}
 
 
-def exaone4(keys: Keys, _: Tensors) -> Config:
+def exaone4(keys: Metadata, _: Tensors) -> Config:
     if not keys.count(".attention.sliding_window", 0):
         return {"sliding_window": None, "layer_types": [FULL] * keys.count(".block_count")}
     return _windows(keys, 4)
 
 
-def starcoder2(_: Keys, tensors: Tensors) -> Config:
+def starcoder2(_: Metadata, tensors: Tensors) -> Config:
     return {"use_bias": _has_bias(tensors, "attn_q"), "sliding_window": None}
 
 
-def ministral3(keys: Keys, tensors: Tensors) -> Config:
+def ministral3(keys: Metadata, tensors: Tensors) -> Config:
     rope = rotary(keys, tensors, head_dim(keys), 1_000_000.0)
     if ".attention.temperature_scale" in keys:
         rope["llama_4_scaling_beta"] = keys.number(".attention.temperature_scale")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.models.gguf.container import PackedTensor
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 
 _FACTORS = "rope_freqs.weight"
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -19,7 +19,7 @@ _LLAMA3 = {
 
 
 def rotary(
-    keys: Keys, tensors: Mapping[str, PackedTensor], head_dim: int, theta: float = 10_000.0
+    keys: Metadata, tensors: Mapping[str, PackedTensor], head_dim: int, theta: float = 10_000.0
 ) -> dict[str, Any]:
     """Return the parameters for heads of a size. Raises ModelError for a rotation unknown here."""
     theta = keys.number(".rope.freq_base", theta)
@@ -46,7 +46,9 @@ def rotary(
     return rope | _yarn(keys, factor)
 
 
-def _factors(keys: Keys, tensors: Mapping[str, PackedTensor], name: str, count: int) -> list[float]:
+def _factors(
+    keys: Metadata, tensors: Mapping[str, PackedTensor], name: str, count: int
+) -> list[float]:
     if name not in tensors:
         keys.refuse(f"the tensor {name} is missing")
     if tensors[name].shape != (count,):
@@ -57,7 +59,7 @@ def _factors(keys: Keys, tensors: Mapping[str, PackedTensor], name: str, count: 
     return factors
 
 
-def _longrope(keys: Keys, tensors: Mapping[str, PackedTensor], count: int) -> dict[str, Any]:
+def _longrope(keys: Metadata, tensors: Mapping[str, PackedTensor], count: int) -> dict[str, Any]:
     original = keys.count(_ORIGINAL)
     return {
         "rope_type": "longrope",
@@ -68,7 +70,7 @@ def _longrope(keys: Keys, tensors: Mapping[str, PackedTensor], count: int) -> di
     }
 
 
-def _divided(keys: Keys, factors: list[float], theta: float) -> dict[str, Any]:
+def _divided(keys: Metadata, factors: list[float], theta: float) -> dict[str, Any]:
     """Return the scaling of Llama 3 that has these factors, or else the factors themselves."""
     stretch = max(factors)
     known = {"rope_type": "llama3", "factor": stretch, **_LLAMA3}
@@ -96,7 +98,7 @@ def _llama3_factors(stretch: float, theta: float, count: int) -> list[float]:
     return factors
 
 
-def _yarn(keys: Keys, factor: float) -> dict[str, Any]:
+def _yarn(keys: Metadata, factor: float) -> dict[str, Any]:
     rope: dict[str, Any] = {
         "rope_type": "yarn",
         "factor": factor,

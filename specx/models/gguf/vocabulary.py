@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenization
 from specx.models.reason import reason
 from specx.models.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class _Pieces:
         return {token: i for i, token in enumerate(self.tokens)}
 
 
-def tokenizer_of(keys: Keys, rows: int) -> Tokenizer:
+def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
     """Build the tokenizer of a model whose embeddings have ``rows``.
 
     Raises ModelError for one that is missing, damaged, or of an unknown kind.
@@ -67,7 +67,7 @@ def tokenizer_of(keys: Keys, rows: int) -> Tokenizer:
     )
 
 
-def _pieces(keys: Keys, rows: int) -> _Pieces:
+def _pieces(keys: Metadata, rows: int) -> _Pieces:
     tokens = keys.texts("tokenizer.ggml.tokens")
     if not tokens:
         keys.refuse("the tokenizer has no tokens")
@@ -88,14 +88,14 @@ def _pieces(keys: Keys, rows: int) -> _Pieces:
 # ---------------------------------------------------------------- kinds of tokenizers
 
 
-def _bpe(keys: Keys, pieces: _Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
+def _bpe(keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
     try:
         return BPE(pieces.ids(), merges, **settings)
     except Exception as error:  # the package has no class of its own for it
         keys.refuse(f"the merges do not fit the tokens ({reason(error)})")
 
 
-def _merges(keys: Keys) -> list[tuple[str, str]]:
+def _merges(keys: Metadata) -> list[tuple[str, str]]:
     merges = [merge.partition(" ") for merge in keys.texts("tokenizer.ggml.merges")]
     for left, _, right in merges:
         if not left or not right:
@@ -103,7 +103,7 @@ def _merges(keys: Keys) -> list[tuple[str, str]]:
     return [(left, right) for left, _, right in merges]
 
 
-def _byte_level(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _byte_level(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name not in PRE_TOKENIZERS:
         said = f"texts are cut into words as {name!r}" if name else "nothing says how to cut words"
@@ -125,7 +125,7 @@ def _byte_level(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreT
     return backend, words
 
 
-def _sentencepiece(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _sentencepiece(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     """Build a BPE whose merges follow from the scores of the pieces, the best first."""
     scores = _scores(keys, pieces)
     merges = _merges_by_score(pieces, scores)
@@ -133,14 +133,14 @@ def _sentencepiece(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, P
     return _with_spaces(keys, pieces, merges, spaced), PreTokenization(bos=True)
 
 
-def _gemma4(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _gemma4(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     return backend, PreTokenization(bos=True)
 
 
 def _with_spaces(
-    keys: Keys, pieces: _Pieces, merges: list[tuple[str, str]], spaced: bool
+    keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
     """Build a BPE over characters, with spaces as SentencePiece writes them, and bytes."""
     unknown = [token for token, kind in zip(*_columns(pieces), strict=True) if kind == _UNKNOWN]
@@ -161,7 +161,7 @@ def _with_spaces(
     return backend
 
 
-def _unigram(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _unigram(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     scores = _scores(keys, pieces)
     unknown = pieces.kinds.index(_UNKNOWN) if _UNKNOWN in pieces.kinds else None
     scored = list(zip(pieces.tokens, scores, strict=True))
@@ -185,7 +185,7 @@ def _unigram(keys: Keys, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreToke
 _KINDS = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _unigram, "gemma4": _gemma4}
 
 
-def _bytes(keys: Keys, charsmap: Any) -> bytes:
+def _bytes(keys: Metadata, charsmap: Any) -> bytes:
     if isinstance(charsmap, str):
         return b64decode(charsmap)
     numbers = keys.numbers("tokenizer.ggml.precompiled_charsmap")
@@ -196,7 +196,7 @@ def _columns(pieces: _Pieces) -> tuple[list[str], list[int]]:
     return pieces.tokens, pieces.kinds
 
 
-def _scores(keys: Keys, pieces: _Pieces) -> list[float]:
+def _scores(keys: Metadata, pieces: _Pieces) -> list[float]:
     scores = keys.numbers("tokenizer.ggml.scores")
     if len(scores) != len(pieces.tokens):
         keys.refuse(f"there are {len(pieces.tokens)} tokens and {len(scores)} scores")
@@ -225,7 +225,7 @@ def _merges_by_score(pieces: _Pieces, scores: Sequence[float]) -> list[tuple[str
 # ---------------------------------------------------------------- tokens beside
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, keys: Keys, pieces: _Pieces) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: _Pieces) -> None:
     """Have control and user-defined tokens found in a text before anything else is."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
     adding = []
@@ -237,7 +237,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, keys: Keys, pieces: _Pieces) -> N
     backend.add_tokens(adding)
 
 
-def _named(keys: Keys, pieces: _Pieces) -> dict[str, str]:
+def _named(keys: Metadata, pieces: _Pieces) -> dict[str, str]:
     named = {}
     for ours, theirs in _NAMED.items():
         key = f"tokenizer.ggml.{theirs}_token_id"
@@ -251,7 +251,7 @@ def _named(keys: Keys, pieces: _Pieces) -> dict[str, str]:
 
 
 def _around(
-    keys: Keys, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
+    keys: Metadata, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
 ) -> TemplateProcessing:
     """Return what puts tokens around a text: as the file says, or as its kind of tokenizer does."""
     begins = keys.flag("tokenizer.ggml.add_bos_token", words.bos) and "bos_token" in named
@@ -262,7 +262,7 @@ def _around(
     return TemplateProcessing(single=[*begin, "$A", *end], special_tokens=ids)
 
 
-def _template(keys: Keys) -> str | dict[str, str] | None:
+def _template(keys: Metadata) -> str | dict[str, str] | None:
     """Return the chat template of a file, or several by name."""
     main = "tokenizer.chat_template"
     named = keys.texts("tokenizer.chat_templates") if "tokenizer.chat_templates" in keys else []

@@ -10,7 +10,7 @@ import torch
 from specx.kernels.blocks import BlockFormat
 from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.families import GgufFamily
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 
 _WHOLE = {
     "token_embd": "model.embed_tokens",
@@ -64,7 +64,10 @@ class GgufWeight:
 
 
 def weights_of(
-    keys: Keys, family: GgufFamily, config: Mapping[str, Any], tensors: Mapping[str, PackedTensor]
+    keys: Metadata,
+    family: GgufFamily,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, PackedTensor],
 ) -> dict[str, GgufWeight]:
     """Return all weights by transformers' names. Raises ModelError for a tensor without one."""
     found: dict[str, GgufWeight] = {}
@@ -80,7 +83,7 @@ def weights_of(
 
 
 def _named(
-    keys: Keys, family: GgufFamily, config: Mapping[str, Any], tensor: PackedTensor
+    keys: Metadata, family: GgufFamily, config: Mapping[str, Any], tensor: PackedTensor
 ) -> Iterator[tuple[str, GgufWeight]]:
     stem, _, kind = tensor.name.rpartition(".")
     if stem in _WHOLE and kind in ("weight", "bias"):
@@ -104,7 +107,7 @@ def _named(
 
 
 def _weight(
-    keys: Keys, family: GgufFamily, config: Mapping[str, Any], part: str, tensor: PackedTensor
+    keys: Metadata, family: GgufFamily, config: Mapping[str, Any], part: str, tensor: PackedTensor
 ) -> GgufWeight:
     offset = family.norm_offset if part.endswith("norm") else 0.0
     groups = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
@@ -115,7 +118,7 @@ def _weight(
 
 
 def _experts(
-    keys: Keys, name: str, config: Mapping[str, Any], tensor: PackedTensor
+    keys: Metadata, name: str, config: Mapping[str, Any], tensor: PackedTensor
 ) -> Iterator[tuple[str, GgufWeight]]:
     """Yield a tensor of all experts one by one."""
     count = config.get("num_local_experts") or config.get("num_experts") or 0

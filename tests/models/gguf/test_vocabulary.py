@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
-from specx.models.gguf.keys import Keys
+from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.pretokenizers import PRE_TOKENIZERS
 from specx.models.gguf.vocabulary import tokenizer_of
 from specx.models.tokenizer import Tokenizer as OurTokenizer
@@ -32,7 +32,7 @@ def read(metadata: dict[str, Any], architecture: str = "llama") -> OurTokenizer:
         "general.architecture": architecture,
         **{f"tokenizer.{key}": value for key, value in metadata.items()},
     }
-    return tokenizer_of(Keys(stated, "The target model.gguf"), rows=99_999)
+    return tokenizer_of(Metadata(stated, "The target model.gguf"), rows=99_999)
 
 
 def metadata_of(tokenizer: Tokenizer, kind: str, **more: Any) -> dict[str, Any]:

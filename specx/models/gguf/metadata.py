@@ -10,7 +10,7 @@ from specx.profile.wording import shown
 _LARGEST_COUNT = 1 << 31
 
 
-class Keys:
+class Metadata:
     """Metadata of one model. A key that begins with a dot is one of its architecture's own.
 
     A getter returns ``default`` for a key that is not there, and raises ModelError if that is
