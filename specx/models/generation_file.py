@@ -119,22 +119,21 @@ def local_generation(target: TargetSettings) -> Stated | None:
     if target.model.startswith(EMBEDDED):
         return Stated()
     folder = Path(target.model).expanduser()
-    if (folder / "config.json").is_file():
+    stated = _of_gguf(target, label)
+    if stated is None and folder.is_dir():
         return read_generation(folder, label)
-    return _of_gguf(target, label)
+    return stated
 
 
 def _of_gguf(target: TargetSettings, label: str) -> Stated | None:
-    """Read what a GGUF file on this machine states; None: the model is no such file, or not here.
-
-    Imports torch, which what else there is of ``profiles show`` does without.
-    """
-    from specx.models.gguf.checkpoint import read_checkpoint
+    """Read what a GGUF file on this machine states; None: the model is none, or not here."""
     from specx.models.gguf.places import gguf_file
 
     file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)
     if file is None or not file.is_file():
         return None
+    from specx.models.gguf.checkpoint import read_checkpoint  # brings torch
+
     return stated_in(read_checkpoint(file, label).generation, label)
 
 

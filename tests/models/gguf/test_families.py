@@ -9,8 +9,14 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from specx.kernels.ops import built_in_ops
+from specx.models.decoder import Decoder
+from specx.models.families import read_architecture
+from specx.models.families.weight_map import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.gguf.families import FAMILIES
+from specx.models.gguf.tensors import GgufTensors
+from tests.models.families import Text
 from tests.models.gguf.writer import write_model
 
 SMALL = {
@@ -150,6 +156,19 @@ def rebuilt(checkpoint: GgufCheckpoint) -> Any:
     return model
 
 
+def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
+    """Return a decoder of our own, for texts of 100 tokens."""
+    cpu = torch.device("cpu")
+    ops, architecture = built_in_ops(cpu), read_architecture(checkpoint.config, "The model", 100)
+    reader = WeightReader(
+        spec=architecture.spec,
+        weight_map=architecture.weights,
+        tensors=GgufTensors(checkpoint, cpu, torch.float32),
+        arranged=ops.arranged,
+    )
+    return Decoder(reader.decoder(lambda: float("inf")), ops)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Path) -> None:
     architecture, model_type, settings = CASES[name]
@@ -161,6 +180,8 @@ def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Pat
         expected, found = model(ids).logits, rebuilt(checkpoint)(ids).logits
     assert checkpoint.config["model_type"] == model_type
     assert torch.allclose(expected, found, atol=2e-5 * expected.abs().max().item(), rtol=1e-4)
+    own = Text(decoder_of(checkpoint), capacity=128).read(ids[0])
+    assert torch.allclose(expected[0], own, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)
 
 
 def test_every_family_is_tried() -> None:
