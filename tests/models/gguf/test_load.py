@@ -120,6 +120,7 @@ def test_a_file_is_summarized_and_compared_with_transformers(
     assert "unpacked to float32" in report["environment"]["weights"]
 
 
+@pytest.mark.slow
 def test_a_gguf_file_may_be_a_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
