@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -99,14 +100,26 @@ def test_the_name_is_not_that_of_another_project() -> None:
     assert PROJECT["name"] == "specx-summarizer"
     assert list(PROJECT["scripts"]) == ["specx"]
     own = [each for extra in EXTRAS.values() for each in extra if each.startswith("specx")]
-    assert own == ["specx-summarizer[native]"]
+    assert own == []
+
+
+def test_the_compiler_of_machine_code_is_no_extra() -> None:
+    """Where it has wheels: elsewhere an install must not try to build it."""
+    (found,) = (Requirement(e) for e in PROJECT["dependencies"] if name_of(e) == "llvmlite")
+    assert found.marker is not None
+    linux = {"sys_platform": "linux", "python_version": "3.13"}
+    machines = {"x86_64": True, "aarch64": True, "riscv64": False, "armv7l": False}
+    for machine, has_wheel in machines.items():
+        assert found.marker.evaluate({**linux, "platform_machine": machine}) == has_wheel
+    mac = {**linux, "sys_platform": "darwin", "platform_machine": "arm64"}
+    assert not found.marker.evaluate(mac)
 
 
 def test_what_reads_office_files_and_web_pages_is_no_extra() -> None:
     assert {"pypandoc-binary", "selectolax"} <= {name_of(e) for e in PROJECT["dependencies"]}
 
 
-@pytest.mark.parametrize("extra", ["native", "ocr", "ray"])
+@pytest.mark.parametrize("extra", ["ocr", "ray"])
 def test_the_page_of_extras_has_their_packages(extra: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     packages = " ".join(map(shlex.quote, EXTRAS[extra]))

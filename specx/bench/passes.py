@@ -1,12 +1,13 @@
-"""A plain token and verification of a few rows on a CPU, in models of public shapes.
+"""A plain token and verification of a few rows on a CPU, in models of public shapes or a folder's.
 
 ``python -m specx.bench.passes smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
+``python -m specx.bench.passes FOLDER --length 1k,4k,16k --rows 1 --out passes.json``
 
-Weights and the cache are random, in float32; weights are numbers of bfloat16, in which such models
-are published. Each pass runs through fused layers and, in turn, through transformers' own modules
-in a second model of the same weights, and stands beside the time that it cannot be faster than
-(``floors.py``). Memory is read in turn with the passes, because its bandwidth is not the same all
-the time.
+The cache is random, in float32. So are the weights of a shape, as numbers of bfloat16, in which
+such models are published; each pass runs through fused layers and, in turn, through transformers'
+own modules in a second model of the same weights. A folder's model is measured alone. A pass stands
+beside the time that it cannot be faster than (``floors.py``). Memory is read in turn with the
+passes, because its bandwidth is not the same all the time.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from specx.bench.floors import Ceilings, measure_ceilings, pass_floor, reader
-from specx.bench.lengths import parse_length
+from specx.bench.lengths import parse_lengths
 from specx.bench.scaled import random_model
 from specx.bench.shapes import LAPTOP, Shape
 from specx.engine.forward import cache_shape, forward
@@ -42,31 +43,37 @@ WARM_UP = 2  # passes that do not count
 
 def main() -> None:
     arguments = _arguments()
-    shape, length = LAPTOP[arguments.shape], parse_length(arguments.length)
-    layers = min(arguments.layers or shape.num_layers, shape.num_layers)
-    forms = build(replace(shape, num_layers=layers), length)
+    lengths = parse_lengths(arguments.length)
+    if arguments.model in LAPTOP:
+        shape = LAPTOP[arguments.model]
+        layers = min(arguments.layers or shape.num_layers, shape.num_layers)
+        forms = build(replace(shape, num_layers=layers), lengths[-1])
+        name = f"{shape.name}, {layers} of {shape.num_layers} layers, random weights"
+    else:
+        spec = ModelSpec(arguments.model, dtype="float32")
+        forms, name = Forms(load_model(spec, CPU, "target")), Path(arguments.model).name
     ceilings = measure_ceilings(CPU)
     found: dict[str, Any] = {
-        "shape": f"{shape.name}, {layers} of {shape.num_layers} layers, random weights",
-        "tokens": length,
+        "model": name,
         "threads": torch.get_num_threads(),
         "ceilings": asdict(ceilings),
         "passes": [],
     }
     print(json.dumps(found), flush=True)
-    rows = [int(part) for part in arguments.rows.split(",")]
-    for timed in measure(forms, length, rows, arguments.repeats, ceilings, reader()):
-        found["passes"].append(asdict(timed))
-        print(timed, flush=True)
+    rows, read = [int(part) for part in arguments.rows.split(",")], reader()
+    for length in lengths:
+        for timed in measure(forms, length, rows, arguments.repeats, ceilings, read):
+            found["passes"].append(asdict(timed) | {"over_floor": timed.over_floor})
+            print(timed, f"{timed.over_floor:.2f} x its floor", flush=True)
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(found, indent=1))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shape", choices=LAPTOP)
+    parser.add_argument("model", help=f"{', '.join(LAPTOP)}, or the folder of a model")
     parser.add_argument("--layers", type=int, help="the first so many alone")
-    parser.add_argument("--length", default="4k", help="tokens in the cache")
+    parser.add_argument("--length", default="4k", help="tokens in the cache, as 1k,4k")
     parser.add_argument("--rows", default="1,8,16")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out")
@@ -75,25 +82,37 @@ def _arguments() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Forms:
-    """A model through fused layers, and the same as modules of transformers."""
+    """A model through fused layers, and perhaps the same as modules of transformers."""
 
     fused: LoadedModel
-    modules: LoadedModel
+    modules: LoadedModel | None = None
+
+    def each(self) -> dict[str, LoadedModel]:
+        """Return those that are there, by name."""
+        forms = {"fused": self.fused, "modules": self.modules}
+        return {name: form for name, form in forms.items() if form is not None}
 
 
 @dataclass(frozen=True)
 class TimedPass:
-    """A pass over ``rows`` tokens: medians in ms, and of reading memory in turn, in bytes/s.
+    """A pass over ``rows`` tokens behind ``tokens``: medians in ms, and of reading memory in turn,
+    in bytes/s.
 
-    ``difference``: the largest of logits between both forms, as a share of the largest logit.
+    ``difference``: the largest of logits between both forms, as a share of the largest logit. None:
+    there is one form.
     """
 
+    tokens: int
     rows: int
     fused_ms: float
-    modules_ms: float
+    modules_ms: float | None
     floor_ms: float
     bandwidth: float
-    difference: float
+    difference: float | None
+
+    @property
+    def over_floor(self) -> float:
+        return self.fused_ms / self.floor_ms
 
 
 def build(shape: Shape, length: int) -> Forms:
@@ -132,25 +151,33 @@ def measure(
     cache.storage.normal_(generator=torch.Generator().manual_seed(1))
     cache.length.fill_(length)
     for count in rows:
-        seconds: dict[str, list[float]] = {"fused": [], "modules": []}
+        seconds: dict[str, list[float]] = {name: [] for name in forms.each()}
         logits: dict[str, Tensor] = {}
         bandwidths = []
         for _ in range(WARM_UP + repeats):
             bandwidths.append(read())
             for name, times in seconds.items():
                 begin = time.perf_counter()
-                logits[name] = one_pass(getattr(forms, name), cache, count)
+                logits[name] = one_pass(forms.each()[name], cache, count)
                 times.append(time.perf_counter() - begin)
         best = replace(ceilings, bandwidth=median(bandwidths[WARM_UP:]))
-        apart = (logits["fused"] - logits["modules"]).abs().max() / logits["modules"].abs().max()
+        times_ms = {name: 1e3 * median(times[WARM_UP:]) for name, times in seconds.items()}
         yield TimedPass(
+            tokens=length,
             rows=count,
-            fused_ms=1e3 * median(seconds["fused"][WARM_UP:]),
-            modules_ms=1e3 * median(seconds["modules"][WARM_UP:]),
+            fused_ms=times_ms["fused"],
+            modules_ms=times_ms.get("modules"),
             floor_ms=1e3 * pass_floor(forms.fused, best, length, count),
             bandwidth=best.bandwidth,
-            difference=float(apart),
+            difference=_apart(logits),
         )
+
+
+def _apart(logits: dict[str, Tensor]) -> float | None:
+    if "modules" not in logits:
+        return None
+    largest = logits["modules"].abs().max()
+    return float((logits["fused"] - logits["modules"]).abs().max() / largest)
 
 
 def one_pass(model: LoadedModel, cache: PreallocatedCache, rows: int) -> Tensor:

@@ -182,7 +182,7 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
 def _few_rows() -> str:
     """Return what computes a token or a tree on a CPU in float32."""
     if not installed_version("llvmlite"):
-        return "torch; machine code is faster: pip install 'llvmlite>=0.45'"
+        return "torch; machine code is faster, where llvmlite has a wheel: pip install llvmlite"
     from specx.kernels.native.native_pass import loading
 
     return "machine code by llvmlite" if loading().wait() else "torch; llvmlite has no code here"

@@ -1,14 +1,18 @@
 """Passes in models of public shapes: both forms compute the same, beside their floors."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specx.bench import passes
 from specx.bench.floors import Ceilings, cache_bytes, read_bytes, reader
 from specx.bench.passes import build, measure
 from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
+from specx.models import embedded
 from specx.models.fused_layers import is_fused, saved_bytes
 
 SMALL: dict[str, Any] = {
@@ -32,7 +36,8 @@ def test_passes_beside_their_floors(name: str) -> None:
     assert sum(each.numel() for each in forms.fused.model.parameters()) == shape.parameters()
     fast = Ceilings(bandwidth=1e15, matmul=1e15)
     one, eight = measure(forms, 50, [1, 8], 3, fast, lambda: 1e6)
-    assert (one.rows, eight.rows) == (1, 8)
+    assert (one.tokens, one.rows, eight.rows) == (50, 1, 8)
+    assert one.over_floor == one.fused_ms / one.floor_ms
     every = 4 * shape.parameters()  # the head is the embedding
     assert read_bytes(forms.fused) == every - saved_bytes(forms.fused.model)
     assert read_bytes(forms.modules) == every
@@ -53,3 +58,20 @@ def test_reading_has_a_bandwidth() -> None:
 def test_too_large_for_the_memory() -> None:
     with pytest.raises(OutOfMemoryError, match="Both forms of smollm3-3b"):
         build(replace(LAPTOP["smollm3-3b"], num_layers=100_000), 4096)
+
+
+def test_the_model_of_a_folder_beside_its_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One model, at every length."""
+    folder, out = Path(embedded.__path__[0]) / "draft", tmp_path / "out.json"
+    options = f"passes {folder} --length 40,20 --rows 1 --repeats 1 --out {out}"
+    monkeypatch.setattr("sys.argv", options.split())
+    monkeypatch.setattr(passes, "measure_ceilings", lambda _: Ceilings(bandwidth=1e9, matmul=1e12))
+    monkeypatch.setattr(passes, "reader", lambda: lambda: 1e9)
+    passes.main()
+    found = json.loads(out.read_text())
+    assert [each["tokens"] for each in found["passes"]] == [20, 40]
+    assert all(each["modules_ms"] is None for each in found["passes"])
+    ratio = found["passes"][1]["over_floor"]
+    assert f"{ratio:.2f} x its floor" in capsys.readouterr().out

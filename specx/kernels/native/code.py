@@ -16,11 +16,11 @@ import llvmlite.binding as llvm
 import torch
 
 from specx.cache_folder import cache_folder
-from specx.kernels.native.decoder import write_pass, write_products
+from specx.kernels.native.decoder import write_functions, write_pass
 from specx.kernels.native.emitter import VectorUnit
 from specx.kernels.native.kinds import PLAIN, PassKind
 
-_compiling = threading.Lock()  # two models that are loaded at once need the same products
+_compiling = threading.Lock()  # two models that are loaded at once need the same functions
 # Of OpenMP, which the code calls.
 SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -80,18 +80,22 @@ def load(kind: PassKind = PLAIN) -> Code:
     """
     openmp()
     return Code(
-        _object("products", write_products),
+        _object("functions", write_functions, unrolls=True),
         _object(repr(kind), partial(write_pass, kind=kind)),
     )
 
 
-def _object(name: str, write: Callable[[VectorUnit], str]) -> bytes:
-    """Return an object file: all passes share the products, which take longest to compile."""
+def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
+    """Return an object file.
+
+    ``unrolls``: loops are unrolled, which takes as long as all the rest: not of a pass, which has
+    little to do between the functions that all passes share.
+    """
     file = _file(name)
     with _compiling:
         built = _stored(file)
         if built is None:
-            built = build(write(vector_unit()))
+            built = build(write(vector_unit()), unrolls=unrolls)
             with suppress(OSError):  # where the folder cannot be written to, each process compiles
                 file.parent.mkdir(parents=True, exist_ok=True)
                 temporary = file.with_suffix(f".{os.getpid()}")
@@ -110,13 +114,14 @@ def _stored(file: Path) -> bytes | None:
     return built if hashlib.sha256(built).digest() == checksum else None
 
 
-def build(written: str) -> bytes:
+def build(written: str, *, unrolls: bool) -> bytes:
     """Compile: return an object file."""
     module = llvm.parse_assembly(written)
     module.verify()
     target = _target()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning.loop_unrolling = unrolls
     llvm.create_pass_builder(target, tuning).getModulePassManager().run(
         module, llvm.create_pass_builder(target, tuning)
     )

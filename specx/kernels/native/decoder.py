@@ -39,13 +39,14 @@ from specx.kernels.native.tables import (
 KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
 
 
-def write_products(unit: VectorUnit) -> str:
-    """Write the functions that all passes share."""
-    module = ir.Module("products")
+def write_functions(unit: VectorUnit) -> str:
+    """Write the functions that all passes share, in which they spend their time."""
+    module = ir.Module("functions")
     for kind, suffix in KINDS:
         write_outer(module, unit, f"outer{suffix}", kind)
         write_inner(module, unit, f"inner{suffix}", kind)
         write_rest(module, unit, f"rest{suffix}", kind)
+    functions.write(module, unit)
     _write_team(module, unit)
     return str(module)
 
@@ -53,14 +54,13 @@ def write_products(unit: VectorUnit) -> str:
 def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     """Write a pass; ``run``, of a table, is what each thread calls."""
     module = ir.Module("pass")
-    functions.write(module, unit, kind)
     PassWriter(module, unit, kind).write()
     return str(module)
 
 
 def _write_team(module: Any, unit: VectorUnit) -> None:
     """Write ``team``: the place gets the number of threads that run it, an int32."""
-    e = Emitter(module, unit, "team", [PLACE], inline=False)
+    e = Emitter(module, unit, "team", [PLACE])
     e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
     e.finish()
 
@@ -81,7 +81,7 @@ class PassWriter:
     """Writes ``run``."""
 
     def __init__(self, module: Any, unit: VectorUnit, kind: PassKind) -> None:
-        self.e = e = Emitter(module, unit, "run", [PLACE], inline=False)
+        self.e = e = Emitter(module, unit, "run", [PLACE])
         self.kind = kind
         self.thread = e.builder.sext(e.call("omp_get_thread_num", result=I32), I64)
         self.frame = {name: e.entry(e.function.args[0], i) for i, name in enumerate(FRAME)}

@@ -40,14 +40,10 @@ class VectorUnit:
 class Emitter:
     """Writes one function, of places and int64 numbers."""
 
-    def __init__(
-        self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any], *, inline: bool
-    ) -> None:
+    def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
         self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
         kind = ir.FunctionType(ir.VoidType(), list(arguments))
         self.function = ir.Function(module, kind, name)
-        if not inline:
-            self.function.attributes.add("noinline")
         self._entry = self.function.append_basic_block("entry")
         self.builder = ir.IRBuilder(self.function.append_basic_block("begin"))
 

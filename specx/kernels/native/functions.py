@@ -5,20 +5,19 @@ from functools import partial
 from typing import Any
 
 from specx.kernels.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
-from specx.kernels.native.kinds import PassKind
 
 LEAST = -1e30  # a score that is less than any
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
 
 
-def write(module: Any, unit: VectorUnit, kind: PassKind) -> None:
-    """Write the functions that a kind of pass calls."""
+def write(module: Any, unit: VectorUnit) -> None:
+    """Write all functions of this file."""
     _write_norm(module, unit)
     _write_centred_norm(module, unit)
-    for capped in sorted({layer.is_capped for layer in kind.layers}):
-        _write_soften(module, unit, capped=capped)
-    for activation, gated in sorted({(each.activation, each.is_gated) for each in kind.layers}):
-        _write_gate(module, unit, activation, gated=gated)
+    for either in (False, True):
+        _write_soften(module, unit, capped=either)
+        for activation in ACTIVATIONS:
+            _write_gate(module, unit, activation, gated=either)
 
 
 def _write_norm(module: Any, unit: VectorUnit) -> None:
@@ -26,7 +25,7 @@ def _write_norm(module: Any, unit: VectorUnit) -> None:
 
     Arguments: to, x, weight, bias, which is ignored, size, eps.
     """
-    e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32], inline=True)
+    e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, _, size, eps = e.function.args
     squares = _total(e, size, lambda i, lanes: _square(e, e.load(e.at(x, i), lanes)))
     mean = e.builder.fdiv(squares, e.builder.sitofp(size, F32))
@@ -63,7 +62,7 @@ def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
 
     ``bias``: the address of what is added behind the weight, or 0.
     """
-    e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32], inline=False)
+    e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, bias, size, eps = e.function.args
     count = e.builder.sitofp(size, F32)
 
@@ -99,7 +98,7 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
     """
     kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
     name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
-    e = Emitter(module, unit, name, kinds, inline=False)
+    e = Emitter(module, unit, name, kinds)
     scores, count, scaling, greatest, total, values, size, *cap = e.function.args
     e.store(e.number(float("-inf"), e.lanes), e.at(scores, count))
     found, factor = e.variable(e.number(LEAST, e.lanes)), e.spread(scaling, e.lanes)
@@ -137,7 +136,7 @@ def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) 
     ``plain_…``: without up.
     """
     name = gate_name(activation, gated=gated)
-    e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64], inline=False)
+    e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64])
     gates, *up, size = e.function.args
 
     def gate(i: Value, lanes: int) -> Value:

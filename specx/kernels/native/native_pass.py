@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
@@ -42,6 +43,9 @@ AT_ONCE = 2**20  # numbers of a weight that are looked at
 LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
 _BOUNDS = bounds_to(2**24)
 _BOUNDS_TABLE = torch.tensor(_BOUNDS)
+# Weights -> their copies in bfloat16, None where that is not exact: decoders that differ in their
+# frequencies alone have the same ones.
+_SHORT = WeakTensorKeyDictionary()
 _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 
 
@@ -296,7 +300,8 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    if sum(2 * each.weight.numel() for each in maps_of(weights)) > weights.spare():
+    missing = [each.weight for each in maps_of(weights) if each.weight not in _SHORT]
+    if sum(2 * weight.numel() for weight in missing) > weights.spare():
         return weights
     layers = []
     for layer in weights.layers:
@@ -311,12 +316,19 @@ def maps_of(weights: DecoderWeights) -> list[LinearMap]:
 
 
 def _shortened(linear_map: LinearMap) -> LinearMap:
-    weight = linear_map.weight.detach()
+    if linear_map.weight not in _SHORT:
+        _SHORT[linear_map.weight] = _copied(linear_map.weight.detach())
+    short = _SHORT[linear_map.weight]
+    return linear_map if short is None else replace(linear_map, weight=short)
+
+
+def _copied(weight: Tensor) -> Tensor | None:
+    """Return a weight in bfloat16, or None if it is not exactly that."""
     lines = weight.t() if _by_column(weight) else weight
     for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
         if bool((part.view(torch.int32) & LOWER_HALF).any()):
-            return linear_map
-    return replace(linear_map, weight=weight.to(torch.bfloat16))
+            return None
+    return weight.to(torch.bfloat16)
 
 
 @cache

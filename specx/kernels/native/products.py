@@ -22,7 +22,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     count, columns.
     """
     kinds = [PLACE, I64, PLACE, I64, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds, inline=False)
+    e = Emitter(module, unit, name, kinds)
     y, y_row, x, x_row, x_step, w, w_row, rows, count, columns = e.function.args
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
@@ -68,7 +68,7 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     ``UNIT``.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds, inline=False)
+    e = Emitter(module, unit, name, kinds)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
@@ -110,7 +110,7 @@ def write_rest(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     Arguments: as for ``inner``, of which it adds what is left, less than ``UNIT`` inputs.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds, inline=False)
+    e = Emitter(module, unit, name, kinds)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     with e.loop(0, columns) as column, e.loop(0, rows) as row:
         place = e.at(y, e.times(row, y_row), column)

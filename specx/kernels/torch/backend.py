@@ -33,7 +33,7 @@ from specx.kernels.torch import (
 
 
 def _has_llvmlite() -> bool:
-    """Return True if llvmlite is as new as the extra ``native`` wants it; others bring older."""
+    """Return True if llvmlite is as new as an install wants it; others may bring an older one."""
     try:
         major, minor = version("llvmlite").split(".")[:2]
         return (int(major), int(minor)) >= (0, 45)

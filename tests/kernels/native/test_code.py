@@ -46,14 +46,14 @@ def test_fewer_threads_than_asked_for_do_no_pass(settings, expected):
 
 
 def test_code_is_compiled_once(folder, monkeypatch):
-    """The products for all models, and the pass for those that have the same parts."""
+    """The functions for all models, and the pass for those that have the same parts."""
     assert code.load().address("run")
     files = set(folder.iterdir())
     assert len(files) == 2
     other = PassKind(layers=(LayerKind(owns_heads=False),))
     assert code.load(other).address("run")
     assert len({*folder.iterdir()} - files) == 1
-    monkeypatch.setattr(code, "build", lambda _: pytest.fail("it is on disk"))
+    monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
     assert all(code.load(kind).address("run") for kind in (PLAIN, other))
 
 

@@ -1,7 +1,6 @@
 """The functions that passes are made of, compiled, against float64."""
 
 import ctypes
-import itertools
 from functools import cache
 from itertools import accumulate
 
@@ -12,27 +11,17 @@ from hypothesis import strategies as st
 from torch.nn.functional import gelu, layer_norm, silu
 
 pytest.importorskip("llvmlite")
-from llvmlite import ir
-
 from specx.kernels.native import code
 from specx.kernels.native.code import Code
-from specx.kernels.native.decoder import write_products
+from specx.kernels.native.decoder import write_functions
 from specx.kernels.native.emitter import VectorUnit
-from specx.kernels.native.functions import ACTIVATIONS, write
-from specx.kernels.native.kinds import LayerKind, PassKind
 
 UNITS = [VectorUnit(16, 24), VectorUnit(8, 12), VectorUnit(4, 24)]
 
 
 @cache
 def built(unit):
-    module, every = ir.Module("functions"), itertools.product(ACTIVATIONS, [False, True])
-    layers = (
-        LayerKind(owns_heads=True, activation=name, is_gated=gated, is_capped=gated)
-        for name, gated in every
-    )
-    write(module, unit, PassKind(layers=tuple(layers)))
-    return [code.build(written) for written in (write_products(unit), str(module))]
+    return code.build(write_functions(unit), unrolls=True)
 
 
 @pytest.fixture(scope="module", params=UNITS, ids=lambda unit: unit.lanes)
@@ -44,7 +33,7 @@ def functions(request):
         pytest.skip("torch has another OpenMP here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: request.param)
-        return Code(*built(request.param))
+        return Code(built(request.param))
 
 
 def call(functions, name, *arguments):
