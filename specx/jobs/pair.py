@@ -39,14 +39,8 @@ def facts(pair: Pair) -> dict[str, Any]:
         "dtype": str(target.dtype).removeprefix("torch."),
         "target": target.source,
         "draft": draft.source if draft else None,
-        **({"weights": _unpacked(target)} if target.packed else {}),
+        **({"weights": target.formats} if target.formats else {}),
     }
-
-
-def _unpacked(model: LoadedModel) -> str:
-    """Describe the weights of a GGUF model, the format of the most bytes first."""
-    formats = ", ".join(model.packed)
-    return f"{formats}, unpacked to {str(model.dtype).removeprefix('torch.')}"
 
 
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:

@@ -229,9 +229,15 @@ _ALL = (
     _format(39, "MXFP4", 32, 17, _mxfp4, scale=0, low=1),  # the scale is one byte, an exponent
 )
 FORMATS = {form.number: form for form in _ALL}
+_BY_NAME = {form.name: form for form in _ALL}
 # Formats of GGUF that are not read, by their numbers.
 UNREAD = {
     **{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S"},
     **{21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"},
     **{29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0"},
 }
+
+
+def by_name(name: str) -> BlockFormat:
+    """Return a format. Raises KeyError."""
+    return _BY_NAME[name]

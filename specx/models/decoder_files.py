@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
+from specx.kernels.block_matrix import BlockMatrix
+from specx.kernels.ops import kept_formats
 from specx.kernels.spec import DecoderSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
@@ -52,13 +54,25 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
-    """Load a GGUF model of a known family, unpacked. Raises as ``load_decoder`` does."""
-    architecture = read_architecture(files.raw, gguf.label)
-    dtype = unpacked_dtype(files)
-    check_fit(gguf.values * dtype.itemsize, files.source, files.device)
+    """Load a GGUF model of a known family: in its blocks where machine code reads these.
+
+    Raises as ``load_decoder`` does.
+    """
+    architecture, dtype = read_architecture(files.raw, gguf.label), unpacked_dtype(files)
+    kept = kept_formats(files.device) if dtype == torch.float32 else ()
+    formats = ", ".join(gguf.formats())
+    if kept:
+        check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
+        tensors = GgufTensors(gguf, files.device, dtype, kept)
+        check_tensors(tensors, architecture.spec, architecture.weights)
+        loaded = _loaded(files, architecture, tensors, dtype)
+        if loaded.model.is_whole:
+            return replace(loaded, formats=formats)
+    check_fit(gguf.bytes_in((), dtype), files.source, files.device)
     tensors = GgufTensors(gguf, files.device, dtype)
     check_tensors(tensors, architecture.spec, architecture.weights)
-    return _loaded(files, architecture, tensors, dtype)
+    loaded = _loaded(files, architecture, tensors, dtype)
+    return replace(loaded, formats=f"{formats}, unpacked to {str(dtype).removeprefix('torch.')}")
 
 
 def _loaded(
@@ -85,7 +99,6 @@ def _loaded(
         stated=files.stated,
         decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
-        packed=files.gguf.formats() if files.gguf else {},
     )
 
 
@@ -143,7 +156,9 @@ def _spare(device: torch.device) -> float:
 
 def _tensors(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
-    if isinstance(record, Tensor):
+    if isinstance(record, BlockMatrix):
+        yield from (blocks for blocks, _ in record.parts)
+    elif isinstance(record, Tensor):
         yield record
     elif isinstance(record, list | tuple):
         for each in record:

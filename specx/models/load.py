@@ -54,8 +54,8 @@ class LoadedModel(ModelFacts):
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
-    ``generation_config.json``, how tokens are to be chosen; ``packed``: the bytes in each format of
-    the GGUF file that the weights were unpacked from; ``decoder_spec``: of a
+    ``generation_config.json``, how tokens are to be chosen; ``formats``: of a GGUF model, and
+    if its weights were unpacked; ``decoder_spec``: of a
     ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
     tokens, None where it is the same for all; ``scalings``: of each layer of transformers' modules,
     where they were seen; ``prefill_call``, ``tree_call``: the records
@@ -71,7 +71,7 @@ class LoadedModel(ModelFacts):
     ops: Ops
     compiled: bool = False
     stated: Stated = field(default_factory=Stated)
-    packed: Mapping[str, int] = field(default_factory=dict)
+    formats: str | None = None
     decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
     scalings: tuple[float, ...] = ()

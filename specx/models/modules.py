@@ -56,7 +56,9 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         model = _load_weights(files, source, config)
         loaded = in_memory(model, tokenizer, spec.model, spec.attention)
         if files.gguf is not None:
-            loaded = replace(loaded, packed=files.gguf.formats())
+            formats = ", ".join(files.gguf.formats())
+            kind = str(loaded.dtype).removeprefix("torch.")
+            loaded = replace(loaded, formats=f"{formats}, unpacked to {kind}")
         with _explained(files):
             loaded = _tried(loaded, files, config, used)
     fuse_layers(model, loaded.ops)
@@ -128,7 +130,7 @@ def _load_weights(files: ModelFiles, source: ModelSource, config: Any) -> Any:
     try:
         if files.gguf is not None:
             dtype = unpacked_dtype(files)
-            check_fit(files.gguf.values * dtype.itemsize, source, files.device)
+            check_fit(files.gguf.bytes_in((), dtype), source, files.device)
             model, report = transformers_model(files.gguf, config, dtype, **how)
         else:
             model, report = AutoModelForCausalLM.from_pretrained(

@@ -6,7 +6,7 @@ taken in the order of ``products.write_inner``, so a product equals that with th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -26,7 +26,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
     ``count`` is a multiple of a block's values.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds, inline=False)
+    e = Emitter(module, unit, name, kinds)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     blocks, widen = e.over(count, form.values), WIDENERS[form.name]
 
@@ -69,6 +69,41 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
     e.finish()
 
 
+def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+    """Write to [rows, count] = w, rows of w in blocks.
+
+    Arguments: to and its stride, w and its stride in bytes, rows, count.
+    """
+    e = Emitter(module, unit, name, [PLACE, I64, PLACE, I64, I64, I64])
+    to, to_row, w, w_row, rows, count = e.function.args
+    blocks, widen = e.over(count, form.values), WIDENERS[form.name]
+    with e.loop(0, rows) as row, e.loop(0, blocks) as number:
+        place = byte(e, w, e.times(row, w_row), e.times(number, form.bytes))
+        chunk = widen(e, place, form)
+        out = e.at(to, e.times(row, to_row), e.times(number, form.values))
+        for c in range(form.values // e.lanes):
+            e.store(chunk(c), e.at(out, c * e.lanes))
+    e.finish()
+
+
+def write_spread(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+    """Write what each thread calls of a table to unpack a share of a matrix: ``SPREAD``."""
+    e = Emitter(module, unit, name, [PLACE])
+    table = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SPREAD)}
+    thread, threads = (
+        e.builder.sext(e.call(f"omp_get_{what}", result=I32), I64)
+        for what in ("thread_num", "num_threads")
+    )
+    begin, end = (e.over(e.times(table["rows"], i), threads) for i in (thread, e.sum(thread, 1)))
+    count = table["count"]
+    to = e.at(e.place(table["to"]), e.times(begin, count))
+    place = byte(e, e.place(table["blocks"]), e.times(begin, table["row_bytes"]))
+    rows = e.less(end, begin)
+    e.call(f"unpack_{form.name}", to, count, place, table["row_bytes"], rows, count)
+    e.finish()
+
+
+SPREAD = ("to", "blocks", "row_bytes", "rows", "count")
 SINGLE, PAIR = 8, 2  # columns of a tile: of one row, and of several
 ACROSS = 32  # values of a column that are widened before those of the next
 
@@ -316,6 +351,88 @@ WIDENERS: dict[str, Callable[[Emitter, Value, BlockFormat], Chunk]] = {
     **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0},
     **{"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k},
 }
+
+
+def write_format(unit: VectorUnit, form: BlockFormat) -> str:
+    """Write all functions of a format."""
+    module = ir.Module(form.name)
+    write_packed(module, unit, f"packed_{form.name}", form)
+    write_unpack(module, unit, f"unpack_{form.name}", form)
+    write_spread(module, unit, f"spread_{form.name}", form)
+    return str(module)
+
+
+SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix
+
+
+def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat]) -> None:
+    """Write products with matrices of several parts, each in one of some formats, and their rows.
+
+    A matrix is a table: the number of its parts, and ``SEGMENT`` of each. ``mixed``: y and its
+    stride, x and its stride, the table, the first input, rows, number of inputs, first output,
+    number of outputs. ``mixed_row``: where a row goes, the table, the row, its elements.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, *[I64] * 5]
+    e = Emitter(module, unit, "mixed", kinds)
+    y, y_row, x, x_row, table, first_in, rows, count, first, columns = e.function.args
+
+    def product(form: BlockFormat, part: Part) -> None:
+        low, high = e.larger(first, part.begin), e.lesser(e.sum(first, columns), part.end)
+        with e.when(e.is_less(low, high)):
+            inputs = e.times(e.over(first_in, form.values), form.bytes)
+            place = part.row(e, e.less(low, part.begin), inputs)
+            to = e.at(y, e.less(low, first))
+            width = e.less(high, low)
+            e.call(
+                f"packed_{form.name}", to, y_row, x, x_row, place, part.row_bytes, rows, count,
+                width,
+            )  # fmt: skip
+
+    _for_parts(e, table, forms, product)
+    e.finish()
+    e = Emitter(module, unit, "mixed_row", [PLACE, PLACE, I64, I64])
+    to, table, row, count = e.function.args
+
+    def unpack(form: BlockFormat, part: Part) -> None:
+        above = e.is_less(row, part.begin)
+        with e.when(e.builder.and_(e.is_less(row, part.end), e.builder.not_(above))):
+            place = part.row(e, e.less(row, part.begin))
+            e.call(f"unpack_{form.name}", to, count, place, part.row_bytes, I64(1), count)
+
+    _for_parts(e, table, forms, unpack)
+    e.finish()
+
+
+class Part(NamedTuple):
+    """The part of a matrix: its rows from begin to end, where they lie, and their bytes."""
+
+    begin: Value
+    end: Value
+    place: Value
+    row_bytes: Value
+
+    def row(self, e: Emitter, number: Value, behind: Any = 0) -> Value:
+        """Return the place of a row of the part, and of bytes behind its beginning."""
+        return byte(e, self.place, e.times(number, self.row_bytes), behind)
+
+
+def _for_parts(
+    e: Emitter,
+    table: Value,
+    forms: Sequence[BlockFormat],
+    write: Callable[[BlockFormat, Part], None],
+) -> None:
+    """Write something for each part of a matrix, once for each format it may have."""
+    begin = e.variable(e.whole(0))
+    parts = e.builder.gep(table, [I64(1)], source_etype=I64)
+    with e.loop(0, e.entry(table, 0)) as number:
+        entry = e.row(parts, number, len(SEGMENT))
+        end, blocks, row_bytes, chosen = (e.entry(entry, i) for i in range(len(SEGMENT)))
+        part = Part(begin.get(), end, e.place(blocks), row_bytes)
+        for i, form in enumerate(forms):
+            with e.when(e.is_equal(chosen, i)):
+                write(form, part)
+        begin.set(end)
 
 
 def packed_formats() -> Sequence[str]:

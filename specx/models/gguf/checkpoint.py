@@ -2,11 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from specx.errors import ModelError
 from specx.models.gguf.container import Container, PackedTensor, read_container
@@ -62,10 +64,13 @@ class GgufCheckpoint:
         samples = {"do_sample": True} if found.get("temperature") else {}
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
 
-    @property
-    def values(self) -> int:
-        """Return the number of values in all weights."""
-        return sum(math.prod(weight.shape) for weight in self.weights.values())
+    def bytes_in(self, kept: Collection[str], dtype: torch.dtype) -> int:
+        """Return the bytes of all weights, of matrices in ``kept`` formats as they are."""
+        total = 0
+        for weight in self.weights.values():
+            stays = len(weight.shape) == 2 and weight.format.name in kept
+            total += weight.tensor.size if stays else math.prod(weight.shape) * dtype.itemsize
+        return total
 
     def formats(self) -> dict[str, int]:
         """Return the bytes in each format, the largest first."""

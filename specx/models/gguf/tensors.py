@@ -1,23 +1,33 @@
 """The tensors of a GGUF model by transformers' names, unpacked when they are read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from specx.errors import OutOfMemoryError, is_out_of_memory
+from specx.kernels.block_matrix import BlockMatrix, unpack_rows
 from specx.models.gguf.checkpoint import GgufCheckpoint
 from specx.models.gguf.weights import GgufWeight
 
-AT_ONCE = 1 << 17  # values that are unpacked at once, so that what is between fits into a cache
+AT_ONCE = 1 << 24  # values whose blocks go to a device at once
 
 
 class GgufTensors:
-    """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned."""
+    """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned.
 
-    def __init__(self, gguf: GgufCheckpoint, device: torch.device, dtype: torch.dtype) -> None:
+    ``kept``: the formats whose matrices stay in blocks, where a kernel reads them.
+    """
+
+    def __init__(
+        self,
+        gguf: GgufCheckpoint,
+        device: torch.device,
+        dtype: torch.dtype,
+        kept: Collection[str] = (),
+    ) -> None:
         self.label, self.device, self.dtype = gguf.label, device, dtype
-        self._weights = gguf.weights
+        self._weights, self._kept = gguf.weights, kept
 
     @property
     def names(self) -> frozenset[str]:
@@ -27,11 +37,13 @@ class GgufTensors:
         return self._weights[name].shape
 
     def joined(self, names: Sequence[str]) -> Tensor:
-        """Unpack tensors [N, ...], one below the other, onto the device.
+        """Unpack tensors [N, ...], one below the other, onto the device, or leave them in blocks.
 
         Raises KeyError if one is not there, OutOfMemoryError.
         """
         weights = [self._weights[name] for name in names]
+        if all(len(each.shape) == 2 and each.format.name in self._kept for each in weights):
+            return BlockMatrix([(each.packed(), each.format) for each in weights])
         rows = sum(weight.shape[0] for weight in weights)
         try:
             whole = torch.empty((rows, *weights[0].shape[1:]), dtype=self.dtype, device=self.device)
@@ -56,5 +68,4 @@ def _unpack(weight: GgufWeight, to: Tensor) -> None:
     packed = weight.packed()
     step = max(1, AT_ONCE // weight.shape[-1])
     for first in range(0, len(packed), step):
-        part = packed[first : first + step].to(to.device)
-        to[first : first + step].copy_(weight.format.unpack(part))
+        unpack_rows(packed[first : first + step].to(to.device), weight.format, to[first:][:step])

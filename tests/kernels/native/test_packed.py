@@ -1,5 +1,7 @@
 """Products with matrices in blocks: bit for bit those with the unpacked matrix."""
 
+import ctypes
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ from specx.kernels.native.code import Code
 from specx.kernels.native.emitter import F32, VectorUnit
 from specx.kernels.native.packed import packed_formats, write_packed
 from specx.kernels.native.products import write_inner
+from specx.kernels.native.unpacking import readable_formats, unpack
 from tests.kernels.native.test_functions import call, normal, spaced
 from tests.kernels.test_blocks import random_blocks
 
@@ -49,7 +52,7 @@ def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
     write_inner(module, UNITS[lanes], "inner", F32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
-        return BY_NAME[name], Code(code.build(str(module)))
+        return BY_NAME[name], Code(code.build(str(module), unrolls=False))
 
 
 def matrix(form: BlockFormat, columns: int, count: int) -> torch.Tensor:
@@ -100,16 +103,12 @@ def test_a_row_does_not_depend_on_rows_and_columns_beside_it(
 def test_nothing_behind_the_last_block_is_read(compiled: tuple[BlockFormat, Code]) -> None:
     """Of a matrix that ends with a page of memory nobody may touch what follows."""
     form, functions = compiled
-    import mmap
-
     page = mmap.PAGESIZE
     w = matrix(form, 8, form.values)
     area = mmap.mmap(-1, 4 * page)
     whole = torch.frombuffer(area, dtype=torch.uint8)
     start = 3 * page - w.numel()
     whole[start : 3 * page] = w.flatten()
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.c_void_p(whole.data_ptr() + 3 * page)
     assert libc.mprotect(address, page, 0) == 0
@@ -120,3 +119,16 @@ def test_nothing_behind_the_last_block_is_read(compiled: tuple[BlockFormat, Code
         product(functions, "packed", x, w, form.values),
     )
     assert libc.mprotect(address, page, 3) == 0
+
+
+@pytest.mark.parametrize("name", ["Q4_1", pytest.param("Q6_K", marks=pytest.mark.slow)])
+def test_threads_unpack_what_torch_unpacks(name: str) -> None:
+    if name not in readable_formats():
+        pytest.skip("torch has another OpenMP here")
+    form = BY_NAME[name]
+    w = matrix(form, 7, 4 * form.values)
+    found = torch.full((7, 4 * form.values), torch.nan)
+    assert unpack(w, form, found)
+    assert torch.equal(found, form.unpack(w))
+    other = BY_NAME["IQ4_NL"]
+    assert not unpack(matrix(other, 1, 32), other, torch.empty(1, 32))
