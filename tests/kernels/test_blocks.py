@@ -11,14 +11,16 @@ from specx.kernels.blocks import FORMATS, UNREAD, BlockFormat
 FORMS = pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 
 
-def random_blocks(form: BlockFormat, count: int, seed: int = 0) -> np.ndarray:
-    """Return uint8 [count, bytes]: every bit random, but no scale infinite or not a number."""
+def random_blocks(form: BlockFormat, count: int, seed: int = 0, size: float = 0.1) -> np.ndarray:
+    """Return uint8 [count, bytes]: every bit random, but scales are of some size."""
     random = np.random.default_rng(seed)
     blocks = random.integers(0, 256, (count, form.bytes), dtype=np.uint8)
     halves = {"scale", "minimum"} & form.fields.keys() if form.name != "MXFP4" else set()
     for field in halves:
         at = form.fields[field]
-        blocks[:, at : at + 2] = random.normal(0, 0.1, (count, 1)).astype(np.float16).view(np.uint8)
+        blocks[:, at : at + 2] = (
+            random.normal(0, size, (count, 1)).astype(np.float16).view(np.uint8)
+        )
     if form.name == "MXFP4":
         blocks[:4, 0] = [0, 1, 2, 254]
         blocks[4:, 0] %= 255  # 255 is no number
