@@ -34,7 +34,9 @@ def write_gguf(path: Path) -> None:
 
     from specx.models.load import ModelSpec, load_model
 
-    model = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target").model
+    model = load_model(
+        ModelSpec("embedded:target", None, "float32"), "cpu", "target", modules=True
+    ).model
     config, state = model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(config.max_position_embeddings)

@@ -53,7 +53,7 @@ def write_profile(folder: Path, target: str, device: str) -> None:
         shape = TARGETS[target]
         for role, own in {"target": shape, "draft": DRAFTS["68m"]}.items():
             name, path = f"embedded:{role}", folder / role
-            small = load_model(ModelSpec(name, dtype="float32"), "cpu", role)
+            small = load_model(ModelSpec(name, dtype="float32"), "cpu", role, modules=True)
             large = scale(small.model, own, shape.vocab_size, dtype=torch.bfloat16, device=device)
             large.save_pretrained(path)
             for file in locate(name, None, role).folder.glob("tokenizer*"):

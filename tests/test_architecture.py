@@ -45,8 +45,9 @@ LATE_IMPORTS = {
     # A process of its own; the run that starts it does without torch.
     "jobs/local_workers.py": {"specx.jobs.worker"},
     "jobs/ray_workers.py": {"specx.jobs.worker"},
-    "kernels/ops.py": {"specx.kernels.triton.backend"},
+    "kernels/ops.py": {"specx.kernels.triton.backend", "specx.kernels.native.unpacking"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "kernels/torch/block_product.py": {"specx.kernels.native.unpacking"},
     "engine/forward.py": {"specx.models.seam_cache"},  # brings transformers
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
@@ -54,8 +55,6 @@ LATE_IMPORTS = {
         "specx.models.quiet",
     },
     "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
-    "jobs/pair.py": {"specx.models.head_load"},
-    "models/head_config.py": {"transformers"},
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -90,7 +89,7 @@ OWN = {
     "specx.models",
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
-    "specx.models.head_load",
+    "specx.kernels.native.unpacking",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",

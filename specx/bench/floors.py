@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from specx.engine.methods import Pair
+from specx.models.decoder_files import tensors_of
 from specx.models.fused_layers import saved_bytes
+from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import Profile, TreeSettings
@@ -112,19 +114,39 @@ def read_bytes(model: LoadedModel) -> int:
 
     Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
     """
+    if isinstance(model, LoadedHead):
+        return _bytes(model)
     own = model.decoder_spec is not None
     return _bytes(model) - (model.model.saved_bytes if own else saved_bytes(model.model))
 
 
 def _bytes(model: LoadedModel) -> int:
     if isinstance(model, LoadedHead):
-        head = model.model
-        unread = [head.embed_tokens, *([head.fc] if head.spec.kind == "eagle3" else [])]
-        left = {id(weight) for module in unread for weight in module.parameters()}
-        left -= {id(weight) for weight in head.lm_head.parameters()}  # may be the embedding
-        return sum(weight.nbytes for weight in head.parameters() if id(weight) not in left)
+        return _bytes_of_head(model)
     embedding, head = model.vocabulary_weights
-    return model.weight_bytes - (0 if embedding is head else embedding.nbytes)
+    total = model.weight_bytes
+    if model.decoder_spec is None:  # which has buffers, too
+        total = sum(weight.nbytes for weight in model.model.parameters())
+    return total - (0 if embedding is head else embedding.nbytes)
+
+
+def _bytes_of_head(model: LoadedHead) -> int:
+    head, reads_features = model.model, model.spec.kind == "eagle3"
+    if isinstance(head, HeadDecoder):
+        weights = head.weights
+        every, lm_head = list(tensors_of(weights)), [weights.head.weight]
+        unread = [weights.embedding, weights.target_ids]
+        unread += tensors_of(weights.fc) if reads_features else []
+    else:
+        every, lm_head = list(head.parameters()), list(head.lm_head.parameters())
+        unread = [
+            *head.embed_tokens.parameters(),
+            *(head.fc.parameters() if reads_features else ()),
+        ]
+    left = {weight.data_ptr() for weight in unread}
+    left -= {weight.data_ptr() for weight in lm_head}  # may be the embedding
+    sizes = {weight.data_ptr(): weight.nbytes for weight in every}
+    return sum(size for place, size in sizes.items() if place not in left)
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:

@@ -30,10 +30,10 @@ from specx.bench.scaled_weights import (
 )
 from specx.bench.shapes import HeadShape
 from specx.errors import ModelError
-from specx.models.head import Head
+from specx.models.head import Head, config_of
 from specx.models.head_config import IDS, HeadChoices
 from specx.models.head_files import HeadFiles, LoadedHead, open_head
-from specx.models.head_load import load_head
+from specx.models.head_modules import load_head_modules
 from specx.models.head_spec import HeadSpec
 from specx.models.load import LoadedModel, ModelSpec
 
@@ -47,7 +47,7 @@ def scaled_head(
     """Return the embedded head in ``shape``, for the large form ``target`` of ``small_target``."""
     files = open_head(EMBEDDED, small_target.device)
     assert files is not None
-    small = load_head(files, EMBEDDED, small_target, HeadChoices())
+    small = load_head_modules(files, EMBEDDED, small_target, HeadChoices())
     return scale_head(small, small_target.num_layers, target, shape, seed)
 
 
@@ -68,18 +68,18 @@ def scale_head(
     places = (scaled_layer(each, small_layers, target.num_layers) for each in small.spec.features)
     spec = replace(
         small.spec,
-        config=_large_config(small.model.config, shape, target.vocab_size),
+        config=_large_config(small.model.config, shape, target.vocab_size).to_dict(),
         features=tuple(places),
         feature_size=shape.hidden_size,
         vocabulary=shape.vocab_size,
     )
     head, weights = _random_head(spec, target, seed)
-    check_frequencies(small.model.rotary_emb, LlamaRotaryEmbedding(spec.config))
+    check_frequencies(small.model.rotary_emb, LlamaRotaryEmbedding(config_of(spec)))
     _write(small.model, head, shape)
     tensors = {**weights, "d2t": _target_ids(small, target, shape) - torch.arange(shape.vocab_size)}
     source = f"scaled mini {shape.name}"
     files = HeadFiles(f"The draft {source}", _raw_config(spec), tensors)
-    return load_head(files, ModelSpec(source), target, HeadChoices())
+    return load_head_modules(files, ModelSpec(source), target, HeadChoices())
 
 
 def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
@@ -88,11 +88,15 @@ def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
         kind="eagle3",
         config=spec.config,
         features=spec.features,
-        feature_size=spec.config.hidden_size,
+        feature_size=spec.config["hidden_size"],
         vocabulary=spec.vocabulary,
         embeds=False,
     )
-    if spec != usual or spec.config.model_type != "llama" or spec.config.num_hidden_layers != 1:
+    if (
+        spec != usual
+        or spec.config["model_type"] != "llama"
+        or spec.config["num_hidden_layers"] != 1
+    ):
         yield "it is none of EAGLE-3 with one layer and usual flags"
     if rows > shape.vocab_size:
         yield f"its vocabulary is {rows}, more than {shape.vocab_size}"
@@ -143,7 +147,7 @@ def _large_config(small: LlamaConfig, shape: HeadShape, rows: int) -> LlamaConfi
 def _raw_config(spec: HeadSpec) -> dict[str, object]:
     """Return the config.json of a head in SpecForge's layout, which counts layers' outputs."""
     return {
-        **spec.config.to_dict(),
+        **spec.config,
         "architectures": ["LlamaForCausalLMEagle3"],
         "draft_vocab_size": spec.vocabulary,
         "eagle_config": {IDS: [layer - 1 for layer in spec.features]},

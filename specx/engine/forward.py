@@ -14,6 +14,7 @@ from specx.models.call import AttentionCall, PrefillCall, TreeCall
 from specx.models.compiled import around_forward
 from specx.models.decoder import Decoder
 from specx.models.fused_layers import fused_model_of
+from specx.models.head_decoder import HeadDecoder
 from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
@@ -125,6 +126,9 @@ def head_forward(
     int64 [T]: places of the states, which may be others in number. Logits are in the head's own
     ids; otherwise as in ``forward``.
     """
+    if isinstance(model.model, HeadDecoder):
+        assert isinstance(call, PrefillCall | TreeCall)
+        return model.model.run(rows, call, wanted, parents)
     tokens, states, positions = rows
     out, logits = model.model(
         tokens[None], states[None], positions[None], wanted, parents,

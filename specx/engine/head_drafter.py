@@ -147,5 +147,5 @@ class HeadDrafter(ModelDrafter):
 
     def _project(self, features: Tensor) -> Tensor:
         """Make states [T, H] of features [T, F]."""
-        states: Tensor = self.model.model.project(features[None])[0]
+        states: Tensor = self.model.model.project(features)
         return states

@@ -64,7 +64,7 @@ class Pair:
     def fused_layers(self) -> bool:
         """True if the layers of all its models are (``models/fused_layers.py``)."""
         models = [self.target, self.draft] if self.draft else [self.target]
-        return all(each.decoder_spec or is_fused(each.model) for each in models)
+        return all(is_fused(each.model) for each in models)
 
 
 def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:

@@ -10,6 +10,7 @@ from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.compiled import compile_layers
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import open_head
+from specx.models.head_load import load_head
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
@@ -62,8 +63,6 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if (files := open_head(spec, device)) is not None:
         layers = None if settings.layers is None else tuple(settings.layers)
         choices = HeadChoices(layers, settings.norm_output)
-        from specx.models.head_load import load_head
-
         head = load_head(files, spec, target, choices)
         _check_reach(profile, method, head)
         facts = head_facts(target, head)

@@ -21,7 +21,8 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open files of safetensors: a context. Nothing is read but what is asked for.
 
-    ``dtype``: of the tensors that are returned; None: as stored. ``label`` begins every sentence.
+    Names are those of a decoder of text (``_text_name``). ``dtype``: of the tensors that are
+    returned; None: as stored. ``label`` begins every sentence.
     """
 
     dtype: torch.dtype | None = None
@@ -29,7 +30,7 @@ class Checkpoint:
     def __init__(self, files: Sequence[Path], label: str, device: torch.device) -> None:
         self.label, self.device = label, device
         self._files, self._opened = files, ExitStack()
-        self._places: dict[str, Any] = {}  # of each tensor: its opened file
+        self._places: dict[str, tuple[Any, str]] = {}  # of each tensor: its file, and name in it
 
     def __enter__(self) -> Self:
         with self._opened:
@@ -38,7 +39,8 @@ class Checkpoint:
                     opened = self._opened.enter_context(safe_open(file, framework="pt"))
                 except (SafetensorError, OSError, ValueError) as error:
                     raise unreadable(self.label, error) from error
-                self._places |= dict.fromkeys(opened.keys(), opened)
+                names = opened.keys()
+                self._places |= {_text_name(name): (opened, name) for name in names}
             self._opened = self._opened.pop_all()
         return self
 
@@ -53,10 +55,11 @@ class Checkpoint:
 
     def stored_dtype(self, name: str) -> torch.dtype:
         """Return the number format in which a tensor is stored. Raises KeyError."""
-        stored: torch.dtype = _FORMATS.get(
-            self._places[name].get_slice(name).get_dtype(), torch.float32
-        )
-        return stored
+        return _FORMATS.get(self._slice(name).get_dtype(), torch.float32)
+
+    def _slice(self, name: str) -> Any:
+        opened, stored_name = self._places[name]
+        return opened.get_slice(stored_name)
 
     @property
     def names(self) -> frozenset[str]:
@@ -64,7 +67,7 @@ class Checkpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, which is not read. Raises KeyError if there is none."""
-        return tuple(self._places[name].get_slice(name).get_shape())
+        return tuple(self._slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Tensor:
         """Read tensors [N, ...], one below the other, into memory of their own on the device.
@@ -94,13 +97,25 @@ class Checkpoint:
         return whole
 
     def _stored(self, name: str) -> Tensor:
-        stored: Tensor = self._places[name].get_tensor(name)
+        opened, stored_name = self._places[name]
+        stored: Tensor = opened.get_tensor(stored_name)
         if not stored.is_floating_point() or stored.itemsize < 2:
             raise ModelError(
                 f"{self.label} has a tensor {name} of {stored.dtype}, which is not supported; "
                 "choose the checkpoint that is not quantized."
             )
         return stored
+
+
+def _text_name(name: str) -> str:
+    """Return the name that a tensor has in a checkpoint of the text part alone.
+
+    Checkpoints that also read pictures have the same decoder under a prefix.
+    """
+    for prefix, own in (("model.language_model.", "model."), ("language_model.", "")):
+        if name.startswith(prefix):
+            return own + name.removeprefix(prefix)
+    return name
 
 
 def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 from specx.errors import ModelError
 from specx.models.reason import reason
 
-SUPPORTED = "specx reads Llama, Mistral, Qwen2, Qwen3 and other plain decoders with full attention"
+SUPPORTED = "specx reads Llama, Mistral, Qwen, Gemma, Phi and other dense decoders"
 
 
 def read_raw(folder: Path, label: str) -> dict[str, Any]:

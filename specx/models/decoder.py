@@ -84,10 +84,15 @@ class DecoderLayer:
         """Attend from queries [Hq, T, D] where keys and values are stored -> [T, Hq, D]."""
         return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
 
-    def attend_last(self, q: Tensor, call: PrefillCall, rows: int, tokens: int) -> Tensor:
-        """Attend from the last ``rows`` of q [Hq, R, D], of a pass over ``tokens``."""
-        scaling = self.spec.attention.scaling
-        return call.attend_last(self.index, q, scaling, rows, tokens, **self._how)
+    def attend_rows(self, q: Tensor, call: Call, rows: Tensor | int, tokens: int) -> Tensor:
+        """Attend from some rows (int64) of a pass over ``tokens``, or so many of the last; 0: all.
+
+        q [Hq, R, D]: of all rows or, of the last ones of a prompt, of these alone.
+        """
+        if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
+            scaling, last = self.spec.attention.scaling, min(rows, tokens)
+            return call.attend_last(self.index, q, scaling, last, tokens, **self._how)
+        return rows_of(self.attend(q, call), rows)
 
     def finish(self, attended: Tensor, x: Tensor, inputs: RowInputs) -> Tensor:
         """Compute what is behind attention [T, Hq, D], which is added to x [T, K] -> [T, K]."""
@@ -223,7 +228,7 @@ class Decoder:
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
                 continue
-            attended = self._attend_kept(layer, q, call, kept, len(ids))
+            attended = layer.attend_rows(q, call, kept, len(ids))
             if layer.index == cut:
                 x, inputs, rest = rows_of(x, kept).contiguous(), inputs.at(kept), 0
             x = layer.finish(attended, x, inputs)
@@ -244,14 +249,6 @@ class Decoder:
         if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
             return count - 1
         return max([self.first_cut, *(each.layer for each in call.kept)])
-
-    def _attend_kept(
-        self, layer: DecoderLayer, q: Tensor, call: Call, kept: Tensor | int, tokens: int
-    ) -> Tensor:
-        """Attend from rows that have logits alone: [rows, Hq, D]. q may have all, or only these."""
-        if isinstance(call, PrefillCall) and isinstance(kept, int):
-            return layer.attend_last(q, call, min(kept, tokens), tokens)
-        return rows_of(layer.attend(q, call), kept)
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

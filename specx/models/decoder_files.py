@@ -94,7 +94,7 @@ def _loaded(
         source=chosen.model,
         dtype=dtype,
         device=files.device,
-        weight_bytes=sum({t.data_ptr(): t.nbytes for t in _tensors(weights)}.values()),
+        weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
@@ -154,7 +154,7 @@ def _spare(device: torch.device) -> float:
     return math.inf if free is None else COPIES * free
 
 
-def _tensors(record: Any) -> Iterator[Tensor]:
+def tensors_of(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
     if isinstance(record, BlockMatrix):
         yield from (blocks for blocks, _ in record.parts)
@@ -162,10 +162,10 @@ def _tensors(record: Any) -> Iterator[Tensor]:
         yield record
     elif isinstance(record, list | tuple):
         for each in record:
-            yield from _tensors(each)
+            yield from tensors_of(each)
     elif is_dataclass(record):
         for each in fields(record):
-            yield from _tensors(getattr(record, each.name))
+            yield from tensors_of(getattr(record, each.name))
 
 
 # ---------------------------------------------------------------- completeness

@@ -75,8 +75,11 @@ def fused_model_of(model: Any) -> "FusedModel | None":
 
 
 def is_fused(model: Any) -> bool:
-    """Return True if the backend computes the layers of a model."""
-    layers = getattr(model.get_decoder(), "layers", ())
+    """Return True if the backend computes the layers of a model, as it does of our own decoders."""
+    if not isinstance(model, nn.Module):
+        return True
+    decoder: Any = model
+    layers = getattr(decoder.get_decoder(), "layers", ())
     return bool(layers) and all(isinstance(layer.forward, Fused) for layer in layers)
 
 

@@ -25,10 +25,10 @@ from specx.models.head_spec import HeadSpec
 class EagleFirstLayer(nn.Module):
     """The first layer of an EAGLE-3 head, which reads embedding and state side by side."""
 
-    def __init__(self, spec: HeadSpec) -> None:
+    def __init__(self, spec: HeadSpec, config: Any) -> None:
         super().__init__()
-        config, hidden = spec.config, spec.config.hidden_size
-        layer = _layer(spec, 0, inputs=2 * hidden)
+        hidden = config.hidden_size
+        layer = _layer(spec, config, 0, inputs=2 * hidden)
         self.norms_residual = spec.norms_residual
         self.input_layernorm, self.hidden_norm = layer.input_layernorm, _norm(hidden, config)
         self.self_attn, self.mlp = layer.self_attn, layer.mlp
@@ -54,16 +54,16 @@ class Head(nn.Module):
     def __init__(self, spec: HeadSpec, embed_tokens: nn.Module, lm_head: nn.Module) -> None:
         """``embed_tokens``, ``lm_head``: the target's, which serve where the head has none."""
         super().__init__()
-        self.spec, config, hidden = spec, spec.config, spec.config.hidden_size
-        self.config, rows = config, spec.vocabulary
+        self.spec, config, rows = spec, config_of(spec), spec.vocabulary
+        self.config, hidden = config, config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if spec.embeds else embed_tokens
         self.lm_head = lm_head if rows is None else nn.Linear(hidden, rows, bias=False)
         inputs = 2 * hidden if spec.kind == "eagle" else spec.width
         self.fc = nn.Linear(inputs, hidden, bias=spec.fc_bias)
-        first = EagleFirstLayer(spec) if spec.kind == "eagle3" else _layer(spec, 0)
+        first = EagleFirstLayer(spec, config) if spec.kind == "eagle3" else _layer(spec, config, 0)
         if spec.kind == "eagle":
             first.input_layernorm = nn.Identity()
-        others = (_layer(spec, index) for index in range(1, config.num_hidden_layers))
+        others = (_layer(spec, config, index) for index in range(1, config.num_hidden_layers))
         self.layers = nn.ModuleList([first, *others])
         self.norm = _norm(hidden, config) if spec.final_norm else nn.Identity()
         if spec.feature_norm == "all":
@@ -140,9 +140,14 @@ class Head(nn.Module):
         return normed if self.spec.feeds_normed else x, logits
 
 
-def _layer(spec: HeadSpec, index: int, inputs: int | None = None) -> Any:
+def config_of(spec: HeadSpec) -> Any:
+    """Return the config of a head's layers as transformers has it."""
+    kind = Qwen3Config if spec.config["model_type"] == "qwen3" else LlamaConfig
+    return kind.from_dict(spec.config)
+
+
+def _layer(spec: HeadSpec, config: Any, index: int, inputs: int | None = None) -> Any:
     """Make a decoder layer whose attention reads so many ``inputs``; None: the hidden size."""
-    config = spec.config
     layer = (Qwen3DecoderLayer if isinstance(config, Qwen3Config) else LlamaDecoderLayer)(
         config, index
     )
@@ -153,7 +158,7 @@ def _layer(spec: HeadSpec, index: int, inputs: int | None = None) -> Any:
     return layer
 
 
-def _norm(size: int, config: LlamaConfig | Qwen3Config) -> nn.Module:
+def _norm(size: int, config: Any) -> nn.Module:
     norm: nn.Module = LlamaRMSNorm(size, eps=config.rms_norm_eps)
     return norm
 

@@ -1,10 +1,7 @@
 """The shape of a head, as data."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:  # it takes seconds to import
-    from transformers import LlamaConfig, Qwen3Config
+from typing import Any, Literal
 
 HeadKind = Literal["eagle", "eagle3"]
 
@@ -13,10 +10,11 @@ HeadKind = Literal["eagle", "eagle3"]
 class HeadSpec:
     """The shape of a head, and every flag that changes what it computes.
 
-    ``config``: of its layers. ``features``: the layers of the target whose input it reads, counted
-    from 0 (the number of layers: the output of the last); empty for the normed output, which EAGLE
-    reads. ``feature_size``: elements of one of them. ``vocabulary``: rows of its lm head, None for
-    the target's own lm head. ``embeds``: it brings its own embeddings.
+    ``config``: of its layers, as in a config.json, all sizes stated. ``features``: layers of the
+    target whose input it reads, counted from 0 (the number of layers: the output of the last);
+    empty for the normed output, which EAGLE reads. ``feature_size``: elements of one of them.
+    ``vocabulary``: rows of its lm head, None for the target's own lm head. ``embeds``: it brings
+    its own embeddings.
 
     ``norms_residual``: the first residual is the normed state. ``feature_norm``: of the features
     before ``fc``, over all together or each alone. ``final_norm``: in front of the lm head.
@@ -25,7 +23,7 @@ class HeadSpec:
     """
 
     kind: HeadKind
-    config: "LlamaConfig | Qwen3Config"
+    config: dict[str, Any]
     features: tuple[int, ...]
     feature_size: int
     vocabulary: int | None

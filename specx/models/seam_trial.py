@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specx.errors import ModelError
 from specx.kernels.ancestors import AncestorMask
+from specx.kernels.torch.backend import TorchOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.load import LoadedModel
 from specx.models.reason import reason
@@ -51,15 +52,19 @@ def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False)
 
 
 def _in_pieces(loaded: LoadedModel, ids: Tensor) -> Tensor:
-    """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
+    """Return logits [T, V] of tokens: a chunk, and behind it a root with two children.
+
+    Attention is torch's on every device: kernels have tests of their own, and take a while to be
+    compiled.
+    """
     model, device, count = loaded.model, loaded.device, len(ids)
     shape = (loaded.num_layers, 2, loaded.num_kv_heads, count, loaded.head_dim)
     storage = torch.zeros(shape, dtype=loaded.dtype, device=device)
     length = torch.zeros(1, dtype=torch.int64, device=device)
     rows, cache = torch.arange(count, device=device), SeamCache(loaded.num_layers, length, count)
-    chunk: Any = PrefillCall(ops=loaded.ops, mapping=SlotMapping(storage, rows[:PREFIX]), past=0)
+    chunk: Any = PrefillCall(ops=TorchOps(), mapping=SlotMapping(storage, rows[:PREFIX]), past=0)
     tree: Any = TreeCall(
-        ops=loaded.ops,
+        ops=TorchOps(),
         mapping=SlotMapping(storage, rows[PREFIX:]),
         prefix=torch.full_like(length, PREFIX),
         mask=AncestorMask(torch.tensor(SETS, device=device)[:, None], len(SETS)),

@@ -72,7 +72,7 @@ def make_head(target: LlamaForCausalLM) -> Head:
     config = target.config
     spec = HeadSpec(
         kind="eagle3",
-        config=head_config(config),
+        config=head_config(config).to_dict(),
         features=LAYERS,
         feature_size=config.hidden_size,
         vocabulary=config.vocab_size,

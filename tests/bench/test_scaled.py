@@ -130,7 +130,7 @@ def test_logits_are_close_elsewhere(shape: dict[str, Any], dtype: torch.dtype) -
 
 @cache
 def embedded(role: Any) -> LoadedModel:
-    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), CPU, role)
+    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), CPU, role, modules=True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,9 @@ def test_embedded_models(
 ) -> None:
     shape = larger(embedded(role).model.config, hidden_size=hidden_size, **heads)
     model = scale(embedded(role).model, shape, dtype=torch.float64, device=CPU)
-    theirs = in_dtype(load_model(ModelSpec(f"embedded:{role}"), CPU, role).model, torch.float64)
+    theirs = in_dtype(
+        load_model(ModelSpec(f"embedded:{role}"), CPU, role, modules=True).model, torch.float64
+    )
     for one in (theirs, model):
         one.set_attn_implementation("sdpa")
     with torch.no_grad():

@@ -32,7 +32,7 @@ from specx.profile import Profile, load_profile
 from tests.bench.test_scaled import ROWS, large, name_modest_shapes, prompt
 from tests.bench.tiny_benches import columns_of
 from tests.engine.pairs import make_profile, make_prompt, run
-from tests.heads import LAYERS, SMALL, head_target, load, make_head_file
+from tests.heads import LAYERS, SMALL, head_target, load_modules, make_head_file
 
 CPU = torch.device("cpu")
 SEES_ALL = {"chunk": 16, "top_k": 16, "sink": 1, "every": 3, "layer": 0, "window": None}
@@ -42,9 +42,9 @@ HEAD_ROWS = 300
 
 @cache
 def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
-    target = head_target()
+    target = head_target(modules=True)
     with TemporaryDirectory() as folder:
-        head = load(make_head_file(layout, **flags).write(Path(folder) / "head"), target)
+        head = load_modules(make_head_file(layout, **flags).write(Path(folder) / "head"), target)
     facts = head_facts(target, head)
     return Pair(target, facts.target_allowed, head, facts.draft_allowed)
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from specx.engine import head_drafter, target
+from specx.engine import head_drafter
+from specx.engine.forward import PREFILL_CHUNK
 from specx.engine.head_drafter import HeadDrafter, within_window
 from specx.engine.methods import Pair, make_drafter
 from specx.engine.model_drafter import DraftPlan
@@ -100,7 +101,7 @@ def expected_paths(plain, features, rows, nodes, depth):
 @pytest.mark.parametrize("case", CASES)
 @torch.inference_mode()
 def test_trees_are_those_of_the_definition(case, chunk, tmp_path, monkeypatch):
-    monkeypatch.setitem(target.PREFILL_CHUNK, "cpu", chunk)
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", chunk)
     layout, flags = CASES[case]
     plain, head, model = make(tmp_path, layout, **flags)
     prompt = make_prompt(37)

@@ -56,7 +56,7 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
     config._attn_implementation = attention.NAME
     attention.register()
     spec: dict[str, Any] = {"kind": "eagle3", "features": (1, 2, 3), "vocabulary": 480}
-    made = HeadSpec(config=config, feature_size=hidden, embeds=True, **(spec | flags))
+    made = HeadSpec(config=config.to_dict(), feature_size=hidden, embeds=True, **(spec | flags))
     torch.manual_seed(hidden)
     head = Head(made, nn.Identity(), nn.Linear(hidden, VOCABULARY, bias=False))
     for weight in head.parameters():

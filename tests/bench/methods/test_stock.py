@@ -58,7 +58,7 @@ def test_it_ends_where_the_text_ends(name):
 def test_ids_outside_the_tokenizer_are_never_written(name, temperature):
     models = []
     for settings in (SURE, LIKE_IT):
-        model = loaded.__wrapped__(**settings, vocab_size=VOCAB + 16)
+        model = loaded.__wrapped__(**settings, vocab_size=VOCAB + 16, modules=True)
         with torch.no_grad():
             rows = model.model.get_output_embeddings().weight
             rows[VOCAB:] = -8 * rows[:16]
@@ -113,7 +113,7 @@ def test_they_are_restored_after_an_error():
 
 def test_settings_of_a_checkpoint_do_not_change_what_is_compared():
     setting, case = tiny_setting(max_new_tokens=30), tiny_case(30)
-    model = loaded.__wrapped__(**SURE)
+    model = loaded.__wrapped__(**SURE, modules=True)
     model.model.generation_config.repetition_penalty = 5.0
     changed = replace(setting, pair=replace(setting.pair, target=model))
     assert run_method("hf-generate", changed, case).output == (
@@ -122,7 +122,7 @@ def test_settings_of_a_checkpoint_do_not_change_what_is_compared():
 
 
 def test_compiled_layers_run_uncompiled_and_are_compiled_again():
-    target = compile_layers(loaded.__wrapped__(**SURE), backend="eager")
+    target = compile_layers(loaded.__wrapped__(**SURE, modules=True), backend="eager")
     layers = target.model.get_decoder().layers
     calls = [layer._compiled_call_impl for layer in layers]
     assert None not in calls
@@ -137,7 +137,7 @@ class FusingOps(TorchOps):
 
 
 def test_fused_layers_run_as_transformers_wrote_them_and_are_fused_again():
-    target = loaded.__wrapped__(**SURE)
+    target = loaded.__wrapped__(**SURE, modules=True)
     model = target.model
     fuse_layers(model, FusingOps())
     fused = [each for each in model.modules() if isinstance(vars(each).get("forward"), Fused)]

@@ -1,0 +1,242 @@
+"""A head as a decoder with another input: embeddings beside states, and features of the target.
+
+Row t is the embedding of token t + 1 beside the head's state at position t. A state comes from the
+target's features where the target has read the text (``project``), and is the head's own output
+above that, in a tree. Layers are those of any ``Decoder``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from specx.kernels.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
+from specx.kernels.ops import Ops
+from specx.kernels.spec import DecoderSpec
+from specx.kernels.torch.layer import TorchHeadInput
+from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
+from specx.models.families import read_architecture
+from specx.models.families.weight_map import Arranged, Tensors, WeightMap, WeightReader
+from specx.models.head_spec import HeadSpec
+
+
+def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
+    """Return the layers of a head, and their names in its files.
+
+    The first layer norms no input: that is done while embeddings and states are joined.
+    """
+    found = read_architecture(spec.config, label)
+    first, *others = found.spec.layers
+    layers = (replace(first, input_norm=None), *others)
+    norm = found.spec.norm if spec.final_norm else None
+    biased = found.weights.biased | ({"heads"} if spec.qkv_bias else set())
+    names = replace(found.weights, layer="layers.{}.", biased=biased)
+    return replace(found.spec, layers=layers, norm=norm, tied=False), names
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadWeights:
+    """Weights of a head with layers ``decoder``.
+
+    ``embedding`` [V, H]; ``fc``: of features to states or, in EAGLE, of the joined input to the
+    hidden size. ``input_norms``: of embeddings and states, in EAGLE-3. ``feature_norms``: of all
+    features together, or of each layer's. ``head``: to logits of its own ids. ``target_ids`` int64
+    [rows of head]: the target's id of each.
+    """
+
+    spec: HeadSpec
+    decoder: DecoderSpec
+    embedding: Tensor
+    fc: LinearMap
+    input_norms: HeadNorms | None
+    feature_norms: tuple[Tensor, ...]
+    layers: tuple[LayerWeights, ...]
+    norm: Tensor | None
+    head: LinearMap
+    target_ids: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Borrowed:
+    """Weights of the target that a head reads where it has none: they stay the only copy."""
+
+    embedding: Tensor
+    head: LinearMap
+    target_ids: Tensor
+
+
+def head_weights(
+    spec: HeadSpec, tensors: Tensors, borrowed: Borrowed, arranged: Arranged, label: str
+) -> HeadWeights:
+    """Read the weights of a head from its tensors, by speculators' names."""
+    decoder, names = decoder_spec(spec, label)
+    reader = WeightReader(spec=decoder, weight_map=names, tensors=tensors, arranged=arranged)
+
+    def one(name: str) -> Tensor:
+        return tensors.joined([name])
+
+    assert decoder.layers[0].output_norm is not None
+    norms = None
+    if spec.kind == "eagle3":
+        norms = HeadNorms(
+            embedding=one("layers.0.input_layernorm.weight"),
+            state=one("layers.0.hidden_norm.weight"),
+            eps=decoder.layers[0].output_norm.eps,
+            residual=spec.norms_residual,
+        )
+    features = {"none": [], "all": ["input_norm"], "each": []}[spec.feature_norm]
+    if spec.feature_norm == "each":
+        features = [f"fc_norm.{place}" for place in range(len(spec.features))]
+    head = borrowed.head
+    if spec.vocabulary is not None:
+        head = LinearMap(arranged(one("lm_head.weight")), None)
+    return HeadWeights(
+        spec=spec,
+        decoder=decoder,
+        embedding=one("embed_tokens.weight") if spec.embeds else borrowed.embedding,
+        fc=LinearMap(arranged(one("fc.weight")), one("fc.bias") if spec.fc_bias else None),
+        input_norms=norms,
+        feature_norms=tuple(one(f"{name}.weight") for name in features),
+        layers=tuple(reader.layer(index) for index in range(len(decoder.layers))),
+        norm=one("norm.weight") if spec.final_norm else None,
+        head=head,
+        target_ids=borrowed.target_ids,
+    )
+
+
+def expected_shapes(spec: HeadSpec, label: str) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes of all tensors that a head has, by speculators' names."""
+    decoder, names = decoder_spec(spec, label)
+    hidden = decoder.hidden
+    inputs = 2 * hidden if spec.kind == "eagle" else spec.width
+    found: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, inputs)}
+    if spec.fc_bias:
+        found["fc.bias"] = (hidden,)
+    if spec.final_norm:
+        found["norm.weight"] = (hidden,)
+    if spec.embeds:
+        found["embed_tokens.weight"] = (decoder.vocabulary, hidden)
+    if spec.vocabulary is not None:
+        found["lm_head.weight"] = (spec.vocabulary, hidden)
+    if spec.feature_norm == "all":
+        found["input_norm.weight"] = (spec.width,)
+    if spec.feature_norm == "each":
+        found |= {f"fc_norm.{i}.weight": (spec.feature_size,) for i in range(len(spec.features))}
+    for index in range(len(decoder.layers)):
+        found |= _layer_shapes(spec, decoder, names, index)
+    return found
+
+
+def _layer_shapes(
+    spec: HeadSpec, decoder: DecoderSpec, names: WeightMap, index: int
+) -> dict[str, tuple[int, ...]]:
+    attention, hidden = decoder.layers[index].attention, decoder.hidden
+    inner, dim = decoder.layers[index].mlp.inner, attention.head_dim
+    is_first = index == 0 and spec.kind == "eagle3"
+    inputs = 2 * hidden if is_first else hidden
+    rows = [attention.query_heads * dim, *2 * [attention.kv_heads * dim]]
+    sizes: dict[str, list[tuple[int, ...]]] = {
+        "heads": [(each, inputs) for each in rows],
+        "heads_bias": [(each,) for each in rows],
+        "out": [(hidden, rows[0])],
+        "gate_up": [(inner, hidden)] * 2,
+        "down": [(hidden, inner)],
+        "query_norm": [(dim,)],
+        "key_norm": [(dim,)],
+    }
+    found: dict[str, tuple[int, ...]] = {}
+    for field, tensors in names.of_layer(decoder, index).items():
+        shapes = sizes.get(field, [(hidden,)] * len(tensors))
+        found |= dict(zip(tensors, shapes, strict=True))
+    if is_first:
+        found |= {
+            f"layers.0.{each}.weight": (hidden,) for each in ("input_layernorm", "hidden_norm")
+        }
+    return found
+
+
+class HeadDecoder:
+    """A head at work. It keeps nothing of a text; its weights must not change."""
+
+    def __init__(self, weights: HeadWeights, ops: Ops) -> None:
+        self.weights, self.ops = weights, ops
+        self.spec, self.decoder_spec = weights.spec, weights.decoder
+        self.target_ids, self.dtype = weights.target_ids, weights.fc.weight.dtype
+        self.layers = [
+            DecoderLayer(index, each, 0, ops) for index, each in enumerate(weights.layers)
+        ]
+        (rope,) = weights.decoder.ropes
+        self._rope, self._inv_freq = rope, rope.inv_freq.to(weights.fc.weight.device)
+        self._input = self._make_input()
+        self._fc = ops.product(weights.fc)
+        norm = weights.decoder.norm
+        self._norm = None if norm is None else ops.norm(norm, weights.norm, None, self.dtype)
+        usual = weights.layers[0].spec.output_norm
+        assert usual is not None
+        self._feature_norms = [
+            ops.norm(usual, each, None, self.dtype) for each in weights.feature_norms
+        ]
+        self._head = ops.product(weights.head)
+
+    def _make_input(self) -> HeadInput:
+        embedding, norms = self.weights.embedding, self.weights.input_norms
+        if embedding.dtype != self.dtype:  # of a target in another format
+            return TorchHeadInput(embedding, norms)
+        return self.ops.head_input(embedding, norms)
+
+    @cached_property
+    def ids_differ(self) -> bool:
+        """True if the head's ids are not the target's. A GPU is asked once, and waited for."""
+        ids = self.target_ids
+        return not torch.equal(ids, torch.arange(len(ids), device=ids.device))
+
+    def project(self, features: Tensor) -> Tensor:
+        """Make states [T, H] of the target's features [T, F]."""
+        features = features.to(self.dtype)
+        if self.spec.kind == "eagle":
+            return features
+        if self._feature_norms:
+            parts = features.chunk(len(self._feature_norms), dim=-1)
+            pairs = zip(self._feature_norms, parts, strict=True)
+            features = torch.cat([norm(part.contiguous()) for norm, part in pairs], dim=-1)
+        return self._fc(features)
+
+    def run(
+        self,
+        rows: tuple[Tensor, Tensor, Tensor],
+        call: Call,
+        wanted: Tensor | int | None = 0,
+        parents: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states [wanted, H] of what follows rows, and logits [wanted, V] in own ids.
+
+        ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. ``wanted``: the
+        rows (int64), or how many of the last; 0: all, None: none, but their keys and values.
+        ``parents`` int64 [T]: places of the states, which may be others in number.
+        """
+        tokens, states, positions = rows
+        positions = positions.contiguous()
+        # In front of everything that is launched early (``Ops.rotary_angles``).
+        angles = self.ops.rotary_angles(
+            positions, self._inv_freq, self._rope.amplitude, states.dtype
+        )
+        inputs = RowInputs(angles=(angles,), positions=positions)
+        x, residual = self._input(tokens, states, parents)
+        if self.spec.kind == "eagle":
+            x = residual = self._fc(x)
+        *others, last = self.layers
+        for layer in others:
+            attended = layer.attend(layer.fill(x, inputs, call), call)
+            x = residual = layer.finish(attended, residual, inputs)
+        q = last.fill(x, inputs, call)
+        if wanted is None:
+            return states[:0], states.new_empty(0, len(self.target_ids))
+        attended = last.attend_rows(q, call, wanted, len(tokens))
+        if not isinstance(wanted, int) or wanted:
+            inputs, residual = inputs.at(wanted), rows_of(residual, wanted).contiguous()
+        x = last.finish(attended, residual, inputs)
+        normed = x if self._norm is None else self._norm(x)
+        logits = self._head(normed.to(self.weights.head.weight.dtype))
+        return normed if self.spec.feeds_normed else x, logits
