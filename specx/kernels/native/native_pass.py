@@ -123,7 +123,7 @@ class NativePass:
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         rows, threads = few.tokens.shape[0], torch.get_num_threads()
         team, mask, wanted = self._team(threads), few.mask, few.wanted
-        code, prefix = team.loading.code, int(few.prefix)
+        code, prefix = team.loading.wait(), int(few.prefix)
         assert code is not None
         places = self._places_in(few.storage, prefix, mask.rows)
         if isinstance(wanted, int):
