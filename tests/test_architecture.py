@@ -54,7 +54,8 @@ LATE_IMPORTS = {
         "transformers",
         "specx.models.quiet",
     },
-    "jobs/lossless.py": {"specx.models.reference"},  # the next three bring transformers
+    "jobs/lossless.py": {"specx.models.reference"},  # the next two bring transformers
+    "models/head_load.py": {"specx.models.head_modules"},
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -90,6 +91,7 @@ OWN = {
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
     "specx.kernels.native.unpacking",
+    "specx.models.head_modules",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",

@@ -16,6 +16,7 @@ from specx.kernels.ancestors import AncestorMask
 from specx.kernels.trees import MAX_ROWS, Level
 from specx.models.call import AttentionCall
 from specx.models.features import Features, FeatureSource
+from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
@@ -147,5 +148,8 @@ class HeadDrafter(ModelDrafter):
 
     def _project(self, features: Tensor) -> Tensor:
         """Make states [T, H] of features [T, F]."""
-        states: Tensor = self.model.model.project(features)
+        head = self.model.model
+        if isinstance(head, HeadDecoder):
+            return head.project(features)
+        states: Tensor = head.project(features[None])[0]
         return states

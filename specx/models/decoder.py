@@ -230,7 +230,9 @@ class Decoder:
                 continue
             attended = layer.attend_rows(q, call, kept, len(ids))
             if layer.index == cut:
-                x, inputs, rest = rows_of(x, kept).contiguous(), inputs.at(kept), 0
+                x, rest = rows_of(x, kept).contiguous(), 0
+                if cut < len(self.layers) - 1 or inputs.per_layer is not None:
+                    inputs = inputs.at(kept)
             x = layer.finish(attended, x, inputs)
         if features is not None:
             features.note_layer(x[None], len(self.layers))

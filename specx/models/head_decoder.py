@@ -234,9 +234,7 @@ class HeadDecoder:
         if wanted is None:
             return states[:0], states.new_empty(0, len(self.target_ids))
         attended = last.attend_rows(q, call, wanted, len(tokens))
-        if not isinstance(wanted, int) or wanted:
-            inputs, residual = inputs.at(wanted), rows_of(residual, wanted).contiguous()
-        x = last.finish(attended, residual, inputs)
+        x = last.finish(attended, rows_of(residual, wanted).contiguous(), inputs)
         normed = x if self._norm is None else self._norm(x)
         logits = self._head(normed.to(self.weights.head.weight.dtype))
         return normed if self.spec.feeds_normed else x, logits

@@ -34,19 +34,22 @@ class _Moved:
 def load_head(
     files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
 ) -> LoadedHead:
-    """Build the head for its target.
+    """Build the head for its target; for one that is transformers' modules, of such modules.
 
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
+    if target.decoder_spec is None:
+        from specx.models.head_modules import load_head_modules
+
+        return load_head_modules(files, spec, target, choices)
     label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     shape = read_head_spec(files.raw, shapes, target, choices, label)
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights
-    borrowed = Borrowed(
-        embedding=embedding, head=LinearMap(lm_head, _bias_of(target)), target_ids=ids
-    )
+    own_head = LinearMap(lm_head, target.model.weights.head.bias)
+    borrowed = Borrowed(embedding=embedding, head=own_head, target_ids=ids)
     dim = shape.config["head_dim"]
     ops = attending_ops(spec.model, target.ops.attention_by, target.device, dtype, dim)
     moved = _Moved(weights, target.device, dtype)
@@ -73,10 +76,3 @@ def load_head(
         weight_bytes=sum(size for place, size in own.items() if place not in theirs),
         ops=ops,
     )
-
-
-def _bias_of(target: LoadedModel) -> Tensor | None:
-    own = target.decoder_spec is not None
-    head = target.model.weights.head if own else target.model.get_output_embeddings()
-    bias: Tensor | None = head.bias
-    return bias

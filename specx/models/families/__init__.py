@@ -11,7 +11,12 @@ from specx.models.families.settings import Settings
 _LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
 _FAMILIES = (
     Family(model_type="llama", name="Llama", defaults=_LLAMA, read=llama.llama),
-    Family(model_type="mistral", name="Mistral", defaults=llama.MISTRAL, read=llama.mistral),
+    Family(
+        model_type="mistral",
+        name="Mistral, Mistral Small 3",
+        defaults=llama.MISTRAL,
+        read=llama.mistral,
+    ),
     Family(
         model_type="ministral",
         name="Ministral",
@@ -20,7 +25,7 @@ _FAMILIES = (
     ),
     Family(
         model_type="ministral3",
-        name="Ministral 3, Mistral Small 3",
+        name="Ministral 3",
         defaults=llama.MISTRAL
         | {
             "vocab_size": 131_072,
