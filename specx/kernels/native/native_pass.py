@@ -186,7 +186,7 @@ class _OnThreads:
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
-        self._places = _Places(self._kind.formats)
+        self._tables = _MatrixTables(self._kind.formats)
         self._model: dict[str, int] = {}
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
@@ -213,7 +213,7 @@ class _OnThreads:
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
         kinds = kinds_of_layers(weights, self._threads)
         self._layers = torch.tensor([
-            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope)), self._places))
+            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope)), self._tables))
             for layer, kind, rope in zip(
                 weights.layers, kinds, (each.attention.rope for each in spec.layers), strict=True
             )
@@ -222,10 +222,10 @@ class _OnThreads:
             [rope.inv_freq.data_ptr(), _bits(rope.amplitude), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
-        entries = _map_entries("head", weights.head, self._places) | {
+        entries = _map_entries("head", weights.head, self._tables) | {
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
-            **self._places.of("embedding", weights.embedding),
+            **self._tables.of("embedding", weights.embedding),
             "embedding_scale": _bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
@@ -238,7 +238,7 @@ class _OnThreads:
         return entries
 
 
-class _Places:
+class _MatrixTables:
     """Addresses of matrices; of those in blocks, of tables of their parts, which are held here."""
 
     def __init__(self, formats: Sequence[str]) -> None:
@@ -415,7 +415,7 @@ def _by_column(weight: Tensor) -> bool:
 
 
 def _layer_entries(
-    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None, places: _Places
+    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None, tables: _MatrixTables
 ) -> Iterator[int]:
     """Yield what the pass finds in its table of a layer.
 
@@ -444,7 +444,7 @@ def _layer_entries(
             f"{name}_eps": _bits(0.0 if found is None else found.eps),
         }
     for name in MAPS:
-        entries |= _map_entries(name, getattr(layer, name), places)
+        entries |= _map_entries(name, getattr(layer, name), tables)
     yield from (entries[name] for name in LAYER)
 
 
@@ -453,9 +453,9 @@ def _step(weight: Tensor | None) -> int:
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
 
 
-def _map_entries(name: str, linear_map: LinearMap, places: _Places) -> dict[str, int]:
+def _map_entries(name: str, linear_map: LinearMap, tables: _MatrixTables) -> dict[str, int]:
     return {
-        **places.of(name, linear_map.weight),
+        **tables.of(name, linear_map.weight),
         f"{name}_bias": _address(linear_map.bias),
         f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
     }
