@@ -257,8 +257,11 @@ class Emitter:
         return self.builder.call(function, arguments)
 
     def fetch(self, place: Value) -> None:
-        """Have what lies at a place, if anything does, brought into the cache."""
-        self.call("llvm.prefetch.p0", place, I32(0), I32(3), I32(1))
+        """Have what lies at a place, if anything does, brought into the cache.
+
+        Into that of the second level: more can be under way than to the first.
+        """
+        self.call("llvm.prefetch.p0", place, I32(0), I32(2), I32(1))
 
     def when(self, condition: Value) -> Any:
         """Run what is written inside where a condition holds."""

@@ -11,6 +11,13 @@ from typing import Any
 from specx.kernels.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
+STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
+STRETCH = 32  # columns at a time then
+FAR = 1024  # bytes from what is read to what is fetched then
+SMALL = (
+    2**19
+)  # bytes of a weight that may come from a cache, which a strip at a time is as good for
+WIDEST = 2**11  # columns of y, which stays in the first level of the cache
 LINE = 64  # bytes in a line of the cache
 ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
 
@@ -46,11 +53,37 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
             for place, total in zip(places, totals, strict=True):
                 e.store(total.get(), place)
 
+    def stream(first: Value, many: int) -> None:
+        """Add so many rows of the weight, which are read beside one another, to the only y."""
+        own = [e.sum(first, i) for i in range(many)]
+        factors = [e.load(e.at(x, e.times(k, x_step))) for k in own]
+        lines = [e.at(w, e.times(k, w_row), kind=kind) for k in own]
+
+        def stretch(start: Value, width: int) -> None:
+            if width > 1:
+                for line in lines:
+                    e.fetch(e.at(line, start, FAR // bytes_of(kind), kind=kind))
+            lanes = min(width, e.lanes)
+            for j in range(0, width, lanes):
+                total = e.load(e.at(y, start, j), lanes)
+                for factor, line in zip(factors, lines, strict=True):
+                    weight = e.load(e.at(line, start, j, kind=kind), lanes, kind)
+                    total = e.fma(e.spread(factor, lanes), weight, total)
+                e.store(total, e.at(y, start, j))
+
+        e.strips(columns, (STRETCH, e.lanes, 1), stretch)
+
     wide = e.lanes * ACROSS
+    size = e.times(e.times(count, columns), bytes_of(kind))
+    streams = e.both(e.is_less(SMALL, size), e.is_less(columns, WIDEST + 1))
+    streams = e.both(streams, e.is_less(2 * wide, columns))
     with e.builder.if_else(e.is_one(rows)) as (one, several):
-        with one:
-            widths = (2 * wide, e.lanes, 1)
-            e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
+        with one, e.builder.if_else(streams) as (large, small):
+            with large:
+                e.strips(count, (STREAMS, 1), stream)
+            with small:
+                widths = (2 * wide, wide, e.lanes, 1)
+                e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
         with several:
             at_once = e.sums // ACROSS
 

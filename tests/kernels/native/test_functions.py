@@ -67,7 +67,7 @@ def suffix(request):
     return request.param
 
 
-SIZES = {"rows": st.integers(1, 14), "columns": st.integers(1, 150), "gap": st.integers(0, 5)}
+SIZES = {"rows": st.integers(1, 14), "columns": st.integers(1, 300), "gap": st.integers(0, 5)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,19 +101,33 @@ def test_inner_products(functions, suffix, rows, units, columns, gap):
 
 @pytest.mark.parametrize("name", ["outer", "inner"])
 def test_a_row_does_not_depend_on_rows_and_columns_beside_it(functions, name):
-    x, w = normal(13, 64), normal(64, 90, seed=1)
+    x, w = normal(13, 80), normal(80, 300, seed=1)
     w = w if name == "outer" else w.T.contiguous()
 
     def product(rows, columns):
         y = torch.zeros(rows, columns)
         step = [1] if name == "outer" else []
-        call(functions, name, y, columns, x, 64, *step, w, w.stride(0), rows, 64, columns)
+        call(functions, name, y, columns, x, 80, *step, w, w.stride(0), rows, 80, columns)
         return y
 
-    together = product(13, 90)
+    together = product(13, 300)
     for rows in range(1, 13):
-        for columns in (1, 16, 64, 89):
+        for columns in (1, 16, 64, 89, 299):
             assert torch.equal(product(rows, columns), together[:rows, :columns])
+
+
+@pytest.mark.parametrize("columns", [130, 1000])
+def test_a_row_of_a_large_product_is_that_of_several(functions, suffix, columns):
+    """One row reads a weight in another order."""
+    count = 2**20 // columns + 3
+    x, w = normal(2, count), normal(count, columns, seed=1)
+    w = w.bfloat16() if suffix else w
+    both, one = torch.zeros(2, columns), torch.zeros(1, columns)
+    for y in (both, one):
+        call(
+            functions, f"outer{suffix}", y, columns, x, count, 1, w, columns, len(y), count, columns
+        )
+    assert torch.equal(one, both[:1])
 
 
 @pytest.mark.parametrize("size", [16, 48, 256])
