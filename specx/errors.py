@@ -48,6 +48,12 @@ class DivergenceError(SpecxError):
     exit_code = 6
 
 
+class UnfoundError(SpecxError):
+    """A summary that states what is nowhere in its document, found by ``--strict-numbers``."""
+
+    exit_code = 8
+
+
 class BatchError(SpecxError):
     """A failure of some of several documents. The others are done."""
 

@@ -10,7 +10,7 @@ Definitions used everywhere (``docs/algorithm.md``):
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -41,6 +41,7 @@ class Timings:
     penalties: float = 0.0
     keep: float = 0.0
     retrieval: float = 0.0
+    sources: float = 0.0
     host: float = 0.0
     total: float = 0.0
 
@@ -125,6 +126,9 @@ class Speedup:
         }
 
 
+Attention = Sequence[Sequence[float]]
+
+
 @dataclass(frozen=True)
 class Finished:
     """The end of decoding.
@@ -133,13 +137,16 @@ class Finished:
     even if the token limit was reached at the same token), ``strayed`` (a digest no longer quotes
     its document), ``words`` (the sentence in which the asked number of words was reached has ended)
     or ``looping`` (the text repeats itself). ``decoding``: seconds from the first token to the
-    last, the draft's prefill included, on a GPU by its own clock.
+    last, the draft's prefill included, on a GPU by its own clock. ``attended``: for each of the
+    tokens emitted last its attention to each passage of the document (``Ops.passage_attention``);
+    none where nobody asked for it.
     """
 
     reason: FinishReason
     timings: Timings
     speedup: Speedup = field(default_factory=Speedup)
     decoding: float = 0.0
+    attended: Attention = ()
 
 
 Event = PrefillProgress | Step | FellBack | Finished

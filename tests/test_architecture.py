@@ -35,6 +35,7 @@ ROOMS: dict[str, set[str]] = {
 # Imports inside functions outside cli/, whose commands are imported when they run. Each has its
 # reason: an optional package, or one that is slow to import or must be configured first.
 LATE_IMPORTS = {
+    "bench/datasets.py": {"datasets", "huggingface_hub"},
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
@@ -71,6 +72,7 @@ LATE_IMPORTS = {
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
+    "datasets",
     "huggingface_hub",
     "jinja2",
     "markdown_it",

@@ -2,7 +2,8 @@
 
 ``python -m specx.bench.attention --length 1k,4k,16k,64k --rows 16,64 --out attention.json``
 
-The layer has the form of Llama 3.1 8B, or another with ``--heads``, in bf16. A prompt is read in
+The layer has the form of Llama 3.1 8B, or another with ``--heads``, in bf16; with ``--window``,
+``--softcap`` or ``--sinks`` that of other models. A prompt is read in
 the engine's chunks; verification is a tree behind a prefix, over several layers in turn, so that
 their keys do not stay in the GPU's cache. Everything is recorded as CUDA graphs, replayed in turn,
 and compared with float64.
@@ -36,11 +37,24 @@ SAMPLED = 64  # last rows of a prompt that are compared with float64
 
 @dataclass(frozen=True)
 class Heads:
-    """Query heads, key heads and the size of a head."""
+    """Query heads, key heads and the size of a head, and how they attend (``AttentionSpec``)."""
 
     query: int
     key: int
     dim: int
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return self.window is self.softcap is None and not self.sinks
+
+    def options(self) -> dict[str, Any]:
+        """Return what ``Ops`` has to know beside the window."""
+        sinks = torch.linspace(-2, 3, self.query, device=CUDA) if self.sinks else None
+        given = {"softcap": self.softcap, "sinks": sinks}
+        return {name: value for name, value in given.items() if value is not None}
 
     def draw(self, heads: int, rows: int) -> Tensor:
         return torch.randn(heads, rows, self.dim, device=CUDA, dtype=DTYPE)
@@ -60,8 +74,9 @@ class Comparison:
 
 def main() -> None:
     arguments = _arguments()
-    heads = Heads(*(int(part) for part in arguments.heads.split(",")))
-    found, absent = candidates(heads.dim)
+    query, key, dim = (int(part) for part in arguments.heads.split(","))
+    heads = Heads(query, key, dim, arguments.window, arguments.softcap, arguments.sinks)
+    found, absent = candidates(heads)
     report: dict[str, Any] = {
         **environment(),
         "device": torch.cuda.get_device_name(),
@@ -89,6 +104,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heads", default="32,8,128", help="query heads, key heads, size of one")
+    parser.add_argument("--window", type=int, help="rows that a token sees; default: all")
+    parser.add_argument("--softcap", type=float, help="the cap of scores; default: none")
+    parser.add_argument("--sinks", action="store_true", help="one more logit a head")
     parser.add_argument("--length", default="1k,4k,16k,64k", help="tokens of prompt or prefix")
     parser.add_argument("--rows", default="16,64", help="rows of a tree")
     parser.add_argument("--repeats", type=int, default=11)
@@ -96,14 +114,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def candidates(dim: int) -> tuple[dict[str, Ops], dict[str, str]]:
+def candidates(heads: Heads) -> tuple[dict[str, Ops], dict[str, str]]:
     """Return all that can attend here, by name, and of the other packages why they cannot."""
-    own = built_in_ops(CUDA)
-    found: dict[str, Any] = {
-        "built-in": own,
-        "torch": TorchOps(),
-        "cudnn": FlashOps(own, _CUDNN, "cudnn"),
-    }
+    own, dim = built_in_ops(CUDA), heads.dim
+    found: dict[str, Any] = {"built-in": own, "torch": TorchOps()}
+    if not heads.is_plain:
+        return found, {}
+    found["cudnn"] = FlashOps(own, _CUDNN, "cudnn")
     absent = {}
     for name in PACKAGES:
         try:
@@ -140,34 +157,52 @@ _CUDNN = FlashPackage("cudnn", _cudnn, windows=False)
 
 
 def prefill(heads: Heads, tokens: int, found: dict[str, Ops], repeats: int) -> Comparison:
-    """Measure the attention of one layer to a whole prompt, read in chunks."""
+    """Measure the attention of one layer to a whole prompt, read in chunks.
+
+    With a window in a ring as well, which has the rows that the last chunk sees.
+    """
     q = heads.draw(heads.query, tokens)
     keys, values = heads.draw(heads.key, tokens), heads.draw(heads.key, tokens)
-    chunk, scaling = PREFILL_CHUNK["cuda"], heads.dim**-0.5
+    chunk, scaling, options = PREFILL_CHUNK["cuda"], heads.dim**-0.5, heads.options()
 
-    def work_of(ops: Ops) -> Callable[[], Tensor]:
+    def work_of(ops: Ops, keys: Tensor, values: Tensor) -> Callable[[], Tensor]:
         def work() -> Tensor:
             for start in range(0, tokens, chunk):
                 part = q[:, start : start + chunk]
-                out = ops.prefill_attention(part, keys, values, start, None, scaling)
+                out = ops.prefill_attention(
+                    part, keys, values, start, heads.window, scaling, **options
+                )
             return out
 
         return work
 
     last = min(SAMPLED, tokens)
     visible = torch.ones(last, tokens, dtype=torch.bool, device=CUDA).tril(tokens - last)
-    expected = exact(q[:, -last:], keys, values, visible, scaling)
+    expected = exact(q[:, -last:], keys, values, visible, heads)
     case = Comparison(tokens, None)
-    works = {name: (work_of(ops), 1) for name, ops in found.items()}
+    works = {name: (work_of(ops, keys, values), 1) for name, ops in found.items()}
+    if heads.window is not None and tokens > heads.window + chunk:
+        ring_keys, ring_values = (in_ring(each, heads.window + chunk) for each in (keys, values))
+        works["built-in, in a ring"] = (work_of(found["built-in"], ring_keys, ring_values), 1)
     return measured(case, works, lambda out: out[-last:], expected, repeats)
+
+
+def in_ring(rows: Tensor, capacity: int) -> Tensor:
+    """Return the last of rows [Hkv, S, D], each at its number mod capacity."""
+    kept = torch.arange(rows.shape[1] - capacity, rows.shape[1], device=rows.device)
+    ring = torch.empty_like(rows[:, :capacity])
+    ring[:, kept % capacity] = rows[:, kept]
+    return ring
 
 
 def verification(
     heads: Heads, tokens: int, rows: int, found: dict[str, Ops], repeats: int
 ) -> Comparison:
     """Measure the attention of a layer to a tree of ``rows`` and to ``tokens`` before it."""
-    layers = max(2, -(-WORKING_SET // (4 * heads.key * heads.dim * tokens)))
+    read = min(tokens, heads.window or tokens)
+    layers = max(2, -(-WORKING_SET // (4 * heads.key * heads.dim * read)))
     q, mask, scaling = heads.draw(heads.query, rows), random_tree(rows), heads.dim**-0.5
+    options = heads.options() | ({} if heads.window is None else {"window": heads.window})
     storage = [[heads.draw(heads.key, tokens + SPARE) for _ in "kv"] for _ in range(layers)]
 
     def work_of(name: str, ops: Ops) -> Callable[[], Tensor]:
@@ -176,14 +211,14 @@ def verification(
 
         def work() -> Tensor:
             for keys, values in storage:
-                out = ops.tree_attention(q, keys, values, length, mask, scaling)[0]
+                out = ops.tree_attention(q, keys, values, length, mask, scaling, **options)[0]
             return out
 
         return work
 
     keys, values = (each[:, : tokens + rows] for each in storage[-1])
     prefix = torch.ones(rows, tokens, dtype=torch.bool, device=CUDA)
-    expected = exact(q, keys, values, torch.cat([prefix, mask.dense], dim=1), scaling)
+    expected = exact(q, keys, values, torch.cat([prefix, mask.dense], dim=1), heads)
     works = {name: (work_of(name, ops), layers) for name, ops in found.items()}
     return measured(Comparison(tokens, rows), works, lambda out: out, expected, repeats)
 
@@ -197,14 +232,23 @@ def random_tree(rows: int) -> AncestorMask:
     return AncestorMask(sets.to(CUDA), rows)
 
 
-def exact(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float) -> Tensor:
-    """Attend in float64, a key head at a time: [Hq, T, D] -> [T, Hq, D]."""
-    group = len(q) // len(keys)
+def exact(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, heads: Heads) -> Tensor:
+    """Attend in float64, a head at a time: [Hq, T, D] -> [T, Hq, D]."""
+    group, sinks = len(q) // len(keys), heads.options().get("sinks")
+    if heads.window is not None:
+        later = visible.flip(1).cumsum(1).flip(1) - visible.long()
+        visible = visible & (later < heads.window)
     outs = []
     for head in range(len(q)):
         k, v = keys[head // group].double(), values[head // group].double()
-        scores = (q[head].double() @ k.T * scaling).masked_fill(~visible, -torch.inf)
-        outs.append(scores.softmax(-1) @ v)
+        scores = q[head].double() @ k.T * heads.dim**-0.5
+        if heads.softcap is not None:
+            scores = heads.softcap * (scores / heads.softcap).tanh()
+        scores = scores.masked_fill(~visible, -torch.inf)
+        total = scores.logsumexp(-1, keepdim=True)
+        if sinks is not None:
+            total = torch.logaddexp(total, sinks[head].double())
+        outs.append((scores - total).exp() @ v)
     return torch.stack(outs, dim=1)
 
 

@@ -109,15 +109,30 @@ def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
     return statistics.median(times[3:])
 
 
-def read_bytes(model: LoadedModel) -> int:
-    """Return the bytes of weights that a pass over few rows reads: all but rows of the embedding.
+def read_bytes(model: LoadedModel, rows: int = 1) -> float:
+    """Return the bytes of weights that a pass over few rows reads: all but rows of the embedding,
+    and experts that no row chose if all choose at random.
 
     Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
     own = model.decoder_spec is not None
-    return _bytes(model) - (model.model.saved_bytes if own else saved_bytes(model.model))
+    saved = model.model.saved_bytes if own else saved_bytes(model.model)
+    return _bytes(model) - saved - _untouched(model, rows)
+
+
+def _untouched(model: LoadedModel, rows: int) -> float:
+    """Return the bytes of experts that so many rows leave unread."""
+    if model.decoder_spec is None:
+        return 0.0
+    left = 0.0
+    for layer in model.model.weights.layers:
+        experts, maps = layer.spec.mlp.experts, (layer.gate_up, layer.down)
+        if experts is not None:
+            size = sum(each.weight.nbytes for each in maps)
+            left += size * (1 - experts.touched(rows) / experts.count)
+    return left
 
 
 def _bytes(model: LoadedModel) -> int:
@@ -136,6 +151,7 @@ def _bytes_of_head(model: LoadedHead) -> int:
         weights = head.weights
         every, lm_head = list(tensors_of(weights)), [weights.head.weight]
         unread = [weights.embedding, weights.target_ids]
+        unread += tensors_of([layer.spec for layer in weights.layers])  # frequencies, no weights
         unread += tensors_of(weights.fc) if reads_features else []
     else:
         every, lm_head = list(head.parameters()), list(head.lm_head.parameters())
@@ -165,15 +181,16 @@ def floors(
     body, _ = _weights(target)
     # A causal text attends to half of itself: two products of prompt² / 2 rows of a head.
     attention = 2 * target.num_layers * target.num_heads * target.head_dim * prompt**2
+    rows = profile.tree.nodes + 1 if drafts and isinstance(profile.tree, TreeSettings) else 1
     found = {
         "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
-        "verification": (read_bytes(target) + cached) / ceilings.bandwidth,
+        "verification": (read_bytes(target, rows) + cached) / ceilings.bandwidth,
     }
     if drafts and target.device.type == "cpu" and isinstance(profile.tree, TreeSettings):
-        found["verification"] = pass_floor(target, ceilings, prompt, profile.tree.nodes + 1)
+        found["verification"] = pass_floor(target, ceilings, prompt, rows)
     if drafts and draft is not None and isinstance(profile.tree, TreeSettings):
         working = profile.draft_cache.working_tokens or prompt
-        level = read_bytes(draft) + cache_bytes(draft, working)
+        level = read_bytes(draft, profile.tree.continued) + cache_bytes(draft, working)
         found["drafting"] = profile.tree.depth * level / ceilings.bandwidth
     if drafts and profile.draft_cache.policy == "cross-model":  # it reads the keys of a layer
         found["retrieval"] = cached / target.num_layers / 2 / ceilings.bandwidth
@@ -185,14 +202,14 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
 
     A few rows are much work for a CPU: of each row the products of a prefill of one token.
     """
-    read = (read_bytes(model) + cache_bytes(model, prompt)) / ceilings.bandwidth
+    read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
     each = 2 * (body + head) + 4 * model.num_layers * model.num_heads * model.head_dim * prompt
     return max(read, rows * each / ceilings.matmul)
 
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
-    """Return the number of weights of the layers, and of the lm head."""
+    """Return the weights that a token is multiplied with, of the layers and of the lm head."""
     head = model.vocabulary_weights[1].nbytes
     size = model.dtype.itemsize
-    return (_bytes(model) - head) / size, head / size
+    return (_bytes(model) - _untouched(model, 1) - head) / size, head / size

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from specx.bench.methods import BenchMethod
-from specx.bench.methods.engine import Engine
 from specx.bench.prefill import read_together
 from specx.bench.runs import Setting
 from specx.engine.head_drafter import HeadDrafter, HeadGrower
 from specx.engine.methods import Pair
 from specx.engine.model_drafter import ModelDrafter
 from specx.engine.workspace import AHEAD
-from specx.errors import UsageError
 from specx.kernels.trees import MAX_ROWS, Level, Path, root_only
 from specx.models.head_files import LoadedHead
 from specx.profile import TreeSettings
+
+if TYPE_CHECKING:
+    from specx.bench.methods.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,9 @@ class Expectation:
         return int(self.target.argmax()) == self.token
 
 
-def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
-    """Return True for a method whose drafts are those of a draft model alone."""
-    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
-
-
-def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
-    """Return the methods that draft with a model: only these have an expectation.
-
-    Raises UsageError when there is none.
-    """
-    found = [method for method in methods if drafts_with_a_model(method, setting)]
-    if not found:
-        raise UsageError(
-            "this experiment asks drafts for probabilities; name a method that drafts with a "
-            "model, such as specextend"
-        )
-    return found
-
-
 @torch.inference_mode()
 def force(
-    method: Engine,
+    method: "Engine",
     setting: Setting,
     prompt: Sequence[int],
     output: Sequence[int],

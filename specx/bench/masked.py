@@ -34,9 +34,9 @@ class MaskedTreeCall(TreeCall):
         keys, values = self.mapping.storage[layer].unbind()
         visible = self.visible
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
-        if self.retrieval is not None and self.retrieval.layer == layer:  # only it needs the sums
+        if (kept := self.kept_of(layer)) is not None:  # only it needs the sums
             lse = _scores(q, keys, scaling, visible).logsumexp(-1).reshape(q.shape[:2])
-            self.retrieval.note(q, lse)
+            kept.note(q, lse)
         return masked_attention(q, keys, values, scaling, visible)
 
     @cached_property

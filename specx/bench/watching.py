@@ -38,6 +38,8 @@ def looks(
     restore(target, read)
     retrieval, ids = target.retrieval, torch.tensor(tokens, device=model.device)
     assert retrieval is not None
+    sums = retrieval.lse
+    assert sums is not None
     scaling = model.scaling_of(layer)
     for start in range(0, len(ids), MAX_ROWS):
         tree = unbranched_tree(ids[start : start + MAX_ROWS])
@@ -47,7 +49,7 @@ def looks(
         for row in range(len(tree.tokens)):
             # The first token here is the last of the prompt.
             seen = keys[:, : prompt + start + row + 1]
-            query, lse = retrieval.queries[:, row], retrieval.lse[:, row]
+            query, lse = retrieval.queries[:, row], sums[:, row]
             attended = attention_row(query, seen, scaling, lse)
             if start + row > 0:
                 yield TokenAttention(start + row - 1, chunk_means(attended, chunk))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from specx.bench.datasets import dataset_documents
 from specx.bench.lengths import parse_lengths
 from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
@@ -37,6 +38,7 @@ QUICK_METHODS = "plain,lookup,specextend,specextend+lookup"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 HEADLINED = "speedup"  # the experiment whose result is a line, which --quick repeats until it holds
 QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
+SPARE = 2  # documents of a data set for each that is measured: some have fewer tokens than asked
 REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
 
 Task = Literal["digest", "control", "both"]
@@ -48,6 +50,16 @@ def bench(
         list[str] | None,
         typer.Argument(help="Files or folders; without them reports are made up."),
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Documents of govreport, pg19, booksum or aime24, in place of your own."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with a copy of --dataset; else the hub's cache.")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch --dataset from the hub if need be.")
+    ] = False,
     length: Annotated[
         str | None,
         typer.Option(help=f"Tokens of input, such as {DEFAULT_LENGTHS} (which it is)."),
@@ -125,7 +137,14 @@ def bench(
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         began = time.perf_counter()
+        most = count or (1 if quick else 2)
         read = tuple(_read(documents or []))
+        if dataset is not None:
+            read += dataset_documents(
+                dataset, data, download=download, longest=max(lengths), most=SPARE * most
+            )
+        elif data or download:
+            raise UsageError("--data and --download belong to --dataset; name a data set")
         request = Request(
             command=shlex.join(["specx", *sys.argv[1:]]),
             experiments=experiment,
@@ -135,7 +154,7 @@ def bench(
             methods=methods or _methods_of(settings, quick=quick),
             tasks=tasks,
             repeats=repeat or (_quick_repeats(experiment) if quick else REPEATS),
-            most=count or (1 if quick else 2),
+            most=most,
             tokens=tokens or (_quick_tokens(experiment) if quick else None),
             seed=seed,
             device=device,

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from specx.cache_folder import cache_folder
+from specx.cli.console import make_console
 from specx.cores import Others, choose_threads
-from specx.profile import shipped_folder, user_folder
+from specx.profile import profile_for, shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
+from specx.reports.live import LiveLine
 
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
@@ -38,9 +40,17 @@ GB = 10**9
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    sources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Measure, once, which layer of a model (a hub id or a folder) tells best where "
+            "its sentences are from, and keep it; it takes minutes.",
+        ),
+    ] = None,
 ) -> None:
     """Show what this machine has and what specx will use. Nothing that is missing is an error."""
-    report = examine()
+    report = examine() if sources is None else {"sources": measure_sources(sources)}
     typer.echo(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
 
 
@@ -74,6 +84,24 @@ def examine() -> Findings:
             "cache": str(cache_folder()),
         },
     }
+
+
+def measure_sources(model: str) -> Findings:
+    """Measure the layer of a model that tells sources best. Raises UsageError where that cannot be,
+    and what loading raises."""
+    profile = profile_for(None, model, None)
+    threads = choose_threads(None, os.environ, Others())
+    threads.set(os.environ)
+    from specx.jobs.calibration import measure_source_layer
+    from specx.jobs.pair import choose_device, load_pair
+
+    device = choose_device("auto")
+    profile = profile.on("cuda" if device.type == "cuda" else "cpu")
+    pair = load_pair(profile, "plain", device)
+    with LiveLine(make_console()) as live:
+        live.start(model)
+        found = measure_source_layer(pair, profile, live)
+    return {"model": model, "layers": pair.target.num_layers, **vars(found)}
 
 
 # ---------------------------------------------------------------- findings

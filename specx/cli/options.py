@@ -62,6 +62,7 @@ def changed_profile(
     *,
     parts: bool,
     fallback: bool,
+    sources: bool,
 ) -> Profile:
     """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
     given = {name: value for name, value in generation.items() if value is not None}
@@ -75,6 +76,8 @@ def changed_profile(
         changes["long_documents"] = "separate"
     if not fallback:
         changes["fallback"] = {"below": None}
+    if not sources:
+        changes["sources"] = False
     try:
         return profile.changed(**changes)
     except ProfileError as error:

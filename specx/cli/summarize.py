@@ -197,6 +197,19 @@ def summarize(
         bool,
         typer.Option("--check-lossless", help="Decode plainly too and compare; exit 6 if unlike."),
     ] = False,
+    no_sources: Annotated[
+        bool,
+        typer.Option(
+            "--no-sources", help="Do not tell which passages sentences in own words are from."
+        ),
+    ] = False,
+    strict_numbers: Annotated[
+        bool,
+        typer.Option(
+            "--strict-numbers",
+            help="Exit 8 if a number, date or name of a summary is nowhere in its document.",
+        ),
+    ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
     ] = "auto",
@@ -247,6 +260,7 @@ def summarize(
         generation,
         parts=parts,
         fallback=fallback,
+        sources=not no_sources,
     )
     chosen = method or _usual_method(settings, names_draft=draft is not None)
     if json and jsonl:
@@ -288,6 +302,7 @@ def summarize(
         workers=workers,
         ray_address=ray_address,
         check=check_lossless,
+        strict_numbers=strict_numbers,
         quiet=quiet,
         debug=options.debug,
     )

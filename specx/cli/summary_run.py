@@ -64,6 +64,7 @@ class SummarizeRequest:
     workers: str | None
     ray_address: str | None
     check: bool
+    strict_numbers: bool
     quiet: bool
     debug: bool
 
@@ -179,6 +180,7 @@ class SummaryRun:
             "journal": earlier.journal,
             "allowed": self._job.allowed,
             "fail_fast": self._job.fail_fast,
+            "strict_numbers": self._request.strict_numbers,
         }
         staff = self._staff(inputs.least)
         items = self._teller.before(inputs.items, self._request.profile)

@@ -44,6 +44,10 @@ _LAST_WORD = re.compile(r"""[^\s(\["'“‘«]*$""")
 _INITIAL = re.compile(r"(?:[A-Z]\.-?)*[A-Z]", re.ASCII)
 _ENUMERATION = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
+_LINE = re.compile(
+    r"^[^\S\n]*(?P<heading>\#+\s)?(?:(?:[-*•–]|\d{1,3}[.)])[^\S\n]+)*(?P<said>\S(?:[^\n]*\S)?)",
+    re.MULTILINE,
+)
 _WINDOW = 40  # characters before a period: longer than any abbreviation
 
 
@@ -68,6 +72,19 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     if start < len(text):
         spans.append((start, len(text)))
     return spans
+
+
+def line_sentences(text: str) -> list[tuple[int, int]]:
+    """Return the places of the sentences of a text of several lines, such as a list.
+
+    The signs and numbers of list items belong to none, and headings are none.
+    """
+    found = []
+    for line in _LINE.finditer(text):
+        if not line["heading"]:
+            begin = line.start("said")
+            found += [(begin + start, begin + end) for start, end in sentence_spans(line["said"])]
+    return found
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:

@@ -18,6 +18,7 @@ from specx.engine.pending import HostCopy, PendingEvents
 from specx.engine.pipeline import Pipeline
 from specx.engine.runner import runner_for
 from specx.engine.sampling import Sampler
+from specx.engine.sources import SourceSettings, room_for
 from specx.engine.stages import TextEnd
 from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch, has_passed, seconds_between
@@ -25,10 +26,12 @@ from specx.engine.target import Target
 from specx.engine.tree_choice import TreeChoice
 from specx.engine.workspace import Place, Shelf, Workspace, WorkspaceKind, capacity_for
 from specx.errors import DocumentError
+from specx.kernels.chunks import Passages
 from specx.kernels.trees import MAX_ROWS, Path
 from specx.models.load import LoadedModel
 from specx.profile import Profile
 from specx.records import (
+    Attention,
     Event,
     FellBack,
     Finished,
@@ -51,13 +54,15 @@ def decode(
     stopwatch: Stopwatch | None = None,
     *,
     stop: Stop | None = None,
+    sources: SourceSettings | None = None,
     shelf: Shelf | None = None,
 ) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
 
     ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
-    early, for one call only. ``shelf``: where the document before left caches and recorded stages,
-    and this one leaves its own.
+    early, for one call only. ``sources``: passages of the prompt, for which Finished tells how much
+    each token attended to them. ``shelf``: where the document before left caches and recorded
+    stages, and this one leaves its own.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
     FellBack at most once among them, and Finished at the end. Nothing of a text outlives the
@@ -70,8 +75,11 @@ def decode(
     room = context_window(pair, profile) - len(prompt)
     pair = pair.for_text(len(prompt) + max(0, min(profile.output_limit, room)))
     make = partial(methods.make_drafter, method, profile, pair)
-    place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, method, profile))
-    return decode_with(pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, place=place)
+    kind = WorkspaceKind.of(pair, method, profile, sources)
+    place = None if shelf is None else Place(shelf, kind)
+    return decode_with(
+        pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
+    )
 
 
 def decode_with(
@@ -83,6 +91,7 @@ def decode_with(
     make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
     stopwatch: Stopwatch | None = None,
     stop: Stop | None = None,
+    sources: SourceSettings | None = None,
     place: Place | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
@@ -104,6 +113,8 @@ def decode_with(
         target = make_target(pair.target, capacity, drafter.retrieval_layer)
         if drafter.features is not None:
             target.keep_features(drafter.features)
+        if sources is not None:
+            target.keep_sources(sources.layer, room_for(profile.output_limit))
         workspace = _make_workspace(pair, profile, target, drafter, capacity)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if limit == room else "length"
@@ -111,7 +122,8 @@ def decode_with(
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     strategy = strategy_for(profile, workspace.drafter, pair.known)
     controller = Controller(budget, strategy, len(prompt), _plain_times(pair, profile))
-    return _Decoding(workspace, controller, place).events(list(prompt))
+    decoding = _Decoding(workspace, controller, place, sources.passages if sources else None)
+    return decoding.events(list(prompt))
 
 
 def _make_workspace(
@@ -152,13 +164,20 @@ class _Decoding:
     The host goes ahead of a GPU: while that still reads the prompt, the first steps are prepared.
     """
 
-    def __init__(self, workspace: Workspace, controller: Controller, place: Place | None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        controller: Controller,
+        place: Place | None,
+        passages: Passages | None,
+    ) -> None:
         """``place``: for the workspace when the text has ended."""
         self.workspace: Workspace | None = workspace  # a fallback frees what drafting needed
-        self.state, self.place = workspace.state, place
+        self.state, self.place, self.passages = workspace.state, place, passages
         self.controller, self.budget = controller, controller.budget
         self.steps = Pipeline(self.state)
         budget = controller.budget
+        self.limit = budget.left
         # Not a method of this object: in a cycle the caches would outlive the document.
         self.pending = PendingEvents(self.state.end.root.device, is_over=lambda: budget.is_spent)
         self.tokens = 0  # of the prompt
@@ -174,6 +193,7 @@ class _Decoding:
         yield from self._begin_drafting(ids)
         yield from self._take_steps()
         self.steps.drop()
+        attended = self._attended()
         stopwatch, ended = self.state.stopwatch, self.steps.ended
         timings = stopwatch.finish()
         speedup = self.controller.speedup(stopwatch.samples)
@@ -181,7 +201,16 @@ class _Decoding:
         if self.place and self.workspace:
             self.place.put(self.workspace)
         assert self.budget.reason is not None
-        yield Finished(self.budget.reason, timings, speedup, decoding)
+        yield Finished(self.budget.reason, timings, speedup, decoding, attended)
+
+    def _attended(self) -> Attention:
+        """Return the attention of the emitted tokens to the passages, if somebody wants it."""
+        if self.passages is None:
+            return ()
+        with self.state.stopwatch.part("sources"):
+            emitted = self.limit - self.budget.left
+            rows: Attention = self.state.target.attention_to(self.passages, emitted).tolist()
+        return rows
 
     def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
         """Read the prompt and choose the first token; return its copy on the host."""

@@ -7,6 +7,7 @@ r modulo the length of the ring.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -108,6 +109,14 @@ class PreallocatedCache:
         (storage,) = self.storages
         return storage
 
+    def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
+        """Return the same rows and length as they are for a model of some of the layers alone."""
+        seen = copy(self)
+        seen.places = tuple(self.places[layer] for layer in layers)
+        seen._by_layer = [self.storages[group][number] for group, number in seen.places]
+        seen.seam = None
+        return seen
+
     def clear(self) -> None:
         """Forget the text. What its rows hold is not read again before it is written."""
         self.length.zero_()
@@ -152,12 +161,7 @@ class PreallocatedCache:
         is later committed do no harm.
         """
         for storage in self.storages:
-            if storage.shape[3] == self.capacity:
-                self.ops.keep_rows(storage, self.length, path)
-                continue
-            taken = (self.length + path).remainder(storage.shape[3])
-            to = (self.length + self._rows[: len(path)]).remainder(storage.shape[3])
-            storage.index_copy_(3, to, storage.index_select(3, taken))
+            self.ops.keep_rows(storage, self.length, path)
 
     def refill(self, rows: Tensor) -> None:
         """Make the first ``rows`` rows (int64 []) of the storage, newly filled, all of the text."""

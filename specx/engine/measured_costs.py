@@ -12,10 +12,13 @@ from specx.engine.step import DecodingState
 from specx.engine.stopwatch import Stopwatch
 from specx.engine.tree_choice import WIDTHS, Experience, TreeChoice, length_class
 from specx.kernels.trees import TokenTree
+from specx.models.load import LoadedModel
 
 # On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of
 # kernels count, which change at 16 rows; they are compiled for each width, and none is left to do.
 VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
+# With experts, the first rows cost most: each reads experts that no other has read.
+ROWS_WITH_EXPERTS = {"cpu": (1, 2, 4, 9), "cuda": (1, 2, 4, 8, 17, 64)}
 DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shortest one counts
 LEVELS = 8  # times for a level: in a tree it follows others, and what it needs is in cache
@@ -45,13 +48,19 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
     verify = {
         # Plain steps, if any were taken, were verifications of one row.
         rows: min(one) if one and rows == 1 else _seconds(state, _VerifyRows(state, rows))
-        for rows in VERIFIED_ROWS[kind]
+        for rows in (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
     }
     retrieval = 0.0
     if drafter.retrieves:
         retrieval = _seconds(state, Retrieve(drafter, state.target))
         drafter.prefill_seconds()  # chunks read in it are of no step
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
+
+
+def has_experts(model: LoadedModel) -> bool:
+    """Return True for a model in which rows choose the weights that they read."""
+    spec = model.decoder_spec
+    return spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
 
 
 def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASURED) -> float:
@@ -76,7 +85,11 @@ class _DraftLevel:
 
 @dataclass(frozen=True, eq=False)
 class _VerifyRows:
-    """Verifies a root with ``rows - 1`` children, and keeps nothing."""
+    """Verifies a root with ``rows - 1`` children, and keeps nothing.
+
+    The children are other tokens, as they are in a tree: with the same ones, rows would choose the
+    same experts.
+    """
 
     state: DecodingState
     rows: int
@@ -85,7 +98,9 @@ class _VerifyRows:
         zeros = self.state.end.root.new_zeros(self.rows)
         depths = (torch.arange(self.rows, device=zeros.device) > 0).long()
         valid = torch.ones_like(zeros, dtype=torch.bool)
-        root = self.state.end.root.expand(self.rows)
-        tree = TokenTree(root, zeros, depths, valid, levels=min(1, self.rows - 1))
+        vocabulary = self.state.target.model.vocab_size
+        others = torch.arange(self.rows, device=zeros.device) * (vocabulary // self.rows)
+        tokens = (self.state.end.root + others) % vocabulary
+        tree = TokenTree(tokens, zeros, depths, valid, levels=min(1, self.rows - 1))
         verify = Verify(self.state.target, self.state.sampler, self.state.end)
         verify.work(tree)

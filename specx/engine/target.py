@@ -8,11 +8,12 @@ from torch import Tensor
 
 from specx.engine.forward import cache_shape, forward, in_chunks, rows_ahead
 from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.sources import SourceQueries
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
+from specx.kernels.chunks import Grid, Passages
 from specx.kernels.torch.scores import scaled_scores
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
-from specx.models.call import RetrievalLayer
+from specx.models.call import KeptQueries
 from specx.models.features import Features, FeatureSource, watch_features
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
@@ -22,8 +23,9 @@ class Target:
     """A target model with the cache of one document.
 
     ``retrieval``: the layer whose queries are kept for retrieval, or None; ``last_row`` int64 [1]:
-    the row of these queries that belongs to the last committed token. ``features``: the hidden
-    states that a head reads, or None.
+    the row of these queries that belongs to the last committed token. ``sources``: the queries of
+    another layer, of all tokens, or None. ``features``: the hidden states that a head reads, or
+    None.
     """
 
     def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
@@ -31,15 +33,10 @@ class Target:
         self.cache = PreallocatedCache(cache_shape(model), capacity, rows_ahead(model.device))
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
-        self.retrieval: RetrievalLayer | None = None
+        self.sources: SourceQueries | None = None
+        self.retrieval: KeptQueries | None = None
         if retrieval_layer is not None:
-            heads, dim = model.query_shape(retrieval_layer)
-            shape, device = (heads, MAX_ROWS), model.device
-            self.retrieval = RetrievalLayer(
-                retrieval_layer,
-                torch.zeros(*shape, dim, dtype=model.dtype, device=device),
-                torch.zeros(shape, device=device),
-            )
+            self.retrieval = self._kept_queries(retrieval_layer, lse=True)
 
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
@@ -47,6 +44,23 @@ class Target:
         if model.decoder_spec is None:
             watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
+
+    def keep_sources(self, layer: int, tokens: int) -> None:
+        """Keep a layer's queries from now on, for ``attention_to``: of at most so many tokens."""
+        shared = self.retrieval if self.retrieval and self.retrieval.layer == layer else None
+        kept = shared or self._kept_queries(layer, lse=False)
+        self.sources = SourceQueries(kept, tokens)
+
+    def _kept_queries(self, layer: int, *, lse: bool) -> KeptQueries:
+        heads, dim = self.model.query_shape(layer)
+        keys = self.cache.keys_of(layer)
+        return KeptQueries.empty(layer, (heads, MAX_ROWS, dim), keys, lse=lse)
+
+    def _kept(self) -> tuple[KeptQueries, ...]:
+        """Return the records of the layers whose queries are kept, of each layer one."""
+        wanted = [self.retrieval, self.sources.kept if self.sources else None]
+        by_layer = {kept.layer: kept for kept in wanted if kept is not None}
+        return tuple(by_layer[layer] for layer in sorted(by_layer))
 
     def begin(self) -> None:
         """Forget all of the text, for another one."""
@@ -71,6 +85,8 @@ class Target:
             self.cache.commit(last)
             yield PrefillProgress("target", end, len(prompt))
         assert logits is not None
+        if self.sources is not None:
+            self.sources.begin(len(prompt), min(last, MAX_ROWS) - 1)
         if self.retrieval is not None:
             self._note_lse(self.retrieval, len(prompt), min(last, MAX_ROWS) - 1)
         yield logits
@@ -80,15 +96,16 @@ class Target:
         call = self.model.prefill_call(
             ops=self.ops,
             mapping=self.cache.mapping(end - start),
-            retrieval=self.retrieval,
+            kept=self._kept(),
             features=self.features,
             past=start,
         )
         positions = torch.arange(start, end, device=prompt.device)
         return forward(self.model, prompt[start:end], positions, self.cache, call, logits_of=1)
 
-    def _note_lse(self, retrieval: RetrievalLayer, length: int, row: int) -> None:
+    def _note_lse(self, retrieval: KeptQueries, length: int, row: int) -> None:
         """Note the log-sum-exp of the last token, which prefill does not compute."""
+        assert retrieval.lse is not None
         self.last_row.fill_(row)
         keys = self.cache.keys_of(retrieval.layer)[:, :length]
         scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
@@ -103,7 +120,7 @@ class Target:
         call = self.model.tree_call(
             ops=self.ops,
             mapping=self.cache.mapping(rows),
-            retrieval=self.retrieval,
+            kept=self._kept(),
             features=self.features,
             prefix=self.cache.length,
             mask=AncestorMask(tree.ancestors()[:, None], rows),
@@ -117,12 +134,14 @@ class Target:
             self.cache.keep(path.rows)
         if self.features is not None:
             self.features.keep(path.rows, self.cache.length)
+        if self.sources is not None:
+            self.sources.keep(path.rows, self.cache.length)
         self.cache.commit(path.count)
         if self.retrieval is not None:
             self.last_row.copy_(path.last_row)
 
     def stop_retrieval(self) -> None:
-        """Keep no more queries and features: nobody will ask for them again."""
+        """Keep no more queries of the retrieval layer and features: nobody will ask for them."""
         self.retrieval = self.features = None
 
     def chunk_scores(self, grid: Grid, length: Tensor) -> Tensor:
@@ -132,14 +151,33 @@ class Target:
         """
         retrieval = self.retrieval
         assert retrieval is not None
+        assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
         keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
-        return self.ops.chunk_scores(self._query(retrieval), lse, keys, length, scaling, grid)
+        softcap = self.model.softcap_of(retrieval.layer)
+        query = self._query(retrieval)
+        return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
 
-    def _query(self, retrieval: RetrievalLayer) -> Tensor:
+    def attention_to(self, passages: Passages, tokens: int) -> Tensor:
+        """Return the attention of the first ``tokens`` tokens of the output: [tokens, passages].
+
+        It is that of the queries that predict them, in the layer of ``keep_sources``.
+        """
+        sources = self.sources
+        assert sources is not None
+        kept = sources.kept
+        return self.ops.passage_attention(
+            sources.queries[:, :tokens],
+            self.cache.keys_of(kept.layer),
+            sources.prompt,
+            passages,
+            self._scaling(kept),
+        )
+
+    def _query(self, retrieval: KeptQueries) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
         return retrieval.queries.index_select(1, self.last_row)[:, 0]
 
-    def _scaling(self, retrieval: RetrievalLayer) -> float:
-        """Return the factor that the retrieval layer multiplies its scores with."""
-        return self.model.scaling_of(retrieval.layer)
+    def _scaling(self, kept: KeptQueries) -> float:
+        """Return the factor that a layer multiplies its scores with."""
+        return self.model.scaling_of(kept.layer)

@@ -23,7 +23,7 @@ from specx.engine.fallback import DRAFTING_STEPS, Fallback
 from specx.profile import TreeSettings
 from specx.records import FellBack, Step
 
-NODES = (2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
+NODES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
 DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
 EVERY = (1, 2, 4, 8, 16)

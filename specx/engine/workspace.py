@@ -7,12 +7,12 @@ import torch
 from specx.engine.drafter import Drafter
 from specx.engine.forward import cache_shape, rows_ahead
 from specx.engine.methods import Pair
+from specx.engine.sources import AHEAD, SourceSettings, room_for
 from specx.engine.step import DecodingState
 from specx.kernels.trees import MAX_ROWS
 from specx.profile import Profile
 from specx.records import Method
 
-AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
 STEP = 2048  # rows by which small caches grow; large ones grow by an eighth
 # From here on no kernel divides its work by the capacity, so caches of any size round alike:
 # tree attention has at most 64 parts of at least two blocks of 64 rows.
@@ -41,20 +41,27 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WorkspaceKind:
-    """All that a workspace depends on, but for its capacity. ``profile``: whatever its output."""
+    """All that a workspace depends on, but for its capacity. ``profile``: whatever its output.
+
+    ``sources``: the layer whose queries are kept for sources, and of how many tokens.
+    """
 
     pair: Pair
     method: Method
     profile: Profile
+    sources: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, pair: Pair, method: Method, profile: Profile) -> "WorkspaceKind":
+    def of(
+        cls, pair: Pair, method: Method, profile: Profile, sources: SourceSettings | None = None
+    ) -> "WorkspaceKind":
         """Return the kind of a document's workspace."""
-        return cls(pair, method, profile.changed(generation={"max_new_tokens": None}))
+        kept = (sources.layer, room_for(profile.output_limit)) if sources else None
+        return cls(pair, method, profile.changed(generation={"max_new_tokens": None}), kept)
 
     def matches(self, other: "WorkspaceKind") -> bool:
         same = self.pair is other.pair and self.method == other.method
-        return same and self.profile == other.profile
+        return same and self.profile == other.profile and self.sources == other.sources
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,23 +1,96 @@
-"""Choosing the retrieval layer of a pair once, on generated documents; the cache keeps it."""
+"""Choosing layers of a target once, on generated documents; the cache folder keeps them."""
 
 import contextlib
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from specx.cache_folder import cache_folder
 from specx.documents.generated import generate_report
 from specx.engine.calibrate import best_layer, score_layers
 from specx.engine.methods import Pair, with_layer
-from specx.errors import SpecxError
+from specx.engine.sources import usual_layer
+from specx.errors import SpecxError, UsageError
 from specx.jobs.listener import Phases
+from specx.jobs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import InstructPrompt, Profile
+from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
 from specx.reports.writers import write_text_atomic
 
 DOCUMENTS = 2
 PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose from
+SOURCE_DOCUMENTS, SOURCE_TOKENS, SOURCE_SEED = 12, 1024, 1000
+FEWEST_STRONG = 10  # sentences; with fewer the best layer is chosen by chance
+
+
+def source_layer(target: LoadedModel, revision: str | None) -> int | None:
+    """Return the layer of a model whose attention tells sources best, as far as is known.
+
+    None: all layers have windows, and tell nothing of the document in front of them.
+    """
+    measured = _read(_source_file()).get(_model_key(target, revision))
+    if measured in target.full_layers:
+        return measured
+    return usual_layer(target.full_layers, target.num_layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLayer:
+    """The layer that tells sources best, of what was measured.
+
+    ``right``: how many of the ``strong`` sentences, which depend on one passage strongly, attend
+    to it most there, and ``usually`` in the layer that is asked where none was measured.
+    """
+
+    layer: int
+    sentences: int
+    strong: int
+    right: int
+    usually: int
+
+
+def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> SourceLayer:
+    """Measure the layer whose attention tells sources best, on generated documents, and keep it.
+
+    Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
+    tokens' places, or the cache folder cannot be written.
+    """
+    prompt = profile.prompt
+    assert isinstance(prompt, InstructPrompt)
+    if not pair.target.full_layers:
+        raise UsageError(
+            f"every layer of {pair.target.source} has a window, so its attention does not tell "
+            "sources; choose a model with layers that see the whole text"
+        )
+    kind = Instruct.of(pair.target.tokenizer, prompt)
+    sentences: list[MeasuredSentence] = []
+    for seed in range(SOURCE_DOCUMENTS):
+        listener.phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
+        document = generate_report(characters=4 * SOURCE_TOKENS, seed=SOURCE_SEED + seed)
+        asked = kind.prompts(document, SOURCE_TOKENS)[0]
+        sentences += measure_sentences(pair, profile, kind, asked)
+    layers, scores = pair.target.full_layers, layer_scores(sentences)
+    usual = usual_layer(layers, pair.target.num_layers)
+    assert usual is not None
+    strong = [sentence for sentence in sentences if sentence.is_strong]
+    if len(strong) < FEWEST_STRONG:
+        raise UsageError(
+            f"only {len(strong)} of {len(sentences)} sentences that {pair.target.source} wrote "
+            f"depend on one passage, too few to compare layers; sources are told by layer {usual}"
+        )
+    layer = max(layers, key=lambda each: (scores[layers.index(each)], -abs(each - usual)))
+    file, key = _source_file(), _model_key(pair.target, profile.target.revision)
+    _write(file, _read(file) | {key: layer})
+    first = [
+        sum(not s.place(s.attention[layers.index(each)]).better for s in strong)
+        for each in (layer, usual)
+    ]
+    return SourceLayer(
+        layer=layer, sentences=len(sentences), strong=len(strong), right=first[0], usually=first[1]
+    )
 
 
 def resolve_layer(
@@ -40,8 +113,7 @@ def resolve_layer(
         layers[key] = best_layer(score_layers(pair, profile, prompts))
         # A read-only home costs time, not the summary.
         with contextlib.suppress(OSError, SpecxError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(known, json.dumps(layers, indent=2, sort_keys=True) + "\n")
+            _write(known, layers)
     return with_layer(profile, layers[key])
 
 
@@ -75,8 +147,21 @@ def _identity(model: LoadedModel, revision: str | None) -> str:
     return f"{name} {revision} {model.weight_bytes} {model.dtype}"
 
 
+def _model_key(target: LoadedModel, revision: str | None) -> str:
+    return hashlib.sha256(_identity(target, revision).encode()).hexdigest()[:32]
+
+
 def _cache_file() -> Path:
     return cache_folder() / "layers.json"
+
+
+def _source_file() -> Path:
+    return cache_folder() / "source-layers.json"
+
+
+def _write(path: Path, layers: dict[str, int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomic(path, json.dumps(layers, indent=2, sort_keys=True) + "\n")
 
 
 def _read(path: Path) -> dict[str, int]:

@@ -1,13 +1,25 @@
 """The account of one document while it is summarized."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specx.documents.document import Document
 from specx.documents.title import title_of
 from specx.profile import Profile
 from specx.prompts.prompt import Prompt
-from specx.records import Event, FellBack, Finished, FinishReason, Speedup, Step, Tally, Timings
+from specx.prompts.sources import DocumentTokens
+from specx.records import (
+    Attention,
+    Event,
+    FellBack,
+    Finished,
+    FinishReason,
+    Speedup,
+    Step,
+    Tally,
+    Timings,
+)
 from specx.reports.report import InputFacts, LosslessCheck, Removed
 
 
@@ -105,13 +117,27 @@ def removed(document: Document) -> Removed:
 class DecodedText:
     """A text that is written: what it answers, and how tokens are chosen.
 
-    ``begun``: the tokens that it begins with; ``ids``: those behind them, so far.
+    ``document``: which tokens of the prompt are the document's, None where nobody asks. ``begun``:
+    the tokens that it begins with; ``ids``: those behind them, so far. ``attention``: of all these
+    tokens to the document; empty for one that was not decoded.
     """
 
     prompt: Prompt
     profile: Profile
+    document: DocumentTokens | None = None
     begun: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
+    attention: list[Sequence[float]] = field(default_factory=list)
+
+    def again(self, profile: Profile, kept: int) -> "DecodedText":
+        """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
+        begun, attention = self.tokens[:kept], self.attention[:kept]
+        return DecodedText(self.prompt, profile, self.document, begun, attention=attention)
+
+    def attend(self, rows: Attention) -> None:
+        """Take the attention of the tokens that were decoded last."""
+        unknown = len(self.tokens) - len(self.attention) - len(rows)
+        self.attention += [*[()] * unknown, *rows]
 
     @property
     def tokens(self) -> tuple[int, ...]:

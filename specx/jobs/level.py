@@ -34,7 +34,7 @@ class LevelWritten:
     def text(self) -> str:
         """Return the outputs one behind the other, with their headings."""
         headings = [self.heading(number + 1) for number in range(len(self.outputs))]
-        pairs = zip(headings, (output.text for output in self.outputs), strict=True)
+        pairs = zip(headings, (output.shown for output in self.outputs), strict=True)
         return "\n\n".join(text for pair in pairs for text in pair if text)
 
     def heading(self, number: int) -> str:

@@ -9,6 +9,7 @@ from specx.errors import (
     BatchError,
     DivergenceError,
     SpecxError,
+    UnfoundError,
     error_of,
     printable,
 )
@@ -20,6 +21,7 @@ from specx.jobs.listener import Listener
 from specx.jobs.results import Results
 from specx.records import Timings
 from specx.reports.progress import counted
+from specx.reports.remarks import nowhere
 from specx.reports.report import ReferenceCheck, Report
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
@@ -34,7 +36,8 @@ class Queue:
     ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
     many inputs there are, if that is known. ``journal``: notes what is done. ``deadline``: the
     Summarizer's. ``allowed``: failures that do not fail the run. ``fail_fast``: begin no document
-    after a failure that is not allowed.
+    after a failure that is not allowed. ``strict_numbers``: a summary that states what is nowhere
+    in its document fails the run.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class Queue:
         deadline: Deadline | None = None,
         allowed: AllowedFailures = NONE_ALLOWED,
         fail_fast: bool = False,
+        strict_numbers: bool = False,
     ) -> None:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
         self._on_skipped, self._total = on_skipped, total
         self._journal, self._deadline = journal, deadline
         self._allowed, self._fail_fast = allowed, fail_fast
+        self._strict_numbers = strict_numbers
         self._summarizer: Summarizer | None = None
         self._cannot_load = False  # no model, no batch
         self._item: InputDocument | None = None  # the document that is being summarized
@@ -66,13 +71,15 @@ class Queue:
         self._failed = self._skipped = 0
         self._unnamed = 0  # failures of documents that nobody has named
         self._divergence: DivergenceError | None = None  # the first one
+        self._unfound: UnfoundError | None = None  # the first one
 
     def run(self, inputs: Iterator[Input], *, alone: bool) -> None:
         """Summarize all inputs.
 
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
-        when some of several inputs failed, unless that is allowed; JournalError at once.
+        when some of several inputs failed, unless that is allowed, UnfoundError when none did but a
+        summary states what its document does not, if that is asked for; JournalError at once.
         """
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
@@ -98,6 +105,8 @@ class Queue:
     def _succeed(self, report: Report) -> None:
         """Tell of a document whose results are written."""
         self._divergence = self._divergence or _divergence(report)
+        if self._strict_numbers:
+            self._unfound = self._unfound or _unfound(report)
         self._on_done(report)
 
     def _conclude(self) -> None:
@@ -110,6 +119,8 @@ class Queue:
             raise BatchError(
                 _stopped(done) if self._fail_fast else _failures(self._failed, done, excess)
             )
+        if self._unfound:
+            raise self._unfound
 
     @property
     def _fails(self) -> bool:
@@ -256,6 +267,11 @@ def _failures(failed: int, done: int, excess: str = "") -> str:
         return all_ + excess
     others = "others are" if done > 1 else "other is"
     return f"{failed} of {failed + done} documents failed{excess}; the {others} done"
+
+
+def _unfound(report: Report) -> UnfoundError | None:
+    told = nowhere(report)
+    return UnfoundError(f"{report.input.name}: {told}") if told else None
 
 
 def _divergence(report: Report) -> DivergenceError | None:

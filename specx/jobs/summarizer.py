@@ -15,7 +15,7 @@ from specx.engine.methods import Pair, sampling_of
 from specx.engine.workspace import Shelf, cache_bytes, capacity_for
 from specx.errors import DocumentError
 from specx.jobs import warnings
-from specx.jobs.calibration import resolve_layer
+from specx.jobs.calibration import resolve_layer, source_layer
 from specx.jobs.deadline import Deadline
 from specx.jobs.document_run import DecodedText, DocumentRun, input_facts, removed
 from specx.jobs.listener import Listener
@@ -24,7 +24,9 @@ from specx.jobs.neighbours import Neighbours
 from specx.jobs.pair import facts
 from specx.jobs.parts import PartWriter, Written
 from specx.jobs.preparing import MakePrompts, Prepared
+from specx.jobs.provenance import provenance
 from specx.jobs.room import reasoning_of, reserved, room_of
+from specx.jobs.source_finder import SourceFinder
 from specx.jobs.thinking import decode_thinking
 from specx.models.memory import check_memory
 from specx.profile import (
@@ -37,7 +39,7 @@ from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
 from specx.prompts.reasoning import Thinking
-from specx.records import Method, Step, Stop, Timings
+from specx.records import Finished, Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 
 # With these a text goes on where it repeats itself, with the next where it does so again: a whole
@@ -76,12 +78,14 @@ class Summarizer:
         self._kind = _prompt_kind(profile, pair)
         self._reasoning = reasoning_of(profile, self._kind, context_window(pair, profile))
         self._room = room_of(profile, pair, self._reasoning)
-        self._sources = sources_of(profile, pair.target.stated.settings, asked)
+        self._set_by = sources_of(profile, pair.target.stated.settings, asked)
         resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
         self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
+        layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
+        self._finder = None if layer is None else SourceFinder(self._kind, layer)
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
@@ -106,12 +110,14 @@ class Summarizer:
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run, prepared)
-        write = partial(self._write, run)
+        write = partial(self._write, run, document)
         writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
         written = writer.summarize(document, prompts)
         unread, noted = warnings.unread(document, prompts)
         settings = self.profile.model_dump(mode="json")
         quotes = [quote for output in written.outputs for quote in output.quotes]
+        own_words = isinstance(self._kind, Instruct)
+        found = provenance(document, written.outputs if own_words else [])
         run.end()
         return Report(
             input=input_facts(document, run.prompt_tokens, written.parts),
@@ -126,6 +132,9 @@ class Summarizer:
             generation=self._chosen(settings["generation"]),
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
+            sentences=found.sentences,
+            not_in_document=found.nowhere,
+            not_in_sources=found.elsewhere,
             dropped=sum(output.dropped for output in written.outputs),
             completed=sum(output.completed for output in written.outputs),
             reasoning_tokens=run.reasoning_tokens,
@@ -133,13 +142,7 @@ class Summarizer:
             rewritten=len(run.rewritten),
             removed=removed(document),
             levels=written.levels,
-            warnings=[
-                *document.warnings,
-                *warnings.known_before(document, self.profile),
-                *unread,
-                *warnings.not_done(self.pair.target.stated.not_done, self.profile),
-                *self._warnings(run, written),
-            ],
+            warnings=[*self._warnings_before(document), *unread, *self._warnings(run, written)],
             notes=[
                 *noted,
                 *warnings.fallback(run.fell_back),
@@ -148,6 +151,14 @@ class Summarizer:
             lossless=run.lossless,
             speedup=run.speedup,
         )
+
+    def _warnings_before(self, document: Document) -> list[str]:
+        """Warn about what is known before anything is written."""
+        return [
+            *document.warnings,
+            *warnings.known_before(document, self.profile),
+            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
+        ]
 
     def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
         """Warn about the texts that were written."""
@@ -161,7 +172,7 @@ class Summarizer:
 
     def _chosen(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return how tokens are chosen, and whose each value is."""
-        return {k: {"value": values[k], "from": source} for k, source in self._sources.items()}
+        return {k: {"value": values[k], "from": source} for k, source in self._set_by.items()}
 
     def _prompts(
         self, document: Document, run: DocumentRun, prepared: Prepared | None
@@ -179,7 +190,14 @@ class Summarizer:
         return prompts
 
     def _write(
-        self, run: DocumentRun, prompt: Prompt, *, heading: str, shown: bool, anew: bool
+        self,
+        run: DocumentRun,
+        document: Document,
+        prompt: Prompt,
+        *,
+        heading: str,
+        shown: bool,
+        anew: bool,
     ) -> Output:
         profile = self._profile_for(prompt)
         run.prompt_tokens += len(prompt.token_ids)
@@ -193,9 +211,11 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
+        if self._finder:
+            output = self._finder.told(output, text, document)
         if not self._kind.final:
             self.partial = before
-            self._add(output.text, gap, shown=shown)
+            self._add(output.shown if shown else output.text, gap, shown=shown)
         if self._check and (run.lossless is None or run.lossless.identical):
             self._check_lossless(text, run)
         return output
@@ -204,17 +224,18 @@ class Summarizer:
         self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
     ) -> tuple[Output, DecodedText]:
         """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
-        before, text = self.partial, DecodedText(prompt, profile)
+        document = self._finder.tokens(prompt) if self._finder else None
+        before, text = self.partial, DecodedText(prompt, profile, document)
         output = self._decode(run, text, shown=shown)
         for settings in self._retries(profile):
             # Reasoning has a budget of its own, which begins with the text.
-            begun = () if output.reasoning_tokens else text.tokens[: output.kept_tokens]
-            limit = profile.output_limit - len(begun)
+            kept = 0 if output.reasoning_tokens else output.kept_tokens
+            limit = profile.output_limit - kept
             if run.reasons[-1] != "looping" or limit < 1:
                 break
             again = profile.changed(generation={**settings, "max_new_tokens": limit})
-            self.partial, text = before, DecodedText(prompt, again, begun)
-            run.go_on(len(begun))
+            self.partial, text = before, text.again(again, kept)
+            run.go_on(kept)
             self._listener.show("")
             self._listener.phase("writing on with a penalty")
             output = self._decode(run, text, shown=shown)
@@ -225,10 +246,16 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        start = partial(decode, self.pair, text.profile, self.method, shelf=self._shelf)
+        sources = self._finder.settings(text) if self._finder else None
+        start = partial(
+            decode, self.pair, text.profile, self.method, sources=sources, shelf=self._shelf
+        )
         events = decode_thinking(start, text.token_ids, stop)
         events = self._deadline.between(events) if self._deadline else events
         for event in self._neighbours.between(events) if self._neighbours else events:
+            if isinstance(event, Finished):
+                text.attend(event.attended)
+                event = replace(event, attended=())  # nobody else needs it
             self._listener.on(event)
             run.on(event)
             if isinstance(event, Step):

@@ -1,6 +1,7 @@
 """Decoding on behind reasoning that has taken all of its budget."""
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from specx.prompts.reasoning import Thinking
@@ -48,6 +49,9 @@ def _piece(
 def _joined(first: Finished, last: Finished) -> Finished:
     first.timings.add(last.timings)
     first.speedup.add(last.speedup)
-    return Finished(
-        last.reason, first.timings, first.speedup, decoding=first.decoding + last.decoding
+    return replace(
+        last,
+        timings=first.timings,
+        speedup=first.speedup,
+        decoding=first.decoding + last.decoding,
     )

@@ -1,4 +1,5 @@
-"""Chunks of the text: how it is cut, and the rows of a chosen set of chunks.
+"""Chunks of the text: how it is cut, and the rows of a chosen set of chunks; and passages of a
+document, of which sentences may be.
 
 Chunk ids are ascending, and the newest chunk is always among the chosen ones, so the draft sees
 what was just written. Only the device knows the length of the text (``tokens``, int64 [1]), so
@@ -76,3 +77,19 @@ def chunk_rows(ids: Tensor, grid: Grid) -> Tensor:
     place = torch.arange(count, device=ids.device) + (ids[:1] == 0) * grid.short
     rows = ids[(place // chunk).clamp(max=len(ids) - 1)] * chunk + place % chunk - grid.short
     return rows.where(place < count, BEYOND)
+
+
+PASSAGE = 64  # tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passages:
+    """The passages of a document that lies in a text: ``tokens`` rows from row ``first`` on, cut
+    every ``PASSAGE`` tokens; the last may be short."""
+
+    first: int
+    tokens: int
+
+    @property
+    def count(self) -> int:
+        return count_chunks(self.tokens, PASSAGE)

@@ -29,6 +29,21 @@ class PerLayerInput:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Routing:
+    """Weights that a layer with E experts has beside theirs (``ExpertsSpec``).
+
+    ``router``: to E logits. ``correction`` [E]: what is added to scores that are compared.
+    ``gate_up``, ``down``: of the shared expert; ``shared_gate``: to one number.
+    """
+
+    router: LinearMap
+    correction: Tensor | None = None
+    gate_up: LinearMap | None = None
+    down: LinearMap | None = None
+    shared_gate: LinearMap | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerWeights:
     """Weights of a decoder layer; ``spec`` says what is computed with them.
 
@@ -38,8 +53,10 @@ class LayerWeights:
     with ``shared`` keys and values, queries alone. ``query_norm``, ``key_norm``: [D] for all heads,
     or [H, D] of each head, or [H · D] where the norm is over the ``whole``. ``out``: [K, Hq · D].
     ``gate_up``: both inputs of the gate as one map [2 I, K], the gate first; without a gate [I, K].
-    ``down``: [K, I]. ``sinks`` float32 [Hq]. ``activation``: of xielu, α of positive numbers, α of
-    negative ones, β and ε. ``scalar``: what the layer's output is multiplied with.
+    ``down``: [K, I]. With E experts both have a dimension more in front, as have their biases:
+    [E, 2 I, K] and [E, K, I]; ``routing``: what such a layer has beside. ``sinks`` float32 [Hq].
+    ``activation``: of xielu, α of positive numbers, α of negative ones, β and ε.
+    ``scalar``: what the layer's output is multiplied with.
     """
 
     spec: LayerSpec
@@ -57,6 +74,7 @@ class LayerWeights:
     key_norm: Tensor | None = None
     sinks: Tensor | None = None
     activation: tuple[float, float, float, float] | None = None
+    routing: Routing | None = None
     per_layer: PerLayerInput | None = None
     scalar: float = 1.0
 
@@ -184,6 +202,17 @@ class Product(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply x [T, K] -> [T, N]."""
+
+
+class Experts(Protocol):
+    """The MLP of a layer with experts."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Choose each row's experts and sum up what they make of it: x [T, K] -> [T, K].
+
+        Experts are added in ascending order, and the shared one last, in float32 or wider, rounded
+        once. With few rows, experts that no row chose are not read.
+        """
 
 
 class Norm(Protocol):

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
+from specx.kernels.chunks import Grid, Passages
 from specx.kernels.layers import (
     DecoderWeights,
+    Experts,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -111,7 +112,8 @@ class Ops(Protocol):
     def keep_rows(self, storage: Tensor, length: Tensor, path: Tensor) -> None:
         """Move rows ``length + path`` of all layers to rows ``length + 0 … n − 1``.
 
-        path int64 [n], ascending, n <= 64. All rows are read before any is written.
+        path int64 [n], ascending, n <= 64. All rows are read before any is written. Row r lies at
+        r mod capacity, so storage may be a ring.
         """
 
     def append_rows(
@@ -214,13 +216,15 @@ class Ops(Protocol):
         length: Tensor,
         scaling: float,
         grid: Grid,
+        softcap: float | None = None,
     ) -> Tensor:
         """Return the attention each chunk of the text gets: the mean over its tokens and heads.
 
         query [Hq, D]; lse [Hq]: log-sum-exp of that query's own softmax; keys [Hkv, capacity, D],
         of which the first ``length`` (int64 [1]) rows are text. A token's score is
-        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval). Returns float32 (or wider)
-        [ceil((capacity + grid.short) / grid.chunk)], −inf beyond the text.
+        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval), of capped scores where there
+        is a ``softcap``. Returns float32 (or wider) [ceil((capacity + grid.short) / grid.chunk)],
+        −inf beyond the text.
         """
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
@@ -228,6 +232,17 @@ class Ops(Protocol):
 
         scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
         [min(k, M)], ascending; padding is M and sorts last.
+        """
+
+    def passage_attention(
+        self, queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+    ) -> Tensor:
+        """Return the attention of T tokens in a row to each passage of a document: [T, P].
+
+        queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows, those
+        of the document among them. By head, the four largest of a passage's softmax weights are
+        added up; then the mean over heads is taken. (A passage's sum over all tokens says less: of
+        the rest of its weights most is noise.) Returns float32 or wider.
         """
 
     # Token trees
@@ -303,6 +318,9 @@ class Ops(Protocol):
 
         A backend has fast ones for some, and those of torch for every other.
         """
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        """Prepare the MLP of a layer with experts, which keeps its weights."""
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         """Prepare passes through all layers at once, where the backend has them for a model."""

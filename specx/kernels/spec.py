@@ -96,13 +96,71 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SwigluClamp:
+    """gpt-oss's gate: ``g σ(alpha · g) · (u + 1)``, g being gate x, at most ``limit``, and u being
+    up x, from −limit to limit."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertsSpec:
+    """Which experts of a layer a token goes through, and with which weights.
+
+    Each of ``count`` experts has a score: the ``softmax`` of logits, which a linear map makes of
+    what the MLP reads, over all experts, or the ``sigmoid`` of each. The ``chosen`` experts with
+    the highest scores are the token's; scores are compared with a bias added (``corrected``) where
+    the weights have one. With ``groups`` of equally many experts, those of the ``kept_groups``
+    groups alone may be chosen whose two best compare highest in sum.
+
+    Their weights are the scores, ``normed`` to a sum of 1 or, where the sum is smaller than
+    ``least``, by that, and times ``scale``. (A softmax over the chosen experts alone is one over
+    all, normed.) All of this is computed in float32 or wider, whatever the hidden states are, so
+    that experts rarely tie.
+
+    ``shared``: elements inside an expert that all tokens go through as well; None: there is none.
+    ``shared_gate``: it is multiplied by the sigmoid of a linear map to one number.
+    """
+
+    count: int
+    chosen: int
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    corrected: bool = False
+    groups: int = 1
+    kept_groups: int = 1
+    normed: bool = True
+    least: float = 1e-20
+    scale: float = 1.0
+    shared: int | None = None
+    shared_gate: bool = False
+
+    def touched(self, rows: int) -> float:
+        """Return how many experts so many rows read, if each chooses at random."""
+        return self.count * (1 - (1 - self.chosen / self.count) ** rows)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MlpSpec:
     """``down(act(gate x) · up x)`` or, without gate, ``down(act(up x))``, with ``inner`` elements
-    between."""
+    between; ``clamp``: gpt-oss's gate in the place of that.
+
+    With ``experts`` it is the weighted sum of several such, in ascending order, and of a shared
+    one, which has no clamp.
+    """
 
     inner: int
     activation: Activation = "silu"
     gated: bool = True
+    clamp: SwigluClamp | None = None
+    experts: ExpertsSpec | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True for Llama's, of any size."""
+        return (
+            self.gated and self.activation == "silu" and self.clamp is None and self.experts is None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +187,7 @@ class LayerSpec:
         attention, norms = self.attention, (self.input_norm, self.output_norm)
         head_norm = attention.head_norm
         return (
-            self.mlp.gated
-            and self.mlp.activation == "silu"
+            self.mlp.is_plain
             and self.output_norm is not None
             and not any(norm.wide or norm.centred for norm in norms if norm is not None)
             and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))

@@ -10,6 +10,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from specx.errors import ModelError
 from specx.models.config_file import SUPPORTED, not_supported, read_raw
+from specx.models.families.text_part import why_refused
 from specx.models.reason import reason
 
 _HEADS = ("ForCausalLM", "LMHeadModel")
@@ -76,7 +77,8 @@ def _check_kind(raw: dict, label: str) -> None:
     if raw.get("is_encoder_decoder"):
         raise not_supported(label, f"is an encoder-decoder model ({kind})")
     if any(raw.get(key) is not None for key in _OTHER_SENSES):
-        raise not_supported(label, f"is a model for images or sound ({kind})")
+        why = why_refused(kind)
+        raise not_supported(label, f"is a model for images or sound ({kind}), {why}")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise not_supported(label, f"is not a causal language model ({kind})")
     classes = [str(name) for name in raw.get("architectures") or []]

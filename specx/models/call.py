@@ -19,22 +19,32 @@ from specx.models.features import Features
 
 
 @dataclass
-class RetrievalLayer:
-    """The queries of one layer, kept for retrieval and overwritten by each forward pass.
+class KeptQueries:
+    """The queries of one layer, kept for others to read and overwritten by each forward pass.
 
     ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R new tokens, or
     of as many as there are. ``lse`` is the natural log of the sum of exponentials of a query's
-    scaled scores over everything it attended to; it is written for trees only.
+    scaled scores over everything it attended to; it is written for trees only, and None where
+    nobody asks for it.
     """
 
     layer: int
     queries: Tensor
-    lse: Tensor
+    lse: Tensor | None = None
+
+    @classmethod
+    def empty(
+        cls, layer: int, shape: tuple[int, int, int], like: Tensor, *, lse: bool
+    ) -> "KeptQueries":
+        """Return room for queries of ``shape`` [Hq, R, D], in the dtype and on the device of
+        ``like``; with ``lse``, for these, too."""
+        sums = torch.zeros(shape[:2], device=like.device) if lse else None
+        return cls(layer, like.new_zeros(shape), sums)
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
         rows = note_queries(self.queries, query)
-        if lse is not None:
+        if self.lse is not None and lse is not None:
             self.lse[:, :rows] = lse[:, -rows:]
 
 
@@ -75,23 +85,14 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``retrieval``: a layer whose queries are kept, and ``also`` others. ``features``: where the
-    hidden states of the pass are noted (``features.py``).
+    ``kept``: records of the layers whose queries are kept, of each layer one, ascending.
+    ``features``: where the hidden states of the pass are noted (``features.py``).
     """
 
     ops: Ops
     mapping: SlotMapping
-    retrieval: RetrievalLayer | None = None
-    also: tuple[RetrievalLayer, ...] = ()
+    kept: tuple[KeptQueries, ...] = ()
     features: Features | None = None
-
-    @property
-    def kept(self) -> tuple[RetrievalLayer, ...]:
-        """Return the layers whose queries are kept, in their order."""
-        if self.retrieval is None and not self.also:
-            return ()
-        first = () if self.retrieval is None else (self.retrieval,)
-        return tuple(sorted((*first, *self.also), key=lambda each: each.layer))
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
@@ -110,17 +111,16 @@ class AttentionCall(ABC):
         ``how``: window, softcap and sinks of the layer, where it has any (``Ops``).
         """
         keys, values = self.mapping.storage[layer].unbind()
-        watched = self._watched(layer)
-        out, lse = self.compute(q, keys, values, scaling, needs_lse=bool(watched), **how)
-        for each in watched:
-            each.note(q, lse)
+        kept = self.kept_of(layer)
+        needs_lse = kept is not None and kept.lse is not None
+        out, lse = self.compute(q, keys, values, scaling, needs_lse=needs_lse, **how)
+        if kept is not None:
+            kept.note(q, lse)
         return out
 
-    def _watched(self, layer: int) -> list[RetrievalLayer]:
+    def kept_of(self, layer: int) -> KeptQueries | None:
         """Return what keeps the queries of a layer, if they are wanted."""
-        if self.retrieval is None and not self.also:
-            return []
-        return [each for each in self.kept if each.layer == layer]
+        return next((kept for kept in self.kept if kept.layer == layer), None)
 
     @abstractmethod
     def compute(
@@ -177,8 +177,8 @@ class PrefillCall(AttentionCall):
 
         ``tokens``: of the pass; 0: q has the queries of all.
         """
-        for each in self._watched(layer):
-            each.note(q, None)
+        if (kept := self.kept_of(layer)) is not None:
+            kept.note(q, None)
         keys, values = self.mapping.storage[layer].unbind()
         past = self.past + (tokens or q.shape[1]) - rows
         return self._attend(q[:, -rows:], keys, values, past, scaling, **how)

@@ -21,7 +21,7 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open files of safetensors: a context. Nothing is read but what is asked for.
 
-    Names are those of a decoder of text (``_text_name``). ``dtype``: of the tensors that are
+    Names are those of a decoder of text (``text_name``). ``dtype``: of the tensors that are
     returned; None: as stored. ``label`` begins every sentence.
     """
 
@@ -40,7 +40,7 @@ class Checkpoint:
                 except (SafetensorError, OSError, ValueError) as error:
                     raise unreadable(self.label, error) from error
                 names = opened.keys()
-                self._places |= {_text_name(name): (opened, name) for name in names}
+                self._places |= {text_name(name): (opened, name) for name in names}
             self._opened = self._opened.pop_all()
         return self
 
@@ -107,7 +107,7 @@ class Checkpoint:
         return stored
 
 
-def _text_name(name: str) -> str:
+def text_name(name: str) -> str:
     """Return the name that a tensor has in a checkpoint of the text part alone.
 
     Checkpoints that also read pictures have the same decoder under a prefix.

@@ -27,7 +27,7 @@ VARIANTS = 16  # target and draft share code, each with a few numbers of new tok
 
 def compile_layers(loaded: LoadedModel, backend: str = "inductor") -> LoadedModel:
     """Compile the decoder layers, from their next forward pass on, unless they are fused."""
-    if is_fused(loaded.model):
+    if loaded.decoder_spec is not None or is_fused(loaded.model):
         return loaded
     decoder = loaded.model.get_decoder()
     # Both models and all their layers are one piece of code to torch, which gives up after 8.

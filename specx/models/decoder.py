@@ -6,7 +6,8 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,11 +30,13 @@ class RowInputs:
     """Inputs that all layers share for the T rows of a pass, beside the hidden states.
 
     ``angles``: cos and sin [T, D] of each of ``DecoderSpec.ropes``, by its place. ``positions``
-    int64 [T]. ``per_layer`` [T, L, P]: the inputs of single layers, where there are any.
+    int64 [T]. ``temperatures``: factors of queries [T, 1]. ``per_layer`` [T, L, P]: the inputs of
+    single layers, where there are any.
     """
 
     angles: tuple[Angles, ...]
     positions: Tensor
+    temperatures: Mapping[QueryTemperature, Tensor] = field(default_factory=dict)
     per_layer: Tensor | None = None
 
     def at(self, rows: Tensor | int) -> "RowInputs":
@@ -43,6 +46,9 @@ class RowInputs:
         return RowInputs(
             angles=tuple((rows_of(cos, rows), rows_of(sin, rows)) for cos, sin in self.angles),
             positions=rows_of(self.positions, rows),
+            temperatures={
+                key: rows_of(factors, rows) for key, factors in self.temperatures.items()
+            },
             per_layer=None if self.per_layer is None else rows_of(self.per_layer, rows),
         )
 
@@ -77,7 +83,7 @@ class DecoderLayer:
         slots = call.mapping.slots_of(self.index)
         q = self._kernels.before_attention(x, cos, sin, slots, keys, values)
         if attention.temperature is not None:
-            q = q * _temperature(attention.temperature, inputs.positions, q.dtype)
+            q = q * inputs.temperatures[attention.temperature]
         return q
 
     def attend(self, q: Tensor, call: Call) -> Tensor:
@@ -133,11 +139,21 @@ class Decoder:
             assert spec.per_layer is not None
             self._projection = ops.product(tables.projection)
             self._table_norm = ops.norm(spec.per_layer.norm, tables.norm, None, self.dtype)
+            self._table_scale = tables.embedding.new_tensor(spec.per_layer.size**0.5)
+        given = [layer.attention.temperature for layer in spec.layers]
+        self._temperatures = {each for each in given if each is not None}
 
     def with_spec(self, spec: DecoderSpec) -> "Decoder":
         """Return a decoder of the same weights that turns queries and keys otherwise."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+
+    def with_layers(self, kept: Sequence[int]) -> "Decoder":
+        """Return a decoder of the same weights without the other layers, counted from 0."""
+        assert self.spec.per_layer is None, "tables have the inputs of all layers"
+        layers = [self.weights.layers[layer] for layer in kept]
+        spec = replace(self.spec, layers=tuple(layer.spec for layer in layers))
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
@@ -187,7 +203,10 @@ class Decoder:
             for rope, inv_freq in ropes
         )
         per_layer = None if self.spec.per_layer is None else self._per_layer(ids, x)
-        return RowInputs(angles=angles, positions=positions, per_layer=per_layer)
+        temperatures = {each: _temperature(each, positions, x.dtype) for each in self._temperatures}
+        return RowInputs(
+            angles=angles, positions=positions, temperatures=temperatures, per_layer=per_layer
+        )
 
     def _per_layer(self, ids: Tensor, x: Tensor) -> Tensor:
         """Return the inputs of single layers: [T, L, P] (``PerLayerInputSpec``)."""
@@ -196,7 +215,7 @@ class Decoder:
         assert tables is not None
         projected = self._projection(x) * self.spec.hidden**-0.5
         projected = self._table_norm(projected.unflatten(1, (-1, spec.size)))
-        own = lookup(ids, tables.embedding) * tables.embedding.new_tensor(spec.size**0.5)
+        own = lookup(ids, tables.embedding) * self._table_scale
         return (projected + own.view(projected.shape)) * 2**-0.5
 
     def logits(self, x: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.kernels.block_matrix import BlockMatrix
 from specx.kernels.ops import kept_formats
-from specx.kernels.spec import DecoderSpec
+from specx.kernels.spec import DecoderSpec, ExpertsSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import Tensors, WeightMap, WeightReader
+from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint
 from specx.models.gguf.tensors import GgufTensors
 from specx.models.load import (
@@ -47,6 +47,8 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     label, raw = files.source.label, files.raw
     architecture = read_architecture(raw, label)
     with Checkpoint(found, label, files.device) as tensors:
+        spec = tied_as_stored(architecture.spec, architecture.weights, tensors)
+        architecture = replace(architecture, spec=spec)
         check_tensors(tensors, architecture.spec, architecture.weights)
         first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
         tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
@@ -100,6 +102,18 @@ def _loaded(
         decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
     )
+
+
+def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
+    """Return the spec with an lm head of its own where the checkpoint has another than it states.
+
+    Configs of checkpoints with several parts may say that embeddings are tied by default alone.
+    """
+    names = [f"{name}.weight" for name in (weight_map.embedding, weight_map.head)]
+    if not spec.tied or not tensors.names.issuperset(names):
+        return spec
+    embedding, head = (tensors.joined([name]) for name in names)
+    return spec if torch.equal(embedding, head) else replace(spec, tied=False)
 
 
 def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpec] | None:
@@ -210,9 +224,10 @@ def check_tensors(
             )
 
 
-def _shapes(
-    spec: DecoderSpec, weight_map: WeightMap
-) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
+Shape = tuple[int, ...]
+
+
+def _shapes(spec: DecoderSpec, weight_map: WeightMap) -> Iterator[tuple[tuple[str, ...], Shape]]:
     """Yield the tensors of each linear map of a decoder, and the shape of all together."""
     outside, table = weight_map.outside(spec), (spec.vocabulary, spec.hidden)
     yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
@@ -224,5 +239,29 @@ def _shapes(
         width = attention.query_heads * attention.head_dim
         yield names["heads"], (heads * attention.head_dim, spec.hidden)
         yield names["out"], (spec.hidden, width)
-        yield names["gate_up"], (2 * inner if layer.mlp.gated else inner, spec.hidden)
-        yield names["down"], (spec.hidden, inner)
+        maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
+                "down": (spec.hidden, inner)}  # fmt: skip
+        if layer.mlp.experts is None:
+            yield from ((names[name], shape) for name, shape in maps.items())
+        else:
+            yield from _shapes_of_experts(names, maps, layer.mlp.experts, weight_map.experts)
+
+
+def _shapes_of_experts(
+    names: Mapping[str, tuple[str, ...]],
+    maps: Mapping[str, tuple[int, int]],
+    spec: ExpertsSpec,
+    how: ExpertNames,
+) -> Iterator[tuple[tuple[str, ...], Shape]]:
+    """Yield the same of a layer's experts. ``maps``: the shapes of a single one."""
+    for name, (rows, columns) in maps.items():
+        if how.stacked:
+            single = (columns, rows) if how.across else (rows, columns)
+            yield names[name], (spec.count, *single)
+        else:
+            yield names[name], (spec.count * rows, columns)
+    hidden = maps["gate_up"][1]
+    yield names["router"], (spec.count, hidden)
+    if spec.shared is not None:
+        yield names["shared_gate_up"], (2 * spec.shared, hidden)
+        yield names["shared_down"], (hidden, spec.shared)

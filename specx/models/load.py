@@ -16,6 +16,7 @@ from specx.models.call import PrefillCall, TreeCall
 from specx.models.config_file import read_raw
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
+from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.memory import check_memory
@@ -24,6 +25,7 @@ from specx.models.source import ModelSource, locate
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
 
+TensorMap = Callable[[Tensor], Tensor]
 Role = Literal["target", "draft"]
 DTYPES = {
     "float32": torch.float32,
@@ -100,6 +102,15 @@ class LoadedModel(ModelFacts):
         model = self.model
         return model.get_input_embeddings().weight, model.get_output_embeddings().weight
 
+    @property
+    def vocabulary_maps(self) -> tuple[TensorMap, TensorMap]:
+        """Return the embedding, from tokens int64 [T] to [T, K], and the lm head, to [T, V]."""
+        model = self.model
+        if self.decoder_spec is not None:
+            return model.embed, model.logits
+        lm_head = model.get_output_embeddings()
+        return model.get_input_embeddings(), lambda x: lm_head(x[None])[0]
+
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""
         if self.decoder_spec is None:
@@ -115,6 +126,11 @@ class LoadedModel(ModelFacts):
             return self.scalings[layer]
         scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
         return scaling
+
+    def softcap_of(self, layer: int) -> float | None:
+        """Return the cap of a layer's scores, if they have one."""
+        spec = self.decoder_spec
+        return None if spec is None else spec.layers[layer].attention.softcap
 
     @property
     def full_layers(self) -> list[int]:
@@ -184,20 +200,20 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles) -> LoadedModel | None:
     """Load a decoder of our own; None for a model that is left to transformers."""
     raw, label = files.raw, files.source.label
-    if files.device.type != "cpu" or raw.get("quantization_config"):
-        return None
     if files.gguf is not None:  # which transformers could not read as exactly
         from specx.models.decoder_files import load_gguf
 
         return load_gguf(files, files.gguf)
-    if family_of(raw) is None:
+    if raw.get("quantization_config") or family_of(raw) is None:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None
     try:
         read_architecture(raw, label)
-    except ModelError:  # transformers may know what it means, or say what is wrong with it
-        return None
+    except ModelError:
+        if has_parts(raw):
+            raise
+        return None  # transformers may know what it means, or say what is wrong with it
     source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
     if any(file.suffix != ".safetensors" for file in found):
         return None

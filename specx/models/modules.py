@@ -1,6 +1,6 @@
 """The old way of loading: an unmodified class of transformers, checked, and its facts.
 
-It serves GPUs, and models that no family describes (``families/``).
+It serves models that no family describes (``families/``), and quantized ones.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,8 @@ def _tried(loaded: LoadedModel, files: ModelFiles, config: Any, used: int) -> Lo
     """Return the model with what trial runs have shown. Raises ModelError for what they refuse."""
     label = files.source.label
     scalings = check_seam(loaded.model, loaded, label, used)
-    check_pieces(loaded, label, is_quantized=bool(_quantization(config)))
+    if family_of(files.raw) is None:  # those of known families are causal and heed positions
+        check_pieces(loaded, label, is_quantized=bool(_quantization(config)))
     if files.role == "draft":
         check_rotation(loaded.model, loaded, label)
     return replace(loaded, stated=files.stated, scalings=scalings, window=_room(loaded, config))
@@ -127,6 +128,9 @@ def _config(files: ModelFiles) -> Any:
 def _load_weights(files: ModelFiles, source: ModelSource, config: Any) -> Any:
     attention.register()
     how = {"attn_implementation": attention.NAME}
+    method = _quantization(config)
+    if method == "fp8" and files.device.type == "cpu":  # what transformers asks for would not help
+        raise _quantized_error(source, method, "computes on a GPU alone")
     try:
         if files.gguf is not None:
             dtype = unpacked_dtype(files)
@@ -149,18 +153,21 @@ def _load_weights(files: ModelFiles, source: ModelSource, config: Any) -> Any:
     except Exception as error:  # file formats, quantizers and the allocator: no common class
         raise _loading_error(error, source, config) from error
     _check_complete(report, config, source.label)
-    method = _quantization(config)
     if method and getattr(model, "hf_quantizer", None) is None:
         # transformers warns about what it does not know or cannot do on a device, and goes on.
-        why = "does not know"
-        if method in AUTO_QUANTIZATION_CONFIG_MAPPING and files.device.type == "cpu":
-            why = "computes on a GPU alone"
-        raise ModelError(
-            f"{source.label} is quantized with {method}, which transformers {why}; choose the "
-            "checkpoint that is not quantized."
+        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and files.device.type == "cpu"
+        raise _quantized_error(
+            source, method, "computes on a GPU alone" if known else "does not know"
         )
     attention.number_layers(model)
     return model.eval().requires_grad_(False)
+
+
+def _quantized_error(source: ModelSource, method: str, why: str) -> ModelError:
+    return ModelError(
+        f"{source.label} is quantized with {method}, which transformers {why}; choose the "
+        "checkpoint that is not quantized."
+    )
 
 
 def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:

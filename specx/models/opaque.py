@@ -13,8 +13,8 @@ from specx.kernels.ancestors import AncestorMask
 from specx.kernels.ops import built_in_ops, ops_for
 from specx.models.call import (
     AttentionCall,
+    KeptQueries,
     PrefillCall,
-    RetrievalLayer,
     SlotMapping,
     TreeCall,
     note_queries,
@@ -28,13 +28,18 @@ def attend(
 
     layer: int64 [], on the CPU; query [1, Hq, T, D]; key, value [1, Hkv, T, D] -> [1, T, Hq, D].
     """
-    mapping, retrieval = call.mapping, call.retrieval
+    mapping = call.mapping
     rows = (layer, query, key, value, mapping.storage, mapping.slots)
-    watched = -1 if retrieval is None else retrieval.layer
-    queries = None if retrieval is None else retrieval.queries
+    watched = [kept.layer for kept in call.kept]
+    queries = [kept.queries for kept in call.kept]
     if isinstance(call, TreeCall):
-        lse = None if retrieval is None else retrieval.lse
-        out = _tree(*rows, call.prefix, call.mask.sets, scaling, watched, queries, lse)
+        # Those whose sums are wanted come first; a list of tensors has no place for None.
+        with_lse = [kept for kept in call.kept if kept.lse is not None]
+        without = [kept for kept in call.kept if kept.lse is None]
+        watched = [kept.layer for kept in (*with_lse, *without)]
+        queries = [kept.queries for kept in (*with_lse, *without)]
+        sums = [kept.lse for kept in with_lse if kept.lse is not None]
+        out = _tree(*rows, call.prefix, call.mask.sets, scaling, watched, queries, sums)
     else:
         assert isinstance(call, PrefillCall)
         texts = (call.ops.attention_by, call.start, call.window)
@@ -53,20 +58,18 @@ def _tree(
     prefix: Tensor,
     visible: Tensor,
     scaling: float,
-    watched: int,
-    queries: Tensor | None,
-    lse: Tensor | None,
+    watched: list[int],
+    queries: list[Tensor],
+    lse: list[Tensor],
 ) -> Tensor:
-    retrieval = None
-    if queries is not None and lse is not None:
-        retrieval = RetrievalLayer(watched, queries, lse)
+    kept = map(KeptQueries, watched, queries, [*lse, *[None] * (len(watched) - len(lse))])
     # Of the mask only the sets: its number of rows differs between levels, and the kernels do
     # without it. (Layers are compiled where Triton is, whose kernels attend to
     # trees there, not a package's.)
     call = TreeCall(
         ops=built_in_ops(query.device),
         mapping=SlotMapping(storage, slots),
-        retrieval=retrieval,
+        kept=tuple(kept),
         prefix=prefix,
         mask=AncestorMask(visible, query.shape[2]),
     )
@@ -85,8 +88,8 @@ def _prefill(
     start: Tensor,
     window: int | None,
     scaling: float,
-    watched: int,
-    queries: Tensor | None,
+    watched: list[int],
+    queries: list[Tensor],
 ) -> Tensor:
     call = PrefillCall(
         ops=ops_for(query.device, attention, query.dtype, query.shape[-1]),
@@ -95,8 +98,8 @@ def _prefill(
         window=window,
     )
     out = call.attend(int(layer), query, key, value, scaling)
-    if int(layer) == watched and queries is not None:
-        note_queries(queries, query[0])
+    if int(layer) in watched:
+        note_queries(queries[watched.index(int(layer))], query[0])
     return out.contiguous()
 
 

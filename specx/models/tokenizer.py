@@ -49,15 +49,25 @@ class Tokenizer:
         *,
         add_special_tokens: bool = True,
         split_special_tokens: bool | None = None,
+        return_offsets_mapping: bool = False,
         **_: Any,  # what only transformers' tokenizers need to be told
     ) -> dict[str, Any]:
-        """Return the ids of a text, or a list of them for several texts, as ``input_ids``."""
+        """Return the ids of a text, or a list of them for several texts, as ``input_ids``.
+
+        With ``return_offsets_mapping`` also the first character that each token stands for and the
+        one behind the last, as ``offset_mapping``.
+        """
         texts = [text] if isinstance(text, str) else list(text)
         splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens
         self.backend.encode_special_tokens = splits
-        rows = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-        ids = [row.ids for row in rows]
-        return {"input_ids": ids[0] if isinstance(text, str) else ids}
+        # The fast one knows no offsets.
+        backend, with_offsets = self.backend, return_offsets_mapping
+        encode = backend.encode_batch if with_offsets else backend.encode_batch_fast
+        rows = encode(texts, add_special_tokens=add_special_tokens)
+        found: dict[str, list[Any]] = {"input_ids": [row.ids for row in rows]}
+        if with_offsets:
+            found["offset_mapping"] = [row.offsets for row in rows]
+        return {key: each[0] for key, each in found.items()} if isinstance(text, str) else found
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids: list[int] = self(text, add_special_tokens=add_special_tokens)["input_ids"]

@@ -61,7 +61,7 @@ def run_at_once(
         return None
     if not whole.serves(ids.shape[0]):
         return None
-    kept, mapping = call.kept, call.mapping
+    mapping = call.mapping
     few = FewRows(
         tokens=ids,
         positions=positions,
@@ -70,9 +70,9 @@ def run_at_once(
         prefix=call.prefix,
         mask=call.mask,
         wanted=wanted,
-        kept=tuple(each.layer for each in kept),
+        kept=tuple(kept.layer for kept in call.kept),
     )
-    logits, noted = whole(few)
-    for each, queries in zip(kept, noted, strict=True):
-        each.note(*queries)
+    logits, found = whole(few)
+    for kept, queries_and_lse in zip(call.kept, found, strict=True):
+        kept.note(*queries_and_lse)
     return logits

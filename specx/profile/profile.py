@@ -97,6 +97,11 @@ class Profile(Section):
         description="what attends on an NVIDIA GPU; a name: this package, which must be installed; "
         "built-in: none of them; auto: a package that is installed and was measured to be faster",
     )
+    sources: bool = Field(
+        default=True,
+        description="tell which passages of the document a sentence in the model's own words is "
+        "from, by the model's attention",
+    )
     graphs: bool = Field(
         default=True,
         description="record the parts of a step as CUDA graphs on an NVIDIA GPU",

@@ -42,27 +42,29 @@ class Hierarchy:
 
     def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:
         """Return the prompts that join the outputs of ``prompts``; none if all are empty."""
-        texts = [self._fitting(output.text) for output in outputs]
-        if not any(texts):
+        pieces = [(self._fitting(output.text), output) for output in outputs]
+        if not any(text for text, _ in pieces):
             return []
-        count = -(-len(texts) // self._fan_in)
-        ends = [len(texts) * number // count for number in range(count + 1)]
+        count = -(-len(pieces) // self._fan_in)
+        ends = [len(pieces) * number // count for number in range(count + 1)]
         return [
-            self._join(prompts[first:end], texts[first:end], last=count == 1)
+            self._join(prompts[first:end], pieces[first:end], last=count == 1)
             for first, end in pairwise(ends)
         ]
 
-    def _join(self, prompts: Sequence[Prompt], texts: Sequence[str], *, last: bool) -> Prompt:
+    def _join(
+        self, prompts: Sequence[Prompt], pieces: Sequence[tuple[str, Output]], *, last: bool
+    ) -> Prompt:
         kind = self._asking(_SUMMARIES, None if last else self._budget)
         units = tuple(unit for prompt in prompts for unit in prompt.units)
         budget = self._budget
         while True:
-            prompt = kind.prompt("\n\n".join(text for text in texts if text), units)
+            prompt = kind.prompt([piece for piece in pieces if piece[0]], units)
             excess = len(prompt.token_ids) - self._room
             if excess <= 0:  # nearly always; tokens can differ where texts meet
                 break
-            budget -= -(-excess // len(texts))
-            texts = [self._cut(text, budget) for text in texts]
+            budget -= -(-excess // len(pieces))
+            pieces = [(self._cut(text, budget), output) for text, output in pieces]
         return prompt if last else self._limited(prompt)
 
     def _limited(self, prompt: Prompt) -> Prompt:

@@ -12,15 +12,20 @@ from specx.profile import InstructPrompt
 from specx.prompts.letters import Letters, enclosed
 from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
 from specx.prompts.prompt import (
+    Origin,
     Output,
     Prompt,
     Unit,
+    encode_spans,
     make_units,
     pack,
     token_counter,
     too_little_room,
 )
 from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
+from specx.prompts.sources import DocumentTokens
+
+Spans = list[tuple[int, tuple[int, int]]]  # token ids, each with the characters it stands for
 
 _UNFINISHED = re.compile(r"\x1b[\]PX^_][^\n]*\Z")  # a terminal's sequence, such as its title
 _LEFT_OUT = ("contents", "index")  # parts without sentences
@@ -117,28 +122,91 @@ class Instruct:
         reader = InstructReader(answer)
         return OwnWordsJudge(reader, prompt.words, ends_loops=self._ends_loops, answer=answer)
 
-    def prompt(self, text: str, units: Sequence[Unit]) -> Prompt:
-        """Return the prompt that makes the request about ``text``, which is made of ``units``."""
-        return Prompt(tuple(self.encode(text)), tuple(units), words=self._words)
+    def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
+        """Return the prompt that makes the request about the texts of ``pieces``.
+
+        Each is a text and what it comes from. ``units``: all that they are made of.
+        """
+        content, place = self._content("\n\n".join(text for text, _ in pieces))
+        origins = []
+        for text, of in pieces:
+            origins.append(Origin(start=place, end=place + len(text), of=of))
+            place += len(text) + len("\n\n")
+        ids = tuple(self._encode_content(content))
+        return Prompt(ids, tuple(units), words=self._words, content=content, origins=tuple(origins))
 
     def _prompt(self, part: Sequence[Unit]) -> Prompt:
-        return self.prompt("\n\n".join(unit.text for unit in part), part)
+        return self.prompt([(unit.text, unit) for unit in part], part)
 
     def encode(self, text: str) -> list[int]:
+        """Return the whole prompt about ``text``."""
+        return self._encode_content(self._content(text)[0])
+
+    def document_tokens(self, prompt: Prompt) -> DocumentTokens | None:
+        """Return which tokens of a prompt are the document's, and of which characters.
+
+        None if that is not known: the tokenizer does not tell it.
+        """
+        begin, end = prompt.origins[0].start, prompt.origins[-1].end
+        for spans in (self._spans_of_whole(prompt.content), self._spans_in_frame(prompt.content)):
+            if spans is not None and tuple(token for token, _ in spans) == prompt.token_ids:
+                places = [n for n, (_, span) in enumerate(spans) if begin <= span[0] < end]
+                inside = tuple(span for _, span in spans[places[0] : places[-1] + 1])
+                return DocumentTokens(places[0], inside) if places else None
+        return None
+
+    def _content(self, text: str) -> tuple[str, int]:
+        """Return what the user says, and the place of ``text`` in it.
+
+        The document stands between tags, the request before and behind it.
+        """
+        between = enclosed(text)
+        before = f"{self._opening}{self._request}\n\n"
+        place = len(before) + between.index("\n") + 1
+        behind = self._request if self._chats else f"{self._request}\n\nSummary:"
+        return f"{before}{between}\n\n{behind}", place
+
+    def _encode_content(self, content: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template where it has one.
 
-        The document stands between tags, the request before and behind it. A token in it that ends
-        the user's turn is text: only the template may give commands.
+        A token in the document that ends the user's turn is text: only the template may give
+        commands.
         """
-        content = f"{self._opening}{self._request}\n\n{enclosed(text)}\n\n{self._request}"
-        if not self._chats:
-            content = f"{content}\n\nSummary:"
         whole = self._encode(self._render(content) if self._chats else content)
         before, after = self._frame()
         same = self._letters.commands(whole) == self._letters.commands([*before, *after])
         if same and not self._letters.holds_mark(content):
             return whole
         return [*before, *self._letters.encode(content), *after]
+
+    def _spans_of_whole(self, content: str) -> Spans | None:
+        """Return the tokens of a prompt that is encoded at once; places count from the content."""
+        text = self._render(content) if self._chats else content
+        place = text.find(content.strip())
+        found = encode_spans(self.tokenizer, [text], **self._how) if place >= 0 else None
+        if found is None:
+            return None
+        offset = place - content.find(content.strip())
+        return [(i, (a - offset, b - offset)) for i, (a, b) in zip(*found[0], strict=True)]
+
+    def _spans_in_frame(self, content: str) -> Spans | None:
+        """Return the tokens of a prompt that is encoded as letters, as ``_spans_of_whole``."""
+        pieces = self._letters.pieces(content)
+        how = {"add_special_tokens": False, "split_special_tokens": True}
+        found = encode_spans(self.tokenizer, pieces, **how)
+        if found is None:
+            return None
+        before, after = self._frame()
+        spans, place = [(token, (-1, -1)) for token in before], 0
+        for piece, (ids, offsets) in zip(pieces, found, strict=True):
+            spans += [(i, (place + a, place + b)) for i, (a, b) in zip(ids, offsets, strict=True)]
+            place += len(piece)
+        return [*spans, *((token, (place, place)) for token in after)]
+
+    @property
+    def _how(self) -> dict[str, bool]:
+        """Return how a rendered template is encoded, or a prompt without one."""
+        return {"add_special_tokens": False} if self._chats else {"split_special_tokens": True}
 
     def _frame(self) -> tuple[list[int], list[int]]:
         """Return what stands before and behind the content of every prompt."""
@@ -148,8 +216,7 @@ class Instruct:
 
     def _encode(self, text: str) -> list[int]:
         """Return the token ids of a rendered template, or of a prompt without one."""
-        how = {"add_special_tokens": False} if self._chats else {"split_special_tokens": True}
-        ids: list[int] = self.tokenizer(text, verbose=False, **how)["input_ids"]
+        ids: list[int] = self.tokenizer(text, verbose=False, **self._how)["input_ids"]
         return ids
 
     def _takes_system(self, system: str) -> bool:

@@ -42,11 +42,15 @@ class Letters:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of ``text``, none of them a command."""
+        texts = self.pieces(text)
+        return list(chain(*encode_text(self._tokenizer, texts))) if texts else []
+
+    def pieces(self, text: str) -> list[str]:
+        """Return ``text`` in pieces, to be encoded each by itself."""
         pieces = self._marks.split(text) if self._marks else [text]
         # Every second piece is a mark.
         parts = [[*piece] if place % 2 else [piece] for place, piece in enumerate(pieces)]
-        texts = [part for part in chain(*parts) if part]
-        return list(chain(*encode_text(self._tokenizer, texts))) if texts else []
+        return [part for part in chain(*parts) if part]
 
 
 def enclosed(text: str) -> str:

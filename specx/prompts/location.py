@@ -36,7 +36,12 @@ class Location:
 
     @property
     def citation(self) -> str:
-        """Return the place in words: ``p. 3, “Findings”``, ``l. 120–131`` or ``¶12``.
+        """Return the place in words with its heading: ``p. 3, “Findings”``."""
+        return f"{self.place}, “{_shortened(self.heading)}”" if self.heading else self.place
+
+    @property
+    def place(self) -> str:
+        """Return the place in words: ``p. 3``, ``l. 120–131`` or ``¶12``.
 
         Of a very long line also the column: ``l. 1, col. ~5200``.
         """
@@ -49,7 +54,7 @@ class Location:
                 number += f", col. ~{self.column // 100}00"
         else:
             number = f"¶{self.paragraph + 1}"
-        return f"{number}, “{_shortened(self.heading)}”" if self.heading else number
+        return number
 
 
 def locations(paragraphs: Sequence[Paragraph]) -> Iterator[Location]:

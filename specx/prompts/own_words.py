@@ -94,6 +94,14 @@ class OwnWordsJudge:
         count = bisect_right(self._lengths, place)
         return self._tokens[count - 1] if count else 0
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The length of the text behind each token of the output; 0 behind reasoning."""
+        found = [0] * (self._tokens[-1] if self._tokens else 0)
+        for token, length in zip(self._tokens, self._lengths, strict=True):
+            found[token - 1] = length
+        return tuple(found)
+
     def _read(self, new: str) -> None:
         """Take more text, and judge the sentences that have ended by now."""
         if not new:
@@ -173,6 +181,7 @@ class OwnWordsReader:
             looped=self._judge.looped,
             reasoning_tokens=self._judge.reasoning_tokens,
             kept_tokens=self._judge.kept_tokens,
+            lengths=self._judge.lengths,
         )
         return self._judge.text[before:], output
 

@@ -2,13 +2,16 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from specx.documents.document import Document
 from specx.errors import DocumentError, UsageError
 from specx.prompts.location import Location, locations
 from specx.records import Stop
+
+if TYPE_CHECKING:
+    from specx.prompts.sources import SentenceSources
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,8 @@ class Prompt:
 
     ``limit``: the most tokens of the output, where it is not the profile's. ``sentences``: the most
     sentences of a digest. ``words``: as many are asked for of any other summary, None: any number.
+    ``content``: what was put into the chat template, and ``origins``: of which parts of it sources
+    may be; empty for digests.
     """
 
     token_ids: tuple[int, ...]
@@ -24,6 +29,18 @@ class Prompt:
     limit: int | None = None
     sentences: int | None = None
     words: int | None = None
+    content: str = field(default="", repr=False)
+    origins: tuple["Origin", ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The characters from ``start`` to ``end`` of a prompt's content are ``of`` a piece of the
+    document, or of a summary of one."""
+
+    start: int
+    end: int
+    of: "Unit | Output"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +73,9 @@ class Output:
     because they are not their paragraphs', and of those that the model broke off for their length
     and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
     ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
-    output, so many in front of what repeats itself.
+    output, so many in front of what repeats itself. ``lengths``: of the text behind each token of
+    the output, in characters. ``sources``: of its sentences, where they are known; ``cited``: the
+    text with the places of those that are sure.
     """
 
     text: str
@@ -66,6 +85,14 @@ class Output:
     reasoning_tokens: int = 0
     looped: bool = False
     kept_tokens: int = 0
+    lengths: tuple[int, ...] = field(default=(), repr=False)
+    sources: tuple["SentenceSources", ...] = field(default=(), repr=False)
+    cited: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> str:
+        """Return the text as a reader gets it."""
+        return self.cited or self.text
 
 
 class OutputReader(Protocol):
@@ -217,6 +244,20 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
         return [len(ids) for ids in encode_text(tokenizer, texts)]
 
     return count
+
+
+def encode_spans(
+    tokenizer: Any, texts: list[str], **how: bool
+) -> list[tuple[list[int], list[tuple[int, int]]]] | None:
+    """Return the token ids of each text, and the characters that each token stands for.
+
+    ``how``: as for the tokenizer. Returns None for a tokenizer that does not know.
+    """
+    try:
+        found = tokenizer(texts, return_offsets_mapping=True, verbose=False, **how)
+    except NotImplementedError:  # transformers' own tokenizers in Python
+        return None
+    return list(zip(found["input_ids"], found["offset_mapping"], strict=True))
 
 
 def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:

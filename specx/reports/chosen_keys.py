@@ -13,6 +13,10 @@ from specx.reports.report import (
     PartSummary,
     ReferenceCheck,
     Removed,
+    SourcePassage,
+    SourcePiece,
+    Statement,
+    SummarySentence,
 )
 
 # Keys that are chosen, each with those chosen below it; nothing below it stands for all of it.
@@ -34,7 +38,14 @@ KEYS: Tree = {
     "input": _of(InputFacts),
     **_whole("profile", "method", "summary"),
     "citations": _of(Citation),
-    **_whole("cited_by", "dropped_sentences", "completed_sentences"),
+    **_whole("cited_by"),
+    "sentences": {
+        **_of(SummarySentence),
+        "sources": {**_of(SourcePassage), "pieces": _of(SourcePiece)},
+    },
+    "not_in_document": _of(Statement),
+    "not_in_sources": _of(Statement),
+    **_whole("dropped_sentences", "completed_sentences"),
     **_whole("finish_reasons", "rewritten_texts"),
     "removed": _of(Removed),
     "levels": {"parts": _of(PartSummary)},

@@ -4,15 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
 from specx.reports.markdown_notation import bullets, plain, table
-from specx.reports.report import Citation, PartSummary, Report
+from specx.reports.report import Citation, PartSummary, Report, Statement, SummarySentence
 
 
 def to_markdown(report: Report) -> str:
-    """Write the page: summary, citations, parts, figures, environment, warnings, notes."""
+    """Write the page: summary, citations or sources, what is not in them, parts, figures,
+    environment, warnings, notes."""
     sections = [
         f"# Summary of {plain(report.input.name)}",
         report.summary.strip() or "(no text)",
         *_section("Citations", _citations(report.citations)),
+        *_section("Sources", _sources(report.sentences)),
+        *_section("Nowhere in the document", _statements(report.not_in_document)),
+        *_section("In no source of the sentence", _statements(report.not_in_sources)),
         *_section("Parts", _parts(report.levels)),
         *_section("Figures", table(("figure", "value"), figures(report))),
         *_section("Acceptance by position", _acceptance(report)),
@@ -34,6 +38,18 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 def _citations(citations: Iterable[Citation]) -> Iterator[str]:
     for number, citation in enumerate(citations, 1):
         yield f"{number}. “{plain(citation.sentence)}” ({plain(citation.place)})"
+
+
+def _sources(sentences: Sequence[SummarySentence]) -> Iterator[str]:
+    for number, sentence in enumerate(sentences, 1):
+        places = [f"{plain(s.place)} ({s.share:.0%})" for s in sentence.sources]
+        if places:
+            yield f"{number}. “{plain(sentence.text)}” ({'; '.join(places)})"
+
+
+def _statements(statements: Iterable[Statement]) -> Iterator[str]:
+    for each in statements:
+        yield f"- {plain(each.text)} ({each.kind}, sentence {each.sentence})"
 
 
 def _parts(levels: Sequence[Sequence[PartSummary]]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from specx.reports.links import link
 from specx.reports.palette import LIGHT
 from specx.reports.progress import counted, duration
 from specx.reports.report import Citation, Report
+from specx.reports.said import SaidFinder, shown_passages
 from specx.reports.strip import strip
 from specx.reports.templates import templates
 from specx.reports.text_view import view_of
@@ -93,6 +94,7 @@ def addresses(report: Report, path: Path) -> Addresses:
 def to_page(report: Report, path: Path) -> str:
     """Write the page. ``path``: where it will lie, for its links to the document."""
     segments, total = timeline(report)
+    sources = shown_passages(report)
     short_name = printable(Path(report.input.name).name)
     return (
         templates()
@@ -108,6 +110,8 @@ def to_page(report: Report, path: Path) -> str:
             addresses=addresses(report, path),
             passages=passages(report.summary, report.citations),
             citations=len(report.citations),
+            said=SaidFinder(report, sources),
+            sources=sources,
             strip=strip(report),
             levels=[level for level in report.levels if len(level) > 1],
             segments=segments,

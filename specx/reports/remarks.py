@@ -1,20 +1,26 @@
 """Sentences for stderr about a finished document."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from specx.reports.progress import counted
 from specx.reports.report import ReferenceCheck, Report
 
+MOST_SHOWN = 5  # statements that one line lists
 WHOSE = {"model": "the model's generation_config.json"}
 
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
-    """Return the outcome of a check that found nothing wrong, if one was asked for.
+    """Return what the summary states and the document does not, and the outcome of a check that
+    found nothing wrong, if one was asked for.
 
     ``debug``: say the report's notes, too, how tokens were chosen, and how many lines were taken
     out of the document's pages.
     """
-    said = list(report.notes) if debug and report.input.parts else []
+    told = nowhere(report)
+    said = [told] if told else []
+    said += list(report.notes) if debug and report.input.parts else []
     if debug and report.generation:
         said.append(_chosen(report.generation))
     if report.lossless is not None and report.lossless.identical:
@@ -27,6 +33,25 @@ def remarks(report: Report, *, debug: bool = False) -> list[str]:
             "running headers, footers or page numbers"
         )
     return said
+
+
+def nowhere(report: Report) -> str:
+    """Say what the summary states and the document has nowhere; nothing if there is no such."""
+    found = report.not_in_document
+    if not found:
+        return ""
+    kinds = Counter(statement.kind for statement in found)
+    counts = [counted(kinds[kind], kind) for kind in ("number", "date", "name") if kinds[kind]]
+    shown = ", ".join(statement.text for statement in found[:MOST_SHOWN])
+    more = " …" if len(found) > MOST_SHOWN else ""
+    where = "is" if len(found) == 1 else "are"
+    return f"{joined(counts)} {where} nowhere in the document: {shown}{more}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them: "one, two and three"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _reference(check: ReferenceCheck | None) -> list[str]:

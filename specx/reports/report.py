@@ -29,6 +29,60 @@ class Citation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourcePiece:
+    """The part of a passage that stands in one paragraph, counted from 1."""
+
+    paragraph: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePassage:
+    """A passage of the document that a sentence is from.
+
+    ``place``, ``page``, ``lines``, ``heading`` and ``paragraph`` are those of the paragraph that
+    holds most of it, as in ``Citation``. ``share``: of the attention that the sentence paid to the
+    document.
+    """
+
+    place: str
+    page: int | None
+    lines: list[int] | None
+    heading: str | None
+    paragraph: int
+    share: float
+    pieces: list[SourcePiece]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarySentence:
+    """A sentence of a summary in the model's own words.
+
+    ``sources``: the likeliest first; none where nobody asked, or it is not known. ``attention``:
+    that the sentence paid to the first one, of all that it paid to anything, the confidence in it.
+    ``lead``: how far the second is behind the first, from 0 to 1. ``shown``: the place that stands
+    behind the sentence in the summary, None where the first source is not sure.
+    """
+
+    text: str
+    sources: list[SourcePassage]
+    attention: float
+    lead: float
+    shown: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A number, date or name in a sentence of the summary, both counted from 1; ``start``: the
+    characters of the sentence in front of it."""
+
+    kind: Literal["number", "date", "name"]
+    text: str
+    sentence: int
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Removed:
     """The running headers, footers and page numbers that were taken out: lines, on pages."""
 
@@ -142,7 +196,10 @@ class Report:
     time in UTC. ``settings``: the profile as it was run; ``generation``: how tokens were
     chosen, each ``value`` and where it came ``from``. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
-    paragraph they could cite. ``reasoning_tokens``: of those written, what a model reasoned with
+    paragraph they could cite. ``sentences``: those of a summary in the model's own words, with
+    their sources; ``not_in_document``: what they state and the document does not have anywhere;
+    ``not_in_sources``: numbers and dates that it has, but none of the sentence's sources.
+    ``reasoning_tokens``: of those written, what a model reasoned with
     before it answered. ``completed``: those whose end the model did not write. ``reasons``:
     why each prompt's output ended; ``rewritten``: how many repeated themselves and went on
     with a penalty. ``levels``: the summaries of parts, level by level; none if the
@@ -165,6 +222,9 @@ class Report:
     generation: dict[str, dict[str, Any]] = field(default_factory=dict)
     citations: list[Citation] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None
+    sentences: list[SummarySentence] = field(default_factory=list)
+    not_in_document: list[Statement] = field(default_factory=list)
+    not_in_sources: list[Statement] = field(default_factory=list)
     dropped: int = 0
     completed: int = 0
     reasoning_tokens: int = 0
@@ -189,6 +249,9 @@ class Report:
             "summary": self.summary,
             "citations": [asdict(citation) for citation in self.citations],
             "cited_by": self.cited_by,
+            "sentences": [asdict(sentence) for sentence in self.sentences],
+            "not_in_document": [asdict(statement) for statement in self.not_in_document],
+            "not_in_sources": [asdict(statement) for statement in self.not_in_sources],
             "dropped_sentences": self.dropped,
             "completed_sentences": self.completed,
             "finish_reasons": self.reasons,

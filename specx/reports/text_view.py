@@ -12,6 +12,7 @@ from specx.errors import harmless, printable
 from specx.reports.links import link
 from specx.reports.progress import counted
 from specx.reports.report import PartSummary, ReadParagraph, Report
+from specx.reports.said import shown_passages
 from specx.reports.templates import templates
 
 ENDING = ".fulltext.html"
@@ -24,9 +25,9 @@ _LONGEST_NAME = 255  # bytes, of most file systems
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A stretch of a paragraph. ``quoted``: a sentence of the summary is in it.
+    """A stretch of a paragraph. ``quoted``: a sentence of the summary is in it, or from it.
 
-    ``begins``, ``ends``: the numbers of sentences that do so here, from 1.
+    ``begins``, ``ends``: the numbers of sentences, or of sources, that do so here, from 1.
     """
 
     text: str
@@ -65,13 +66,15 @@ def view_of(report: Report, page: Path) -> Path | None:
     file.
     """
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
-    leads_there = report.citations or any(_parts(report))
+    sources = any(sentence.sources for sentence in report.sentences)
+    leads_there = report.citations or sources or any(_parts(report))
     return view_path(page) if report.paragraphs and leads_there and not opens else None
 
 
 def to_view(report: Report, path: Path, page: Path) -> str:
     """Write the view. ``path``: where it will lie; ``page``: the report's page, to lead back to."""
     name = printable(Path(report.input.name).name)
+    quotes = [(number, text) for number, _, text in _quotes(report)]
     return (
         templates()
         .get_template("text_view.html.j2")
@@ -79,7 +82,8 @@ def to_view(report: Report, path: Path, page: Path) -> str:
             title=report.input.title or name,
             name=name,
             page=link(page, path),
-            citations=list(enumerate(report.citations, 1)),
+            quotes=quotes,
+            anchor=_anchor(report),
             groups=_groups(view_paragraphs(report)),
             shortened=_shortened,
             whole=_is_whole(report),
@@ -93,8 +97,8 @@ def view_paragraphs(report: Report) -> Iterator[ViewParagraph]:
     Of a very long text, those around places that the page names, and a gap between.
     """
     quotes: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for number, citation in enumerate(report.citations, 1):
-        quotes[citation.paragraph].append((number, citation.sentence))
+    for mark, place, text in _quotes(report):
+        quotes[place].append((mark, text))
     left_out = 0
     whole = _is_whole(report)
     kept = None if whole else _near([*quotes, *(p.paragraphs[0] for p in _parts(report))])
@@ -115,6 +119,19 @@ def view_paragraphs(report: Report) -> Iterator[ViewParagraph]:
         )
     if left_out:
         yield _gap(len(report.paragraphs) + 1, left_out)
+
+
+def _anchor(report: Report) -> str:
+    """Return what is marked: a digest's sentences, or the sources of others."""
+    return "sentence" if report.citations else "source"
+
+
+def _quotes(report: Report) -> Iterator[tuple[int, int, str]]:
+    """Yield what is marked: its number, its paragraph, both from 1, and its text."""
+    for number, citation in enumerate(report.citations, 1):
+        yield number, citation.paragraph, citation.sentence
+    for passage in shown_passages(report):
+        yield passage.number, passage.piece.paragraph, passage.piece.text
 
 
 def _is_whole(report: Report) -> bool:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.bench.forcing import force, model_drafting
+from specx.bench.forcing import force
 from specx.bench.methods import METHODS
+from specx.bench.methods.engine import model_drafting
 from specx.bench.prefill import read_beginning
 from specx.bench.runs import Setting
 from specx.engine.drafter import Drafter

@@ -9,7 +9,7 @@ from specx.bench import masked
 from specx.bench.masked import MaskedPrefillCall, MaskedTreeCall
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
-from specx.models.call import RetrievalLayer, SlotMapping
+from specx.models.call import KeptQueries, SlotMapping
 from tests.kernels.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
@@ -33,8 +33,8 @@ def common(inputs: Inputs) -> dict[str, Any]:
     keys, values = (stored(x, written + UNWRITTEN) for x in (inputs.k, inputs.v))
     slots = torch.arange(written - rows, written)
     storage = torch.stack([keys, values])[None]
-    retrieval = RetrievalLayer(0, inputs.q.clone(), torch.zeros(inputs.q.shape[:2]).double())
-    return {"ops": TorchOps(), "mapping": SlotMapping(storage, slots), "retrieval": retrieval}
+    retrieval = KeptQueries(0, inputs.q.clone(), torch.zeros(inputs.q.shape[:2]).double())
+    return {"ops": TorchOps(), "mapping": SlotMapping(storage, slots), "kept": (retrieval,)}
 
 
 def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch.float64) -> None:
@@ -48,7 +48,7 @@ def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch
     assert out.dtype == dtype
     assert_close(out, expected, TOLERANCE[dtype])
     # Unlike our own paths, products in half precision round the scores.
-    assert_close(call.retrieval.lse, expected_lse, max(LSE_TOLERANCE[dtype], TOLERANCE[dtype]))
+    assert_close(call.kept[0].lse, expected_lse, max(LSE_TOLERANCE[dtype], TOLERANCE[dtype]))
 
 
 def check_prefill(

@@ -23,6 +23,7 @@ def asked(profile: Profile = TINY, limit: int | None = None, **given: object) ->
         {"max_new_tokens": limit},
         parts=False,
         fallback=True,
+        sources=True,
     )
 
 

@@ -331,6 +331,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
         ".specx-journal.jsonl",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),
+        # Texts without pages, in which sources are marked.
+        *(f"{name}.fulltext.html" for name in names if not name.endswith(".pdf")),
     }
     report = json.loads(Path("OUT/docs/d.pdf.json").read_text())
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
@@ -656,3 +658,29 @@ def test_wrong_paths_are_told_before_torch_is_imported() -> None:
     command = [sys.executable, "-c", code, "empty.txt", "empty.txt nope.txt"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[3, 7] []\n"
+
+
+# ---------------------------------------------------------------- sources and numbers
+
+
+def test_what_is_nowhere_is_told_and_may_be_exit_code_8(
+    summarize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying("The ships had 31 masters. It was long."))
+    told = "a.txt: 1 number is nowhere in the document: 31"
+    assert (ended := summarize("a.txt")).code == 0
+    assert ended.err.count(f"specx: {told}\n") == 1
+    ended = summarize("a.txt", "b.txt", "--strict-numbers", "--out", "OUT")
+    assert ended.code == 8
+    assert ended.err.endswith(f"specx: {told}\n")
+    report = json.loads(Path("OUT/b.txt.json").read_text())
+    assert [each["text"] for each in report["not_in_document"]] == ["31"]
+    monkeypatch.setattr(summarizer, "decode", saying("The ships had a master."))
+    assert summarize("a.txt", "--strict-numbers").code == 0
+
+
+def test_sources_can_be_switched_off(summarize: Run) -> None:
+    for options, has_sources in ((), True), (("--no-sources",), False):
+        found = json.loads(summarize("a.txt", "--json", *options).out)
+        assert found["settings"]["sources"] is has_sources
+        assert any(each["sources"] for each in found["sentences"]) is has_sources

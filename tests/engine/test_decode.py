@@ -260,7 +260,7 @@ def test_every_part_of_the_time_is_claimed_once(penalty):
     parts = {name: seconds for name, seconds in vars(timings).items() if name != "total"}
     assert sum(parts.values()) == pytest.approx(timings.total)
     idle = {name for name, seconds in parts.items() if seconds == 0}
-    before = {"read", "tokenize", "load"}
+    before = {"read", "tokenize", "load", "sources"}
     assert idle == (before if penalty > 1 else before | {"penalties"})
 
 

@@ -1,5 +1,6 @@
 """Real checkpoints of every family, as target and as draft, from their files to a text."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def write_cell(cell: Cell, folder: Path) -> tuple[Cell, object]:
         settings["max_position_embeddings"] = 128
     if "vocab_size_per_layer_input" in settings:
         settings["vocab_size_per_layer_input"] = VOCAB
-    made = make_oracle(Cell(cell.family, cell.feature, settings), folder)
+    made = make_oracle(replace(cell, settings=settings), folder)
     make_tokenizer().save_pretrained(folder)
     return made.cell, made.oracle
 

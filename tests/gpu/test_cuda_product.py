@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specx.kernels.hopper.product import (
+    ACTIVATIONS,
     CudaProduct,
     GatedProduct,
     HeadsProduct,
@@ -13,6 +14,8 @@ from specx.kernels.hopper.product import (
     launch_of,
     suits,
 )
+from specx.kernels.spec import Activation
+from specx.kernels.torch.layer import activation as activation_of
 from specx.kernels.triton import layer as triton_layer
 from tests.gpu.hopper import NEEDS_HOPPER
 
@@ -67,6 +70,16 @@ def test_a_gated_product(biased: bool, launch: ProductLaunch, dtype: torch.dtype
         exact = silu(gate).to(dtype).double() * up
         ours = GatedProduct(weight, bias, launch=launch)(x)
         assert error(ours, exact) < 2 * torch.finfo(dtype).eps
+
+
+@HALF
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_of_a_gate(activation: Activation, dtype: torch.dtype) -> None:
+    weight, x = random(2 * 1000, 1024, dtype=dtype) / 8, random(16, 1024, dtype=dtype)
+    gate, up = (x.double() @ weight.double().T).to(dtype).double().chunk(2, 1)
+    exact = activation_of(activation)(gate).to(dtype).double() * up
+    ours = GatedProduct(weight, activation=activation)(x)
+    assert error(ours, exact) < 2 * torch.finfo(dtype).eps
 
 
 @HALF

@@ -1,7 +1,6 @@
-"""Fused layers on a CUDA device: they say what the modules say, in graphs and in a prefill."""
+"""Decoders on a CUDA device: they say what modules of transformers say, in graphs and prefill."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,12 @@ import torch
 from specx.documents.generated import generate_report
 from specx.engine.forward import cache_shape, forward
 from specx.engine.kv_cache import PreallocatedCache
-from specx.engine.methods import Pair
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.models.call import TreeCall
-from specx.models.fused_layers import FusedLayer, unfused
+from specx.models.decoder import Decoder
+from specx.models.fused_layers import unfused
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.prompts.digest import Digest
@@ -36,16 +35,6 @@ ERROR = {"float16": 5e-3, "bfloat16": 4e-2}  # of logits, relative to those of f
 def half() -> Profile:
     """The embedded pair in the format of its weights."""
     return mini().changed(target={"dtype": "bfloat16"})
-
-
-@contextmanager
-def modules_of(pair: Pair) -> Iterator[None]:
-    with ExitStack() as stack:
-        for each in (pair.target, pair.draft):
-            assert each is not None
-            assert isinstance(each.model.get_decoder().layers[0].forward, FusedLayer)
-            stack.enter_context(unfused(each.model))
-        yield
 
 
 def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
@@ -81,16 +70,17 @@ def test_a_pass_says_what_the_modules_say(
     monkeypatch.setattr(small_product, "suits", lambda weight: small and suits(weight))
     shape = {"hidden_size": 256, "intermediate_size": 2048, "head_dim": 64}
     folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
-    model, exact = (
-        load_model(ModelSpec(str(folder), dtype=d), CUDA, "target") for d in (dtype, "float32")
+    model = load_model(ModelSpec(str(folder), dtype=dtype), CUDA, "target")
+    modules, exact = (
+        load_model(ModelSpec(str(folder), dtype=d), CUDA, "target", modules=True)
+        for d in (dtype, "float32")
     )
-    assert isinstance(model.model.get_decoder().layers[0].forward, FusedLayer)
-    assert "forward" not in vars(exact.model.get_decoder().layers[0])
+    assert isinstance(model.model, Decoder)
     ours, expected = logits_of_a_chain(model, rows), logits_of_a_chain(exact, rows)
-    with unfused(model.model):
-        theirs = logits_of_a_chain(model, rows)
+    with unfused(modules.model):
+        theirs = logits_of_a_chain(modules, rows)
     errors = [float((x - expected).norm() / expected.norm()) for x in (ours, theirs)]
-    print(f"fused {errors[0]:.1e}, modules {errors[1]:.1e}")
+    print(f"decoder {errors[0]:.1e}, modules {errors[1]:.1e}")
     assert errors[0] < max(ERROR[dtype], 1.5 * errors[1])
     assert torch.equal(logits_of_a_chain(model, rows), ours)
 
@@ -102,8 +92,11 @@ def test_the_embedded_pair_writes_what_it_writes_in_modules() -> None:
     # More than one chunk of a prefill.
     prompt = digest.prompts(generate_report(24_000, seed=2), 24_000)[0].token_ids
     assert len(prompt) > 4096
-    with modules_of(pair):
-        plain, _ = written(pair, profile, "plain", prompt)
+    assert isinstance(pair.target.model, Decoder)
+    spec = ModelSpec(pair.target.source, dtype="bfloat16")
+    modules = load_model(spec, CUDA, "target", modules=True)
+    with unfused(modules.model):
+        plain, _ = written(replace(pair, target=modules), profile, "plain", prompt)
     for method in ("plain", "tree", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         if method == "specextend":  # the draft's full cache is longer than it was trained for

@@ -53,12 +53,12 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
         head_dim=64,
         attention_bias=flags.pop("attention_bias", False),
     )
-    config._attn_implementation = attention.NAME
     attention.register()
     spec: dict[str, Any] = {"kind": "eagle3", "features": (1, 2, 3), "vocabulary": 480}
     made = HeadSpec(config=config.to_dict(), feature_size=hidden, embeds=True, **(spec | flags))
     torch.manual_seed(hidden)
     head = Head(made, nn.Identity(), nn.Linear(hidden, VOCABULARY, bias=False))
+    head.config._attn_implementation = attention.NAME
     for weight in head.parameters():
         size = weight.shape[-1]
         weight.data = (

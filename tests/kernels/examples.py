@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +80,16 @@ def stored(rows: Tensor, capacity: int, device: torch.device | str = "cpu") -> T
     return storage[1]
 
 
+def in_ring(rows: Tensor, capacity: int, device: torch.device | str = "cpu") -> Tensor:
+    """The storage [Hkv, capacity, D] of rows [Hkv, S, D], of which it has the last, each at its
+    number mod capacity."""
+    count = rows.shape[1]
+    kept = torch.arange(max(0, count - capacity), count)
+    storage = stored(rows[:, :0], capacity, device)
+    storage[:, kept % capacity] = rows[:, kept].to(device)
+    return storage
+
+
 def attend_to_tree(
     ops: Ops,
     inputs: Inputs,
@@ -88,13 +99,17 @@ def attend_to_tree(
     spare: int = 37,
     words: int | None = None,
     device: torch.device | str = "cpu",
+    ring: int | None = None,
+    **how: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Call ``Ops.tree_attention`` on inputs as layers have them, with ``spare`` rows unwritten."""
+    """Call ``Ops.tree_attention`` on inputs as layers have them, with ``spare`` rows unwritten, or
+    in a ring of so many."""
     q = inputs.q.transpose(0, 1).contiguous().to(device).transpose(0, 1)
-    keys, values = (stored(x, x.shape[1] + spare, device) for x in (inputs.k, inputs.v))
+    capacity = inputs.k.shape[1] + spare if ring is None else ring
+    keys, values = (in_ring(x, capacity, device) for x in (inputs.k, inputs.v))
     mask = AncestorMask(sets_of(visible, words).to(device), visible.shape[1])
     length = torch.tensor([prefix], device=device)
-    out, lse = ops.tree_attention(q, keys, values, length, mask, inputs.scaling)
+    out, lse = ops.tree_attention(q, keys, values, length, mask, inputs.scaling, **how)
     return out.cpu(), lse.cpu()
 
 

@@ -3,14 +3,18 @@
 Attention has one mask over all keys and scores written out, so it takes memory for [Hq, T, S].
 """
 
+import math
 from collections import Counter
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
 from specx.kernels.chunks import Grid
+from specx.kernels.layers import LayerWeights, LinearMap
 from specx.kernels.penalties import Penalties
+from specx.kernels.spec import ExpertsSpec
 from specx.kernels.trees import Level, TokenTree
 
 
@@ -61,11 +65,19 @@ def merged(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[
     return out_a.double() * shares[0] + out_b.double() * shares[1], lse
 
 
-def softmax_row(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+def softmax_row(
+    query: Tensor, keys: Tensor, scaling: float,
+    softcap: float | None = None, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Return the probabilities of query [Hq, D] over keys [Hkv, L, D], head by head: [Hq, L]."""
-    group = len(query) // len(keys)
-    heads = enumerate(query.double())
-    rows = [(keys[i // group].double() @ head * scaling).softmax(0) for i, head in heads]
+    group, rows = len(query) // len(keys), []
+    for i, head in enumerate(query.double()):
+        scores = keys[i // group].double() @ head * scaling
+        if softcap is not None:
+            scores = softcap * (scores / softcap).tanh()
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[i : i + 1].to(scores)])
+        rows.append(scores.softmax(0)[: keys.shape[1]])
     return torch.stack(rows)
 
 
@@ -102,6 +114,62 @@ def rope(keys: Tensor, positions: Tensor, inv_freq: Tensor) -> Tensor:
     angles = positions.double()[:, None] * inv_freq.double()
     turned = pairs * torch.polar(torch.ones_like(angles), angles)
     return torch.cat([turned.real, turned.imag, keys[..., 2 * half :]], dim=-1)
+
+
+def chosen_experts(
+    spec: ExpertsSpec, logits: list[float], correction: list[float]
+) -> dict[int, float]:
+    """Return the weight of each expert that a token goes through, by their logits."""
+    total = sum(math.exp(logit) for logit in logits)
+    scores = [
+        math.exp(logit) / total if spec.scores == "softmax" else 1 / (1 + math.exp(-logit))
+        for logit in logits
+    ]
+    compared = [score + more for score, more in zip(scores, correction, strict=True)]
+    size = spec.count // spec.groups
+    groups = [range(first, first + size) for first in range(0, spec.count, size)]
+    if spec.groups > 1:
+        groups.sort(key=lambda group: -sum(sorted(compared[i] for i in group)[-2:]))
+    allowed = [i for group in groups[: spec.kept_groups] for i in group]
+    chosen = sorted(allowed, key=lambda i: -compared[i])[: spec.chosen]
+    norm = max(spec.least, sum(scores[i] for i in chosen)) if spec.normed else 1.0
+    return {i: spec.scale * scores[i] / norm for i in sorted(chosen)}
+
+
+def experts(x: Tensor, weights: LayerWeights) -> Tensor:
+    """Send each row of x [T, K] through its experts, one after the other."""
+    mlp, routing = weights.spec.mlp, weights.routing
+    assert mlp.experts is not None
+    assert routing is not None
+    correction = [0.0] * mlp.experts.count
+    if routing.correction is not None:
+        correction = routing.correction.double().flatten().tolist()
+
+    def through(maps: LinearMap, x: Tensor, at: int | None = None) -> Tensor:
+        weight, bias = maps.weight.double(), maps.bias
+        out = (weight if at is None else weight[at]) @ x
+        return out if bias is None else out + (bias if at is None else bias[at]).double()
+
+    rows = []
+    for row in x.double():
+        total = torch.zeros_like(row)
+        shares = chosen_experts(mlp.experts, through(routing.router, row).tolist(), correction)
+        for at, share in shares.items():
+            gate, up = through(weights.gate_up, row, at).chunk(2)
+            inner = silu(gate) * up
+            if mlp.clamp is not None:
+                gate = gate.clamp(max=mlp.clamp.limit)
+                up = up.clamp(-mlp.clamp.limit, mlp.clamp.limit)
+                inner = gate * torch.sigmoid(mlp.clamp.alpha * gate) * (up + 1)
+            total += share * through(weights.down, inner, at)
+        if routing.gate_up is not None and routing.down is not None:
+            gate, up = through(routing.gate_up, row).chunk(2)
+            shared = through(routing.down, silu(gate) * up)
+            if routing.shared_gate is not None:
+                shared *= torch.sigmoid(through(routing.shared_gate, row))
+            total += shared
+        rows.append(total)
+    return torch.stack(rows)
 
 
 def path_weights(logits: Tensor, forbidden: Tensor, weights: Tensor) -> Tensor:

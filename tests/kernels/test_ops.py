@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
+from specx.kernels.chunks import PASSAGE, Grid, Passages
 from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap
 from specx.kernels.ops import HAS_TRITON, Ops
 from specx.kernels.penalties import Penalties, TextSoFar
@@ -36,12 +35,12 @@ from tests.kernels.examples import (
     attend_to_tree,
     draw_logits,
     error,
+    in_ring,
     make_inputs,
     make_tree,
     random_levels,
     random_parents,
     random_tree,
-    sets_of,
     stored,
 )
 from tests.kernels.reference import visible_of
@@ -132,11 +131,12 @@ PATHS = {
 
 @ROWS_OF_CACHES
 @cases(PATHS)
-def test_keep_rows(backend: Backend, case: list[int]) -> None:
-    storage, length = normal(backend, 2, 2, 3, 200, 24), 4
+@pytest.mark.parametrize("length", [4, 797], ids=["", "in a ring"])
+def test_keep_rows(backend: Backend, case: list[int], length: int) -> None:
+    storage = normal(backend, 2, 2, 3, 200, 24)
     expected = storage.clone()
     for to, row in enumerate(case):
-        expected[:, :, :, length + to] = storage[:, :, :, length + row]
+        expected[:, :, :, (length + to) % 200] = storage[:, :, :, (length + row) % 200]
     path = torch.tensor(case, device=backend.device)
     backend.ops.keep_rows(storage, one(length, backend), path)
     assert torch.equal(storage, expected)
@@ -364,6 +364,13 @@ class OptionCase:
         sinks = torch.linspace(-2, 3, heads) if self.sinks else None
         return {"softcap": self.softcap, "sinks": sinks}
 
+    def ring(self, rows: int) -> int | None:
+        """The rows of a ring for so many new ones, if there is one."""
+        if self.spare is None:
+            return None
+        assert self.window is not None
+        return self.window + rows + self.spare
+
 
 OPTIONS = {
     "a cap": OptionCase(40, softcap=2.0),
@@ -378,18 +385,15 @@ OPTIONS = {
     },
     "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
 }  # fmt: skip
-ON_TORCH = backends([F64, F32, F16, BF16], [])
+TRITON_OPTIONS = [F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
+OPTION_TYPES = backends([F64, F32, F16, BF16], TRITON_OPTIONS)
 
 
-def in_ring(rows: Tensor, capacity: int) -> Tensor:
-    """The storage of rows [Hkv, S, D], of which the last ``capacity`` are there."""
-    storage = torch.full((len(rows), capacity, rows.shape[2]), torch.nan, dtype=rows.dtype)
-    for place in range(rows.shape[1]):
-        storage[:, place % capacity] = rows[:, place]
-    return storage
+def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
+    return {key: x.to(device) if isinstance(x, Tensor) else x for key, x in options.items()}
 
 
-@ON_TORCH
+@OPTION_TYPES
 @cases(OPTIONS)
 def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: OptionCase) -> None:
     """Of a tree that branches, and whose first rows came with a pass before."""
@@ -397,15 +401,10 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     visible = visible_of(parents)[2:]
     rows, columns = visible.shape
     inputs = make_inputs(rows, case.past + columns, dtype=backend.dtype, ratio=case.ratio)
-    capacity = case.past + columns + 7
-    if case.spare is not None:
-        assert case.window is not None
-        capacity = case.window + columns + case.spare
-    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
     options = case.options(len(inputs.q))
-    out, lse = backend.ops.tree_attention(
-        inputs.q, keys, values, torch.tensor([case.past]),
-        AncestorMask(sets_of(visible), columns), inputs.scaling, window=case.window, **options,
+    out, lse = attend_to_tree(
+        backend.ops, inputs, case.past, visible, device=backend.device, ring=case.ring(columns),
+        window=case.window, **on(backend.device, options),
     )  # fmt: skip
     window = case.window or case.past + columns
     seen = reference.windowed(case.past, visible, window)
@@ -414,41 +413,36 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     )
     assert out.dtype == backend.dtype
     assert_close(out, expected, TOLERANCE[backend.dtype])
-    assert lse is not None
     assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
 
 
-@ON_TORCH
+@backends([F64, F32, F16, BF16], [])
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+@pytest.mark.slow
+@backends([], TRITON_OPTIONS)
+@pytest.mark.parametrize("rows", [1, 30, 140])
+@cases(OPTIONS)
+def test_prefill_by_triton(backend: Backend, case: OptionCase, rows: int) -> None:
+    check_prefill(backend, case, rows)
+
+
+def check_prefill(backend: Backend, case: OptionCase, rows: int) -> None:
     inputs = make_inputs(rows, case.past + rows, dtype=backend.dtype, ratio=case.ratio)
-    capacity = case.past + rows + 7
-    if case.spare is not None:
-        assert case.window is not None
-        capacity = case.window + rows + case.spare
-    keys, values = (in_ring(x, capacity) for x in (inputs.k, inputs.v))
+    capacity = case.ring(rows) or case.past + rows + 7
+    keys, values = (in_ring(x, capacity, backend.device) for x in (inputs.k, inputs.v))
     options = case.options(len(inputs.q))
     out = backend.ops.prefill_attention(
-        inputs.q, keys, values, case.past, case.window, inputs.scaling, **options
-    )
+        inputs.q.to(backend.device), keys, values, case.past, case.window, inputs.scaling,
+        **on(backend.device, options),
+    )  # fmt: skip
     seen = reference.causal_mask(rows, case.past, case.window)
     expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling, **options)
-    assert_close(out, expected, TOLERANCE[backend.dtype])
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-def test_triton_refuses_what_it_cannot_do_yet() -> None:
-    from specx.kernels.triton.backend import TritonOps
-
-    inputs, mask = make_inputs(1, 5), AncestorMask(torch.tensor([[1]]), 1)
-    for options in ({"window": 3}, {"softcap": 1.0}, {"sinks": torch.zeros(4)}):
-        with pytest.raises(NotImplementedError):
-            TritonOps().tree_attention(
-                inputs.q, inputs.k, inputs.v, torch.tensor([4]), mask, 1.0, **options
-            )
-    with pytest.raises(NotImplementedError):
-        TritonOps().prefill_attention(inputs.q, inputs.k, inputs.v, 4, None, 1.0, softcap=1.0)
+    assert_close(out.cpu(), expected, TOLERANCE[backend.dtype])
 
 
 @EVERY_TYPE
@@ -474,6 +468,8 @@ class ScoreCase:
     grid: Grid
     options: dict[str, Any] = field(default_factory=dict)
     spare: int = 70
+    softcap: float | None = None
+    sinks: bool = False
 
 
 SCORED = {
@@ -493,6 +489,8 @@ SCORED = {
     },
     **{f"{length} tokens, a first of 1": ScoreCase(length, Grid(32, 31)) for length in (1, 32, 33)},
     "large scores": ScoreCase(90, Grid(16), {"dim": 64, "largest": 60}, spare=0),
+    "a cap": ScoreCase(90, Grid(16), {"largest": 60}, softcap=7.0),
+    "sinks": ScoreCase(50, Grid(16), sinks=True),
 }
 
 
@@ -504,19 +502,52 @@ def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
     inputs = make_inputs(2, case.length, dtype=backend.dtype, **options).on(backend.device)
     keys = stored(inputs.k, case.length + case.spare, backend.device)  # NaN beyond the text
     everything = torch.ones(2, case.length, dtype=torch.bool)
-    _, lse = reference.attention(inputs.q, inputs.k, inputs.v, everything, inputs.scaling)
+    sinks = torch.linspace(-2, 3, len(inputs.q)).to(backend.device) if case.sinks else None
+    how = case.softcap, sinks
+    _, lse = reference.attention(inputs.q, inputs.k, inputs.v, everything, inputs.scaling, *how)
     lse = lse.to(torch.promote_types(backend.dtype, F32))
     length, query = one(case.length, backend), inputs.q[:, 1]
     scores = backend.ops.chunk_scores(
-        query, lse[:, 1], keys, length, inputs.scaling, case.grid
+        query, lse[:, 1], keys, length, inputs.scaling, case.grid, case.softcap
     ).cpu()
-    row = reference.softmax_row(query, inputs.k, inputs.scaling).mean(0)
+    row = reference.softmax_row(query, inputs.k, inputs.scaling, *how).mean(0)
     expected = torch.tensor(reference.chunk_means(row, case.grid), dtype=F64)
     count = len(expected)
     assert len(scores) == -(-(case.length + case.spare + case.grid.short) // case.grid.chunk)
     assert error(scores[:count], expected) < (1e-10 if backend.dtype == F64 else 1e-4)
     assert scores[:count].tolist() == pytest.approx(expected.tolist(), rel=1e-3)
     assert scores[count:].tolist() == [-torch.inf] * (len(scores) - count)
+
+
+PASSAGE_CASES = {
+    "one token": (1, 90, Passages(first=3, tokens=64), {}),
+    "the last passage is short": (5, 200, Passages(first=7, tokens=130), {}),
+    "fewer than four tokens": (3, 70, Passages(first=0, tokens=66), {"ratio": 3, "dim": 80}),
+    "large scores": (4, 140, Passages(first=1, tokens=128), {"dim": 64, "largest": 60}),
+}
+
+
+@EVERY_TYPE
+@cases(PASSAGE_CASES)
+def test_passage_attention(backend: Backend, case: tuple[int, int, Passages, Any]) -> None:
+    """Query t sees the text up to its own place, of whose keys some lie behind the document."""
+    count, seen, passages, options = case
+    text = seen + count - 1
+    given = {"kv_heads": 2, "seed": seen, **options}
+    inputs = make_inputs(count, text, dtype=backend.dtype, **given).on(backend.device)
+    queries, keys = inputs.q, stored(inputs.k, text + 9, backend.device)  # NaN beyond the text
+    found = backend.ops.passage_attention(queries, keys, seen, passages, inputs.scaling)
+    expected = torch.zeros(count, passages.count, dtype=F64)
+    for token in range(count):
+        row = reference.softmax_row(
+            queries[:, token].cpu(), inputs.k[:, : seen + token].cpu(), inputs.scaling
+        )
+        document = row[:, passages.first : passages.first + passages.tokens]
+        for number, part in enumerate(document.split(PASSAGE, dim=1)):
+            best = part.sort(dim=1, descending=True).values[:, :4]
+            expected[token, number] = best.sum(1).mean()
+    assert found.dtype == torch.promote_types(backend.dtype, F32)
+    assert error(found.cpu(), expected) < (1e-10 if backend.dtype == F64 else 1e-4)
 
 
 @WHOLE_NUMBERS

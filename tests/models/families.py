@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.ops import Ops
 from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
+from specx.models.checkpoint import text_name
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.weight_map import WeightReader
@@ -68,17 +69,34 @@ GEMMA4 = SIZES | {
 }
 
 
+# Small parts that see, which are never read.
+VISION = {
+    "gemma3": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+               "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    "gemma4": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+               "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8},
+    "mistral3": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16,
+                 "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8,
+                 "image_size": 28, "patch_size": 14},
+    "qwen2_5_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                   "out_hidden_size": 144},
+    "qwen3_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                 "out_hidden_size": 144, "deepstack_visual_indexes": [0]},
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Cell:
     """A model of a family: what is special about it, and the settings of its config.
 
-    ``length``: tokens of a text.
+    ``length``: tokens of a text. ``outer``: the type of a model of which it is the text part.
     """
 
     family: str
     feature: str
     settings: dict[str, Any]
     length: int = 40
+    outer: str = ""
 
     def __str__(self) -> str:
         return f"{self.family}: {self.feature}"
@@ -185,9 +203,85 @@ def _cells() -> Iterator[Cell]:
     yield Cell("exaone4", "windows beside no positions", SIZES | WINDOWED | ALTERNATING)
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "no windows", SIZES | full | tied)
+    yield from _cells_with_experts()
+    yield from _text_parts()
+
+
+def _cells_with_experts() -> Iterator[Cell]:
+    tied, bias = {"tie_word_embeddings": True}, {"attention_bias": True}
+    untied = {"tie_word_embeddings": False}
+    few = {"num_experts_per_tok": 2}
+    small = {"moe_intermediate_size": 40}
+    normed = {"norm_topk_prob": True}
+    local = few | {"num_local_experts": 6}
+    yield Cell("mixtral", "two of six experts", SIZES | local)
+    yield Cell("mixtral", "experts, a window", SIZES | local | WINDOWED | tied)
+    shared = small | few | {"num_experts": 6, "shared_expert_intermediate_size": 56}
+    yield Cell("qwen2_moe", "a shared expert with a gate", DIVIDED | shared)
+    windows = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
+    dense = {"mlp_only_layers": [1]}
+    yield Cell("qwen2_moe", "dense layers, windows", DIVIDED | shared | windows | dense | normed)
+    qwen3 = small | {"num_experts": 12, "num_experts_per_tok": 4}
+    yield Cell("qwen3_moe", "scores as they are", SIZES | qwen3 | bias)
+    every = {"decoder_sparse_step": 2}
+    yield Cell("qwen3_moe", "normed, every other layer", SIZES | qwen3 | normed | every | tied)
+    yield Cell("olmoe", "norms of whole heads, experts", DIVIDED | few | {"num_experts": 6})
+    scales = {
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 2.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+    }
+    yield Cell("granitemoe", "multipliers, stacked experts", DIVIDED | local | scales)
+    groups = {"n_routed_experts": 12, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3}
+    more = small | groups | {"n_shared_experts": 2, "routed_scaling_factor": 2.5}
+    yield Cell("glm4_moe", "groups, a correction", SIZES | more | {"use_qk_norm": True})
+    plain = more | {"first_k_dense_replace": 0, "norm_topk_prob": False, "n_group": 1}
+    yield Cell("glm4_moe", "no groups, not normed", SIZES | plain | {"topk_group": 1} | bias)
+    yield Cell("dots1", "a dense layer, groups", SIZES | more | {"first_k_dense_replace": 1})
+    alternating = WINDOWED | ALTERNATING | normed
+    yield Cell("dots1", "windows in some layers, normed", SIZES | more | alternating)
+    ernie = small | {"moe_num_experts": 6, "moe_k": 2, "num_hidden_layers": 3}
+    yield Cell("ernie4_5_moe", "a correction, interleaved", DIVIDED | ernie)
+    lone = {"moe_num_shared_experts": 0, "moe_layer_interval": 2, "moe_layer_end_index": 1}
+    yield Cell(
+        "ernie4_5_moe", "no shared expert, every other layer", DIVIDED | ernie | lone | untied
+    )
+    hunyuan = {"num_experts": 5, "moe_topk": [1, 3]}
+    yield Cell("hunyuan_v1_moe", "another number in each layer", SIZES | hunyuan)
+    minimax = local | {"rotary_dim": 8}
+    yield Cell("minimax_m2", "a part turns, sigmoids", SIZES | minimax)
+    oss = local | WINDOWED | {"swiglu_limit": 1.0}
+    yield Cell("gpt_oss", "sinks, clamps, biases", SIZES | oss)
+    mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}
+    yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
+
+
+def _text_parts() -> Iterator[Cell]:
+    """Yield the decoders of text in models that also read pictures."""
+    tied = {"tie_word_embeddings": True}
+    sections = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    mrope = {"rope_parameters": sections}
+    sixteen = {"rope_parameters": sections | {"mrope_section": [2, 3, 3]}}
+    yield Cell(
+        "qwen2_5_vl_text", "a text part, biases of heads", DIVIDED | sixteen, outer="qwen2_5_vl"
+    )
+    yield Cell("qwen3_vl_text", "a text part, norms of heads", SIZES | mrope, outer="qwen3_vl")
+    biased = SIZES | mrope | tied | {"attention_bias": True}
+    yield Cell("qwen3_vl_text", "a text part, tied, biases", biased, outer="qwen3_vl")
+    gemma = SIZES | {"query_pre_attn_scalar": 24} | WINDOWED | ALTERNATING
+    yield Cell("gemma3_text", "a text part, windows", gemma, outer="gemma3")
+    gemma4 = GEMMA4 | ALTERNATING | PER_LAYER
+    yield Cell("gemma4_text", "a text part, two head sizes", gemma4, outer="gemma4")
+    yield Cell("mistral", "a text part, untied", SIZES | {"sliding_window": None}, outer="mistral3")
+    rope3 = YARN | {"llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
+    ministral = SIZES | tied | {"rope_parameters": rope3}
+    yield Cell("ministral3", "a text part, temperature", ministral, outer="mistral3")
 
 
 CELLS = tuple(_cells())
+
+
 # A cell for each feature, for every run; the others are slow.
 FEATURES = frozenset(
     {
@@ -196,13 +290,17 @@ FEATURES = frozenset(
         "frequencies by kind of layer", "shared keys and values", "keys as values",
         "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
-        "squared ReLU", "norms behind RoPE",
+        "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
+        "a text part, norms of heads",
     }
 )  # fmt: skip
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
 COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
 # What machine code has no passes for; layers are computed one by one.
-LAYER_BY_LAYER = frozenset({"two head sizes", "shared keys and values", "xielu"})
+WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
+LAYER_BY_LAYER = WITH_EXPERTS | {
+    "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
+}  # fmt: skip
 
 
 class Layered(CpuOps):
@@ -219,8 +317,11 @@ AT_ONCE = CpuOps()  # passes over few rows in machine code, where that is writte
 class Read:
     """The tensors of a file, by name (``Tensors``)."""
 
-    def __init__(self, tensors: dict[str, Tensor], dtype: torch.dtype) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device = CPU
+    ) -> None:
         self.tensors, self.dtype, self.read = tensors, dtype, set[str]()
+        self.device = device
 
     @property
     def names(self) -> set[str]:
@@ -228,7 +329,7 @@ class Read:
 
     def joined(self, names: Any) -> Tensor:
         self.read |= set(names)
-        found = [self.tensors[name].to(self.dtype) for name in names]
+        found = [self.tensors[name].to(self.device, self.dtype) for name in names]
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
@@ -242,12 +343,18 @@ class Pair:
     tensors: dict[str, Tensor]
     made: dict[Any, Decoder] = field(default_factory=dict)
 
-    def decoder(self, length: int | None = None, ops: Ops = LAYERED) -> Decoder:
+    def decoder(
+        self,
+        length: int | None = None,
+        ops: Ops = LAYERED,
+        device: torch.device = CPU,
+        dtype: torch.dtype | None = None,
+    ) -> Decoder:
         """The decoder for texts of so many tokens."""
-        key = length, type(ops)
+        key = length, type(ops), dtype
         if key not in self.made:
             architecture = read_architecture(self.config, "The model", length)
-            tensors = Read(self.tensors, self.oracle.dtype)
+            tensors = Read(self.tensors, dtype or self.oracle.dtype, device)
             reader = WeightReader(
                 spec=architecture.spec,
                 weight_map=architecture.weights,
@@ -295,13 +402,25 @@ def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> P
         for key in ("pad_token_id", "sliding_window")
         if key in cell.settings and cell.settings[key] is None
     }
-    config = AutoConfig.for_model(cell.family, **json.loads(json.dumps(settings)))
+    settings, kind, classes = json.loads(json.dumps(settings)), cell.family, AutoModelForCausalLM
+    if cell.outer:
+        tied = settings.get("tie_word_embeddings", cell.family.startswith("gemma"))
+        if cell.outer == "gemma4":  # which looks for it, to put pictures there
+            settings |= {"pad_token_id": 0}
+        settings = {
+            "text_config": settings | {"model_type": cell.family},
+            "vision_config": VISION[cell.outer],
+            "tie_word_embeddings": tied,
+        }
+        kind, classes = cell.outer, AutoModelForImageTextToText
+    config = AutoConfig.for_model(kind, **settings)
     torch.manual_seed(1)
-    oracle = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+    oracle = classes.from_config(config, attn_implementation="eager", dtype=dtype)
     randomize(oracle)
     oracle.eval().save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text())
-    return Pair(cell, oracle, written, load_file(folder / "model.safetensors"))
+    tensors = load_file(folder / "model.safetensors")
+    return Pair(cell, oracle, written, {text_name(name): each for name, each in tensors.items()})
 
 
 @torch.no_grad()
@@ -337,39 +456,44 @@ class Text:
             if ahead is not None and attention.window is not None:
                 rows = min(capacity, attention.window + ahead)
             shape = (2, attention.kv_heads, rows, attention.head_dim)
-            self.storage.append(torch.full(shape, torch.nan, dtype=decoder.dtype))
+            empty = torch.full(shape, torch.nan, dtype=decoder.dtype, device=decoder.device)
+            self.storage.append(empty)
 
     @torch.no_grad()
-    def read(self, ids: Tensor, kept: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
+    def read(self, ids: Tensor, wanted: Tensor | int = 0, shift: int = 0, **options: Any) -> Tensor:
         """Prefill; returns logits. ``shift``: of the positions, from those that rows have."""
-        rows = torch.arange(self.length, self.length + len(ids))
+        device = self.decoder.device
+        rows = torch.arange(self.length, self.length + len(ids), device=device)
         call = PrefillCall(
             ops=self.decoder.ops,
             mapping=SlotMapping(self.storage, rows),
             past=self.length,
             **options,
         )
-        logits = self.decoder.run(ids, rows + shift, call, kept)
+        logits = self.decoder.run(ids.to(device), rows + shift, call, wanted)
         self.length += len(ids)
-        return logits
+        return logits.cpu()
 
     @torch.no_grad()
     def verify(
-        self, ids: Tensor, parents: list[int], kept: Tensor | int = 0, **options: Any
+        self, ids: Tensor, parents: list[int], wanted: Tensor | int = 0, **options: Any
     ) -> Tensor:
-        """Read a tree, whose rows may be kept; returns logits."""
+        """Read a tree, whose rows may be wanted; returns logits."""
         sets, depths = [1], [0]
         for row, parent in enumerate(parents[1:], 1):
             sets.append(sets[parent] | 1 << row)
             depths.append(depths[parent] + 1)
+        device = self.decoder.device
+        rows, positions = (self.length + torch.tensor(x) for x in ([*range(len(ids))], depths))
         call = TreeCall(
             ops=self.decoder.ops,
-            mapping=SlotMapping(self.storage, self.length + torch.arange(len(ids))),
-            prefix=torch.tensor([self.length]),
-            mask=AncestorMask(torch.tensor(sets)[:, None], len(ids)),
+            mapping=SlotMapping(self.storage, rows.to(device)),
+            prefix=torch.tensor([self.length], device=device),
+            mask=AncestorMask(torch.tensor(sets, device=device)[:, None], len(ids)),
             **options,
         )
-        return self.decoder.run(ids, self.length + torch.tensor(depths), call, kept)
+        wanted = wanted.to(device) if isinstance(wanted, Tensor) else wanted
+        return self.decoder.run(ids.to(device), positions.to(device), call, wanted).cpu()
 
     def keep(self, path: list[int]) -> None:
         """Keep rows of the last tree."""

@@ -8,7 +8,7 @@ import torch
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
 from specx.models.attention import attention
-from specx.models.call import AttentionCall, PrefillCall, RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import AttentionCall, KeptQueries, PrefillCall, SlotMapping, TreeCall
 from tests.kernels import reference
 from tests.kernels.examples import Inputs, assert_close, make_inputs, sets_of
 
@@ -22,18 +22,23 @@ both = pytest.mark.parametrize("kind", [TreeCall, PrefillCall])
 
 
 def made(
-    kind: type[AttentionCall], inputs: Inputs, retrieval: RetrievalLayer | None = None
+    kind: type[AttentionCall], inputs: Inputs, retrieval: KeptQueries | None = None
 ) -> AttentionCall:
     """A call on storage of 20 rows that holds the past of ``inputs`` in each of three layers."""
     storage = torch.full((3, 2, 2, 20, 32), torch.nan, dtype=torch.float64)
     storage[:, 0, :, :PAST], storage[:, 1, :, :PAST] = inputs.k[:, :PAST], inputs.v[:, :PAST]
     mapping = SlotMapping(storage, torch.arange(PAST, PAST + ROWS))
     if kind is PrefillCall:
-        return PrefillCall(ops=TorchOps(), mapping=mapping, retrieval=retrieval, past=PAST)
+        return PrefillCall(
+            ops=TorchOps(),
+            mapping=mapping,
+            kept=() if retrieval is None else (retrieval,),
+            past=PAST,
+        )
     return TreeCall(
         ops=TorchOps(),
         mapping=mapping,
-        retrieval=retrieval,
+        kept=() if retrieval is None else (retrieval,),
         prefix=torch.tensor([PAST]),
         mask=AncestorMask(sets_of(VISIBLE), ROWS),
     )
@@ -69,7 +74,7 @@ def test_new_rows_are_stored_and_the_output_has_heads_behind_rows(kind):
 @pytest.mark.parametrize("room", [3, ROWS, 9])
 def test_the_retrieval_layer_leaves_its_last_queries(kind, room):
     inputs = make_inputs(ROWS, PAST + ROWS)
-    retrieval = RetrievalLayer(
+    retrieval = KeptQueries(
         1, torch.zeros(4, room, 32, dtype=torch.float64), torch.zeros(4, room, dtype=torch.float64)
     )
     call = made(kind, inputs, retrieval)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from specx.kernels.ops import HAS_TRITON
 from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
-from specx.models.call import RetrievalLayer
+from specx.models.call import KeptQueries
 from specx.models.families import FAMILIES
 from specx.models.features import Features, FeatureSource
 from tests.models.families import (
@@ -20,6 +21,7 @@ from tests.models.families import (
     LAYER_BY_LAYER,
     LAYERED,
     WINDOW,
+    WITH_EXPERTS,
     Cell,
     Pair,
     Text,
@@ -30,6 +32,7 @@ from tests.models.families import (
 TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
 LIMIT = 1e-4
 BACKENDS = ("torch", "machine code")
+HAS_EXPERTS = [cell for cell in CELLS if cell.feature in WITH_EXPERTS]
 PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
 
 
@@ -44,11 +47,19 @@ def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> lis
 
 
 EVERY = by_speed(lambda cell: cell.feature in FEATURES)
-BY_SLOW = by_speed(lambda cell: cell in PARTS)
+BY_SLOW = [each for each in by_speed(lambda cell: cell in PARTS) if each[0][0] not in HAS_EXPERTS]
+INTERPRETED = HAS_TRITON and not torch.cuda.is_available()  # on a device: tests/gpu
 ON_BACKENDS = [
     *by_speed(lambda cell: cell.feature in FEATURES, LAYERED),
     *by_speed(lambda cell: cell.feature in COMPILED, AT_ONCE, name=", machine code"),
 ]
+
+
+if INTERPRETED:
+    from specx.kernels.triton.backend import TritonOps
+
+    TRITON = TritonOps()
+    ON_BACKENDS += by_speed(lambda _: False, TRITON, name=", triton")
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +122,16 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
                 assert_alike(row, found[-1, len(texts[6]) + place][None])
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_prefill_by_triton(pair_of, cell):
+    pair = pair_of(cell)
+    (expected,) = pair.expected([pair.prompt.tolist()])
+    text = Text(pair.decoder(cell.length, TRITON), ahead=9)
+    assert_alike(torch.cat([text.read(part) for part in pair.prompt.split(9)]), expected)
+
+
 @pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
 @pytest.mark.parametrize("cell", BY_SLOW)
 def test_machine_code_serves_what_the_page_says(pair_of, cell):
@@ -159,7 +180,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
     found = []
     for rows in (kept, torch.tensor([0, 4]), 0):
         watched = [watch(decoder, layer) for layer in (last, 0)]
-        text, options = Text(decoder), {"retrieval": watched[0], "also": (watched[1],)}
+        text, options = Text(decoder), {"kept": tuple(watched[:2])}
         text.read(prompt[:-8], kept, **options)
         of_prompt = [each.queries.clone() for each in watched]
         text.verify(prompt[-8:], list(TREE), rows, **options)
@@ -179,7 +200,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
 def watch(decoder, layer):
     attention = decoder.spec.layers[layer].attention
     queries = torch.zeros(attention.query_heads, 8, attention.head_dim)
-    return RetrievalLayer(layer, queries, torch.zeros(attention.query_heads, 8))
+    return KeptQueries(layer, queries, torch.zeros(attention.query_heads, 8))
 
 
 @pytest.mark.parametrize("cell", PARTS, ids=str)
@@ -211,6 +232,21 @@ def test_half_precision_rounds_as_transformers_does(cell, tmp_path):
     found = [Text(decoder).read(torch.tensor([token])) for token in tokens]
     alike = [torch.equal(*each) for each in zip(found, expected, strict=True)]
     assert sum(alike) >= len(alike) - 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", HAS_EXPERTS, ids=str)
+def test_experts_in_half_precision_are_as_close_as_those_of_transformers(cell, tmp_path):
+    """To float32 with the same weights: scores and sums are not rounded, which no class shares."""
+    pair = make_pair(cell, tmp_path, torch.bfloat16)
+    decoder, tokens = pair.decoder(cell.length, TorchOps()), range(3, 40)
+    found = torch.cat([Text(decoder).read(torch.tensor([token])) for token in tokens])
+    ids = torch.tensor(tokens)[:, None]
+    with torch.no_grad():
+        theirs = pair.oracle(ids, use_cache=False).logits[:, 0]
+        exact = pair.oracle.float()(ids, use_cache=False).logits[:, 0]
+    ours, other = ((each - exact).norm(dim=1).median() for each in (found, theirs))
+    assert float(ours) < 1.1 * float(other)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.ops import HAS_TRITON
 from specx.kernels.torch.backend import TorchOps
 from specx.models import attention as dispatch
-from specx.models.call import PrefillCall, RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import KeptQueries, PrefillCall, SlotMapping, TreeCall
 from specx.models.fused_layers import FAMILIES, Fused, FusedLayer, fuse_layers, is_fused, unfused
 from tests.tiny import LLAMA3, YARN, make_model
 
@@ -50,14 +50,14 @@ def one_pass(model, rows, ops, kind=TreeCall, *, kept=None, **settings):
     tokens = torch.randint(0, 384, (rows,), generator=generator)
     shape = (config.num_hidden_layers, 2, config.num_key_value_heads, 90, config.head_dim)
     storage = torch.randn(shape, generator=generator).to(model.dtype)
-    retrieval = RetrievalLayer(1, torch.zeros(4, kept, config.head_dim), torch.zeros(4, kept))
+    retrieval = KeptQueries(1, torch.zeros(4, kept, config.head_dim), torch.zeros(4, kept))
     if issubclass(kind, TreeCall):
         mask = AncestorMask(chain_sets(rows, tokens.device), rows)
         settings |= {"prefix": torch.tensor([PREFIX]), "mask": mask}
     else:
         settings |= {"past": PREFIX}
     mapping = SlotMapping(storage, PREFIX + torch.arange(rows))
-    call = kind(ops=ops, mapping=mapping, retrieval=retrieval, **settings)
+    call = kind(ops=ops, mapping=mapping, kept=(retrieval,), **settings)
     with torch.no_grad():
         out = model.get_decoder()(
             input_ids=tokens[None],

@@ -11,7 +11,7 @@ import torch
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.models import attention as dispatch
-from specx.models.call import PrefillCall, RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import KeptQueries, PrefillCall, SlotMapping, TreeCall
 from specx.models.features import Features, FeatureSource, watch_features
 from specx.models.fused_layers import FAMILIES, FusedModel, fuse_layers, unfused
 from tests.tiny import YARN, make_model
@@ -59,14 +59,14 @@ def one_pass(model, rows, kind=TreeCall, *, layer=1, kept=0, window=None, featur
     storage = torch.randn(shape, generator=generator).to(model.dtype)
     heads = config.num_attention_heads
     queries = torch.zeros(heads, rows, config.head_dim)
-    retrieval = RetrievalLayer(layer, queries, torch.zeros(heads, rows))
+    retrieval = KeptQueries(layer, queries, torch.zeros(heads, rows))
     settings = {"past": PREFIX, "window": window}
     if kind is TreeCall:
         mask = AncestorMask(chain_sets(rows, tokens.device), rows)
         settings = {"prefix": torch.tensor([PREFIX]), "mask": mask}
     mapping = SlotMapping(storage, PREFIX + torch.arange(rows))
     ops = CpuOps() if model.dtype == torch.float32 else TorchOps()
-    call = kind(ops=ops, mapping=mapping, retrieval=retrieval, features=features, **settings)
+    call = kind(ops=ops, mapping=mapping, kept=(retrieval,), features=features, **settings)
     with torch.no_grad():
         logits = model(
             input_ids=tokens[None],

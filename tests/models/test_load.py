@@ -226,6 +226,10 @@ def test_adapter(broken: Make, refusal: Refusal) -> None:
         ({"model_type": "bart"}, "is an encoder-decoder model (bart)"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder model (t5)"),
         ({"model_type": "llava", "vision_config": {}}, "is a model for images or sound (llava)"),
+        (
+            {"model_type": "paligemma", "vision_config": {}},
+            "sees a whole prompt in both directions",
+        ),
         ({"model_type": "clip"}, "is not a causal language model (clip)"),
         ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
         ({"num_hidden_layers": 3}, "lacks 9 of its weights, the first is model.layers.2."),

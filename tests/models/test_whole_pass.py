@@ -8,7 +8,7 @@ import torch
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.models import whole_pass
-from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.fused_layers import FAMILIES, fuse_layers, saved_bytes
 from tests.models import test_fused_model as fused
 from tests.models.test_fused_model import TRIED, assert_alike
@@ -59,13 +59,13 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
         tokens = torch.arange(5, 5 + rows)
     storage = storage_of(model) if storage is None else storage
     queries = torch.zeros(heads, 70, model.config.head_dim, dtype=model.dtype)
-    retrieval = RetrievalLayer(layer, queries, torch.zeros(heads, 70, dtype=model.dtype))
+    retrieval = KeptQueries(layer, queries, torch.zeros(heads, 70, dtype=model.dtype))
     ops = CpuOps() if model.dtype == torch.float32 else TorchOps()
     first = prefix + behind - rows
     call = TreeCall(
         ops=ops,
         mapping=SlotMapping(storage, first + torch.arange(rows)),
-        retrieval=retrieval,
+        kept=(retrieval,),
         prefix=torch.tensor([prefix]),
         mask=AncestorMask(sets, behind),
     )

@@ -1,7 +1,14 @@
 """A report small enough to work out every figure by hand."""
 
 from specx.records import Step, Tally, Timings
-from specx.reports.report import Citation, InputFacts, Report
+from specx.reports.report import (
+    Citation,
+    InputFacts,
+    Report,
+    SourcePassage,
+    SourcePiece,
+    SummarySentence,
+)
 
 # One token from prefill, then five passes: 0, 1, 2 and 2 drafts accepted, and one without drafts.
 STEPS = (
@@ -59,4 +66,28 @@ def make_report(name: str = "report.pdf") -> Report:
             ),
         ],
         warnings=["page 4 has no text"],
+    )
+
+
+def make_source(page: int, text: str, share: float = 0.4) -> SourcePassage:
+    """Return a passage on a page, in the paragraph of the same number."""
+    return SourcePassage(
+        place=f"p. {page}",
+        page=page,
+        lines=None,
+        heading=None,
+        paragraph=page,
+        share=share,
+        pieces=[SourcePiece(paragraph=page, text=text)],
+    )
+
+
+def make_sentence(text: str, shown: str | None, *sources: SourcePassage) -> SummarySentence:
+    """Return a sentence of a summary with its sources, by default one on page 2."""
+    return SummarySentence(
+        text=text,
+        sources=list(sources or (make_source(2, "Seven."),)),
+        attention=0.04,
+        lead=0.5,
+        shown=shown,
     )

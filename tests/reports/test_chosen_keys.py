@@ -8,8 +8,14 @@ import pytest
 from specx.errors import UsageError
 from specx.records import Speedup
 from specx.reports.chosen_keys import KEYS, ChosenKeys, Tree
-from specx.reports.report import LosslessCheck, PartSummary, ReferenceCheck, Report
-from tests.reports.examples import make_report
+from specx.reports.report import (
+    LosslessCheck,
+    PartSummary,
+    ReferenceCheck,
+    Report,
+    Statement,
+)
+from tests.reports.examples import make_report, make_sentence
 
 
 def full_report() -> Report:
@@ -17,8 +23,12 @@ def full_report() -> Report:
     part = PartSummary(
         pages=(1, 2), lines=None, paragraphs=(1, 9), tokens=5, limit=None, reason="end", summary="x"
     )
+    statement = Statement(kind="number", text="7", sentence=1, start=4)
     return dataclasses.replace(
         make_report(),
+        sentences=[make_sentence("One of 7.", "p. 2")],
+        not_in_document=[statement],
+        not_in_sources=[statement],
         levels=[[part]],
         lossless=LosslessCheck(identical=True, reference=ReferenceCheck(identical=True)),
         speedup=Speedup(plain=3.0, predicted=2.0, measured=1.5),

@@ -13,9 +13,8 @@ from typing import Any
 from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
 from specx.bench.floors import Ceilings, floors, measure_ceilings
-from specx.bench.forcing import drafts_with_a_model
 from specx.bench.grouping import Group, groups_of
-from specx.bench.methods.engine import Engine
+from specx.bench.methods.engine import Engine, drafts_with_a_model
 from specx.bench.report.findings import Cell, Figure, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench

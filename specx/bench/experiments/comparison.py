@@ -21,21 +21,12 @@ from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
 TRANSFORMERS = "hf-generate"
-COMPARED = (
-    BASELINE,
-    "lookup",
-    TRANSFORMERS,
-    "hf-assisted",
-    "prompt-lookup",
-    "chain",
-    "tree",
-    "streaming",
-    "magicdec",
-    "triforce",
-    "window",
-    "specextend",
-    "specextend+lookup",
+FIELD = (
+    *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
+    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
 )
+OTHERS = (BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup")
+COMPARED = (*OTHERS, *FIELD, "specextend", "specextend+lookup")
 COLUMNS: Columns = {
     **METHOD,
     **INPUT,
@@ -70,7 +61,7 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
 EXPERIMENT = Experiment(
     name="comparison",
     title="All methods",
-    about="transformers' own, ours, TriForce, MagicDec and eviction baselines at every length "
+    about="transformers' own, ours, and those of the field (docs/field.md) at every length "
     "(Table 3)",
     measure=measure,
     describe=describe,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from statistics import mean
 
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
-from specx.bench.forcing import Expectation, force, model_drafting
+from specx.bench.forcing import Expectation, force
 from specx.bench.grouping import Group, methods_first
 from specx.bench.lengths import label
+from specx.bench.methods.engine import model_drafting
 from specx.bench.needles import Needle, hide
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run, Setting

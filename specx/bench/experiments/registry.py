@@ -9,7 +9,9 @@ from specx.bench.experiments import (
     hybrid,
     larger_draft,
     layers,
+    long_output,
     needle,
+    passages,
     prediction,
     quality,
     speedup,
@@ -39,6 +41,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         comparison,
         divergence,
         expectation,
+        passages,
+        long_output,
     )
 }
 

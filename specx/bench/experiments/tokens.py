@@ -6,9 +6,10 @@ from statistics import mean
 import torch
 
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, table
-from specx.bench.forcing import Expectation, force, model_drafting
+from specx.bench.forcing import Expectation, force
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods import METHODS
+from specx.bench.methods.engine import model_drafting
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench

@@ -1,18 +1,19 @@
 """Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
 from specx.bench.cases import Case, prompt_kind
 from specx.bench.masked import Phase, masked
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
 from specx.engine.decode import context_window
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, make_drafter
+from specx.engine.model_drafter import ModelDrafter
 from specx.errors import ProfileError, UsageError
 from specx.jobs.calibration import resolve_layer
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
@@ -34,6 +35,7 @@ class Engine:
     ``tree`` that the method changes. ``keys``: those that its name may change (``chunk=64``), none
     where it has no settings. ``chain``: one draft a level. ``masked``: phases in which models
     attend under one mask instead: of a tree the target alone, which verifies; of prefill both.
+    ``options``: settings of its own that no profile has.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Engine:
     keys: tuple[str, ...] = ()
     chain: bool = False
     masked: frozenset[Phase] = frozenset()
+    options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
         if self.needs_draft and profile.draft is None:
@@ -96,6 +99,7 @@ class Engine:
             about=f"{self.about}, {settings}",
             tree={**self.tree, **_only(changes, TREE)},
             cache={**self.cache, **_only(changes, CACHE)},
+            options={**self.options, **_only(changes, tuple(self.options))},
         )
 
     def _attending(self, setting: Setting) -> Setting:
@@ -114,6 +118,25 @@ class Engine:
 def drafting(name: str, about: str, *, cache: Changes) -> Engine:
     """Drafting by the pair's draft model, as the changed profile says."""
     return Engine(name, about, partial(make_drafter, "specextend"), cache=cache)
+
+
+def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
+    """Return True for a method whose drafts are those of a draft model alone."""
+    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
+
+
+def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
+    """Return the methods that draft with a model: only these have an expectation.
+
+    Raises UsageError when there is none.
+    """
+    found = [method for method in methods if drafts_with_a_model(method, setting)]
+    if not found:
+        raise UsageError(
+            "this experiment asks drafts for probabilities; name a method that drafts with a "
+            "model, such as specextend"
+        )
+    return found
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:

@@ -4,21 +4,27 @@ A name may say more than the table: ``-hta`` and ``-flash`` take fast attention 
 (``tree-hta-flash``), and settings follow a colon (``specextend:chunk=64,every=8``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.rapid import Rapid
+from specx.bench.baselines.staged import Staged
+from specx.bench.baselines.static_tree import Chances, Choices, best_shape, expanded_shape
+from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
+from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair, draft_plan, make_drafter
 from specx.errors import UsageError
+from specx.models.medusa import EMBEDDED_MEDUSA
 from specx.profile import Profile
 from specx.profile.wording import did_you_mean
 from specx.records import Method
@@ -40,6 +46,28 @@ def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
 def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
     """Return a method of the product, as the profile says."""
     return Engine(method, about, partial(make_drafter, method), needs_draft)
+
+
+def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
+    """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
+    about += ", fitted to measured acceptance; the draft sees everything"
+    cache, keys = {**FULL, "window": None}, ("nodes", "depth", "window")
+    return Fitted(name, about, DRAFTED, cache=cache, keys=keys, tree={"threshold": 0}, shape=shape)
+
+
+def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
+    """Return Medusa in one form; its heads are those of the embedded target, or named."""
+    return MedusaMethod(
+        name,
+        f"Medusa: {about}",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("nodes", "heads"),
+        tree={"threshold": 0},
+        options={"heads": EMBEDDED_MEDUSA},
+        fixed=fixed,
+    )
 
 
 TABLE: tuple[BenchMethod, ...] = (
@@ -88,7 +116,23 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
     ),
+    Engine(
+        "staged",
+        "staged speculation: lookup drafts for the draft, which sees what the target attends to",
+        Staged,
+        cache={"policy": "cross-model", "sink": 0},
+        keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
+        chain=True,
+    ),
+    fitted("specinfer", "SpecInfer: equally many children a level", expanded_shape),
+    fitted("sequoia", "Sequoia: the best tree of one shape", best_shape),
     ours("lookup", "what followed earlier in the text, no draft"),
+    Engine(
+        "suffix",
+        "SuffixDecoding: trees of what followed earlier in the text, by how often, no draft",
+        SuffixDrafter,
+        needs_draft=False,
+    ),
     ours("specextend+lookup", "specextend and lookup in one tree", needs_draft=True),
     Engine(
         "magicdec",
@@ -96,6 +140,34 @@ TABLE: tuple[BenchMethod, ...] = (
         MagicDec,
         needs_draft=False,
         cache={"policy": "streaming"},  # there is no layer to calibrate
+    ),
+    Engine(
+        "rapid",
+        "RAPID, lossless: the draft reads passages retrieved from the document alone",
+        Rapid,
+        cache={**FULL, "window": None, "chunk": 64, "top_k": 8},
+        keys=(*TREE, "chunk", "top_k"),
+    ),
+    SelfDrafting(
+        "self-draft",
+        "Draft & Verify: the target drafts without some layers, which a measurement chooses",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("depth",),
+        tree={"threshold": 0},
+    ),
+    medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
+    medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
+    LongSpecMethod(
+        "longspec",
+        "LongSpec: a layer that attends to a window, and to the target's own keys",
+        partial(make_drafter, "plain"),
+        needs_draft=False,
+        cache=FULL,
+        keys=(*TREE, "draft"),
+        tree={"threshold": 0},
+        options={"draft": None},
     ),
     Engine(
         "triforce",

@@ -11,7 +11,7 @@
 // WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, HALF (fp16,
 // not bf16), and what is made of the result, KIND:
 // - PLAIN: a bias and a residual are added.
-// - GATED: the weight has the rows of gate and up, the result is SiLU(gate) · up.
+// - GATED: the weight has the rows of gate and up, the result is act(gate) · up; ACTIVATION: which.
 // - ROTATED: the weight has the rows of queries, keys and values, with heads of HEAD dimensions.
 //   Queries and keys get their positions, keys and values go where they are kept.
 
@@ -23,6 +23,13 @@
 #define PLAIN 0
 #define GATED 1
 #define ROTATED 2
+#define SILU 0
+#define GELU_TANH 1
+#define GELU 2
+#define RELU2 3
+#ifndef ACTIVATION
+#define ACTIVATION SILU
+#endif
 
 constexpr int NODES = 64;  // rows of x that are multiplied; of missing ones nothing is kept
 constexpr int MULTIPLIERS = 128, THREADS = MULTIPLIERS + 64;
@@ -141,6 +148,14 @@ __device__ __forceinline__ void add_bias(float (&result)[SUMS], const u16* bias,
     }
 }
 
+__device__ __forceinline__ float activated(float x) {
+    if (ACTIVATION == GELU) return .5f * x * (1.f + erff(x * .70710678f));
+    if (ACTIVATION == RELU2) return fmaxf(x, 0.f) * fmaxf(x, 0.f);
+    // (1 + tanh(u)) / 2 is the logistic function of 2 u.
+    const float at = ACTIVATION == SILU ? x : 1.59576912f * (x + .044715f * x * x * x);
+    return __fdividef(x, 1.f + __expf(-at));
+}
+
 // Two neighbouring columns of the result, and where they turn, of the other half of the head.
 // first, second: sums of both sides; with, sine: elements of the residual, or cosines and sines.
 __device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* first,
@@ -153,7 +168,7 @@ __device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* fi
         if (KIND == PLAIN) {
             to[j] = first[j] + joined;
         } else if (KIND == GATED) {
-            to[j] = rounded(__fdividef(a, 1.f + __expf(-a))) * b;
+            to[j] = rounded(activated(a)) * b;
         } else {
             const float x = rounded(__fmul_rn(a, joined)) - rounded(__fmul_rn(b, sin));
             const float y = rounded(__fmul_rn(b, joined)) + rounded(__fmul_rn(a, sin));

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specx.kernels.hopper.driver import CudaError, TensorMap, is_hopper
 from specx.kernels.hopper.loader import kernel_of
+from specx.kernels.spec import Activation
 
 SOURCE = Path(__file__).with_suffix(".cu")
 MOST_ROWS = 64
@@ -32,6 +33,7 @@ MULTIPLIERS, THREADS = 128, 192
 SHARED = 227 * 1024  # bytes of a block
 STATIC = 1024  # of these, for barriers
 PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # as there
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,13 @@ class _WeightProduct:
         bias: Tensor | None = None,
         *,
         head_dim: int | None = None,
+        activation: Activation = "silu",
         launch: ProductLaunch | None = None,
     ) -> None:
         """weight [R, K], bias [R]; see ``suits``.
 
-        head_dim: where the weight is of heads, whose halves are sides. Raises CudaError where no
-        kernel can be had.
+        head_dim: where the weight is of heads, whose halves are sides; activation: of a gate.
+        Raises CudaError where no kernel can be had.
 
         The weight is read before the kernel in front of a product is done: it must have been
         written before the last kernel that was not launched early (``programmatic_launch``).
@@ -135,6 +138,8 @@ class _WeightProduct:
         self.launch = launch or plan(self.columns, self.sides, multiprocessors)
         constants = {name.upper(): value for name, value in asdict(self.launch).items()}
         constants |= {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
+        if activation != "silu":
+            constants["ACTIVATION"] = ACTIVATIONS.index(activation)
         outputs = self.launch.columns // self.sides  # of a tile
         height, box, slices = self.columns, outputs, self.launch.slices
         if head_dim:
@@ -189,7 +194,7 @@ class CudaProduct(_WeightProduct):
 
 
 class GatedProduct(_WeightProduct):
-    """x -> SiLU(gate) · up, for a weight [2 N, K] with the rows of the gate in front."""
+    """x -> act(gate) · up, for a weight [2 N, K] with the rows of the gate in front."""
 
     kind, sides = GATED, 2
 

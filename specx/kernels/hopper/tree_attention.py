@@ -28,6 +28,7 @@ def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
     q = inputs.q
     return (
         q.is_cuda
+        and inputs.is_plain
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim == DIM
         and inputs.rows >= ROWS

@@ -1,5 +1,6 @@
 """The backend in plain torch: which function serves which operation."""
 
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from specx.kernels.layers import (
     DecoderWeights,
+    Experts,
     HeadInput,
     HeadNorms,
     LayerKernels,
@@ -25,6 +27,7 @@ from specx.kernels.torch import (
     cpu_layer,
     cpu_product,
     layer,
+    passages,
     penalties,
     scores,
     softmax,
@@ -50,6 +53,7 @@ class TorchOps:
     merge_attention = staticmethod(softmax.merge)
     chunk_scores = staticmethod(scores.chunk_scores)
     best_chunks = staticmethod(scores.best_chunks)
+    passage_attention = staticmethod(passages.passage_attention)
 
     best_continuations = staticmethod(trees.best_continuations)
     level_inputs = staticmethod(trees.level_inputs)
@@ -61,6 +65,7 @@ class TorchOps:
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
         layer.TorchLayer
     )
+    experts: ClassVar["staticmethod[[LayerWeights], Experts]"] = staticmethod(layer.experts)
     product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
@@ -101,6 +106,7 @@ class CpuOps(TorchOps):
 
     arranged = staticmethod(cpu_product.arranged)
     product = staticmethod(cpu_product.CpuProduct)
+    experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
     head_input = staticmethod(cpu_layer.CpuHeadInput)
     rms_norm = staticmethod(cpu_layer.CpuNorm)
 

@@ -14,8 +14,9 @@ def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: 
 
 def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
     """Compute ``Ops.keep_rows``. The gather makes a copy, so the rows may overlap."""
-    rows = storage.index_select(3, path + length)
-    storage.index_copy_(3, length + torch.arange(len(path), device=path.device), rows)
+    capacity, to = storage.shape[3], torch.arange(len(path), device=path.device)
+    rows = storage.index_select(3, (path + length).remainder_(capacity))
+    storage.index_copy_(3, (length + to).remainder_(capacity), rows)
 
 
 def append_rows(

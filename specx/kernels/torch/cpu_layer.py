@@ -56,7 +56,8 @@ class CpuLayer(TorchLayer):
     def __init__(self, weights: LayerWeights) -> None:
         super().__init__(weights)
         self._plain, self._dim = weights.is_plain, weights.spec.attention.head_dim
-        self._plain_out, self._plain_down = CpuProduct(weights.out), CpuProduct(weights.down)
+        if self._plain:
+            self._plain_out, self._plain_down = CpuProduct(weights.out), CpuProduct(weights.down)
 
     def product(self, linear_map: LinearMap) -> CpuProduct:
         return CpuProduct(linear_map)

@@ -25,15 +25,15 @@ LARGE_ON_INTEL = 2**24  # no longer in a cache
 
 
 def arranged(weight: Tensor) -> Tensor:
-    """Return a weight [N, K] in the order in which products over few rows read it fastest."""
+    """Return weights [..., N, K] in the order in which products over few rows read them fastest."""
     if isinstance(weight, BlockMatrix):
         return weight
-    rows, columns = weight.shape
+    rows, columns = weight.shape[-2:]
     if weight.dtype not in (torch.float32, torch.float64):
         return weight.contiguous()  # oneDNN multiplies in half precision
     if columns >= FLAT * rows or _is_large(weight):
         return weight.contiguous()
-    return weight.t().contiguous().t()
+    return weight.mT.contiguous().mT
 
 
 class CpuProduct:
@@ -68,7 +68,8 @@ class CpuProduct:
 def _is_large(weight: Tensor) -> bool:
     """Return True for weights that oneDNN multiplies with."""
     least = LARGE_ON_INTEL if is_intel() else LARGE
-    return has_onednn() and weight.dtype == torch.float32 and weight.numel() >= least
+    rows, columns = weight.shape[-2:]
+    return has_onednn() and weight.dtype == torch.float32 and rows * columns >= least
 
 
 @cache

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn.functional import embedding as lookup
 from torch.nn.functional import gelu, linear, relu, silu
 
-from specx.kernels.layers import HeadNorms, LayerWeights, LinearMap, Norm, Product
+from specx.kernels.layers import Experts, HeadNorms, LayerWeights, LinearMap, Norm, Product
 from specx.kernels.spec import Activation, NormSpec
+from specx.kernels.torch.experts import TorchExperts, gated
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -91,15 +92,13 @@ class TorchHeadInput:
 class TorchLayer:
     """``LayerKernels`` in torch, for every ``LayerSpec``.
 
-    Parts may be replaced by a device's own: ``product``, ``norm`` and ``rotated``.
+    Parts may be replaced by a device's own: ``product``, ``norm``, ``experts`` and ``rotated``.
     """
 
     def __init__(self, weights: LayerWeights) -> None:
         w, self._spec = weights, weights.spec
         spec, attention = w.spec, w.spec.attention
-        self._heads, self._out, self._gate_up, self._down = map(
-            self.product, (w.heads, w.out, w.gate_up, w.down)
-        )
+        self._heads, self._out = self.product(w.heads), self.product(w.out)
         self._input_norm = self._norm_of(spec.input_norm, w.input_norm, w.input_norm_bias)
         self._output_norm = self._norm_of(spec.output_norm, w.output_norm, w.output_norm_bias)
         self._attended_norm = self._norm_of(spec.attended_norm, w.attended_norm)
@@ -108,6 +107,10 @@ class TorchLayer:
         self._key_norm = self._norm_of(attention.head_norm, _by_head(w.key_norm))
         self._value_norm = self._norm_of(attention.value_norm, None)
         self._act = activation(spec.mlp.activation, w.activation)
+        if spec.mlp.experts is None:
+            self._gate_up, self._down = self.product(w.gate_up), self.product(w.down)
+        else:
+            self._experts = self.experts(w)
         self._per_layer = w.per_layer
         if w.per_layer is not None:
             assert spec.output_norm is not None
@@ -118,6 +121,10 @@ class TorchLayer:
     def product(self, linear_map: LinearMap) -> Product:
         """Prepare a product."""
         return TorchProduct(linear_map)
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        """Prepare the MLP of a layer with experts."""
+        return experts(weights, self.product)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
         """Prepare a norm."""
@@ -174,11 +181,17 @@ class TorchLayer:
         return _scaled(x, self._scalar)
 
     def _mlp(self, x: Tensor) -> Tensor:
-        inner = self._gate_up(x)
-        if not self._spec.mlp.gated:
-            return self._down(self._act(inner))
-        gate, up = inner.chunk(2, dim=-1)
-        return self._down(self._act(gate) * up)
+        if self._spec.mlp.experts is not None:
+            return self._experts(x)
+        return self._down(gated(self._spec.mlp, self._act, self._gate_up(x)))
+
+
+def experts(
+    weights: LayerWeights, product: Callable[[LinearMap], Product] = TorchProduct
+) -> TorchExperts:
+    """Prepare ``Ops.experts`` with the products of a device."""
+    act = activation(weights.spec.mlp.activation, weights.activation)
+    return TorchExperts(weights, act, product)
 
 
 def activation(

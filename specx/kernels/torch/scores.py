@@ -7,13 +7,18 @@ from torch.nn.functional import pad
 from specx.kernels.chunks import Grid
 
 
-def attention_row(query: Tensor, keys: Tensor, scaling: float, lse: Tensor) -> Tensor:
+def attention_row(
+    query: Tensor, keys: Tensor, scaling: float, lse: Tensor, softcap: float | None = None
+) -> Tensor:
     """Return the softmax attention of one query over a prefix, for each head: ``exp(q·K − lse)``.
 
     query [Hq, D]; keys [Hkv, L, D]; lse [Hq], natural logarithm, from the forward pass. Returns
     float32 (or wider) [Hq, L]. Costs one row of one layer, whichever layer it is.
     """
-    return (scaled_scores(query, keys, scaling) - lse[:, None]).exp()
+    scores = scaled_scores(query, keys, scaling)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    return (scores - lse[:, None]).exp()
 
 
 def scaled_scores(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
@@ -24,12 +29,13 @@ def scaled_scores(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
 
 
 def chunk_scores(
-    query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, grid: Grid
-) -> Tensor:
+    query: Tensor, lse: Tensor, keys: Tensor, length: Tensor, scaling: float, grid: Grid,
+    softcap: float | None = None,
+) -> Tensor:  # fmt: skip
     """Compute ``Ops.chunk_scores``."""
     chunk, short, tokens = grid.chunk, grid.short, int(length)
     chunks = -(-(keys.shape[1] + short) // chunk)
-    row = attention_row(query, keys[:, :tokens], scaling, lse).mean(0)
+    row = attention_row(query, keys[:, :tokens], scaling, lse, softcap).mean(0)
     behind = -(short + tokens) % chunk
     sums = pad(row, (short, behind)).view(-1, chunk).sum(-1)
     sizes = torch.full_like(sums, chunk)

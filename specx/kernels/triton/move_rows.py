@@ -9,11 +9,7 @@ MOST_ROWS = 64  # of a program, which holds all of them before it writes the fir
 
 
 def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
-    """Copy rows ``length + path`` of a storage [layers, 2, Hkv, capacity, D] to rows
-    ``length + 0 … n − 1``, as if all were read before any is written.
-
-    Contiguous; length int64 [1]; path int64 [n] with n <= 64.
-    """
+    """Compute ``Ops.keep_rows`` of a storage that is contiguous."""
     layers, _, heads, capacity, dim = storage.shape
     assert len(path) <= MOST_ROWS
     assert storage.is_contiguous()
@@ -21,7 +17,7 @@ def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
     _move[(layers * 2 * heads,)](
         storage, storage, length, length, path, path, len(path), capacity, capacity,
         PATH=True, BLOCK=_block(len(path)),
-        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4,
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=4 if dim <= 256 else 8,
     )  # fmt: skip
 
 
@@ -76,9 +72,11 @@ def _move(
     inside = is_row[:, None] & (dims < DIM)
     length, filled = tl.load(length_ptr), tl.load(filled_ptr)
     row = length + (tl.load(path_ptr + nth, mask=is_row, other=0) if PATH else nth)
+    to = filled + nth
+    if PATH:  # storage may be a ring
+        row, to = row.to(tl.int32) % capacity, to.to(tl.int32) % capacity
     rows = tl.load(source_ptr + (head * capacity + row[:, None]) * DIM + dims, mask=inside)
     tl.debug_barrier()  # what some threads write others have read
-    to = filled + nth
     tl.store(target_ptr + (head * room + to[:, None]) * DIM + dims, rows, mask=inside)
     if not PATH and tl.program_id(0) == 0:
         tl.store(positions_ptr + to, row, mask=is_row)

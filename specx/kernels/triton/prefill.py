@@ -28,10 +28,10 @@ def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
     return bool(torch.backends.cuda.can_use_cudnn_attention(call))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor:
-    """Attend from q [1, Hq, T, D] to k, v [1, Hkv, past + T, D], unrepeated -> [1, Hq, T, D].
+def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> tuple[Tensor, Tensor]:
+    """Attend from q [1, Hq, T, D] to k, v [1, Hkv, past + T, D], unrepeated.
 
-    Token i sees the first past + i + 1 rows.
+    Token i sees the first past + i + 1 rows. Returns (out [1, Hq, T, D], lse [1, Hq, T]).
     """
     out, lse = _cudnn(q, k[:, :, past:], v[:, :, past:], scaling, causal=True)
     for start in range(0, past, PIECE):
@@ -40,7 +40,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int) -> Tensor
         # In between in float32: what a long prefix takes many merges for is rounded once.
         dtype = q.dtype if piece.stop == past else torch.float32
         out, lse = merge.merge(out, lse, *seen, dtype)
-    return out
+    return out, lse
 
 
 def _cudnn(

@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.kernels.spec import Activation
 from specx.kernels.triton import programmatic_launch
-from specx.kernels.triton.layer import rounded
+from specx.kernels.triton.layer import activation_of, rounded
 from specx.kernels.triton.programmatic_launch import wait
 
 AT_ONCE = 4096  # inputs that a program holds, where the row is not longer; else PIECE
@@ -31,15 +32,17 @@ def row_product(
     columns = len(weight)
     assert residual is None or residual.shape == (1, columns)
     assert residual is None or residual.is_contiguous()
-    return _launch(x, weight, bias, residual, columns, gated=False)
+    return _launch(x, weight, bias, residual, columns, None)
 
 
-def gated_row_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Multiply, and gate: SiLU of the product's first half times the second.
+def gated_row_product(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = "silu"
+) -> Tensor:
+    """Multiply, and gate: the activation of the product's first half times the second.
 
     x [1, K], weight [2 N, K], bias [2 N], all contiguous -> [1, N].
     """
-    return _launch(x, weight, bias, None, len(weight) // 2, gated=True)
+    return _launch(x, weight, bias, None, len(weight) // 2, activation)
 
 
 def _launch(
@@ -48,8 +51,7 @@ def _launch(
     bias: Tensor | None,
     residual: Tensor | None,
     columns: int,
-    *,
-    gated: bool,
+    activation: Activation | None,
 ) -> Tensor:
     inputs = weight.shape[1]
     assert x.shape == (1, inputs)
@@ -59,7 +61,8 @@ def _launch(
     block = triton.next_power_of_2(inputs) if inputs <= AT_ONCE else PIECE
     _row_product[(columns,)](
         x, weight, bias, residual, out, columns,
-        BIASED=bias is not None, ADD=residual is not None, GATED=gated, K=inputs, BLOCK=block,
+        BIASED=bias is not None, ADD=residual is not None, GATED=activation is not None,
+        ACTIVATION=activation, K=inputs, BLOCK=block,
         num_warps=max(1, min(8, block // 512)), **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
@@ -76,6 +79,7 @@ def _row_product(
     BIASED: tl.constexpr,
     ADD: tl.constexpr,
     GATED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
@@ -106,7 +110,7 @@ def _row_product(
             up += tl.load(bias_ptr + columns + column).to(tl.float32)
         # Rounded where the modules round.
         gate = rounded(result, out_ptr)
-        result = rounded(gate / (1.0 + tl.exp(-gate)), out_ptr) * rounded(up, out_ptr)
+        result = rounded(activation_of(gate, ACTIVATION), out_ptr) * rounded(up, out_ptr)
     if ADD:
         result += tl.load(residual_ptr + column).to(tl.float32)
     tl.store(out_ptr + column, result.to(out_ptr.dtype.element_ty))

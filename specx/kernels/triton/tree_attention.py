@@ -9,6 +9,9 @@ arguments that never compile anything anew; for tree sizes there are three forms
 kernel, by the rows of a program. Where many rows share a key head, on Hopper,
 ``hopper/tree_attention.py`` takes its place.
 
+In a window blocks begin with the first row that a query of the program sees, and a row lies where a
+ring has it. A sink is what the first split of a row has seen before it begins.
+
 Source: SpecExtend, section on hybrid tree attention.
 """
 
@@ -24,9 +27,8 @@ from torch import Tensor
 
 from specx.kernels.triton import programmatic_launch
 from specx.kernels.triton.programmatic_launch import wait
-from specx.kernels.triton.tree_inputs import TreeInputs
+from specx.kernels.triton.tree_inputs import WORD, TreeInputs
 
-WORD = 64  # columns per word of a visibility bit set
 MOST_SPLITS = 64  # the merge holds all parts of a row at once
 MERGED = (4, 8, 16, 32, MOST_SPLITS)  # parts that its usual forms hold
 LOG2_E = math.log2(math.e)
@@ -75,7 +77,7 @@ def plan(
     width = triton.next_power_of_2(head_dim)
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         block_rows = 32 if rows > 16 and width <= 64 else 16
-        block_columns, warps, stages = 32 if width <= 128 else 16, 4, 2
+        block_columns, warps, stages = 32 if width <= 128 else 16, 4 if width <= 256 else 8, 2
     elif rows <= 16 and _fits(128, 3, width * itemsize, device):
         return _plan_of_few_rows(kv_heads, capacity, device)
     else:
@@ -83,6 +85,8 @@ def plan(
         block_rows = max(16, min(64, triton.next_power_of_2(rows)))
         block_columns = 64 if width <= 128 else 32
         warps, stages = 4, 3 if width <= 128 else 2
+        if width > 256:  # a tile of results fills the registers of twice as many threads
+            block_rows, block_columns, warps = min(32, block_rows), 16, 8
     programs = -(-rows // block_rows) * kv_heads
     most = -(-capacity // (2 * block_columns))  # fewer than two blocks each: not worth a merge
     splits = max(1, min(2 * device.multiprocessors // programs, most, MOST_SPLITS))
@@ -116,10 +120,14 @@ def tree_attention(
     out: Tensor | None = None,
     lse: Tensor | None = None,
     launch: Launch | None = None,
+    window: int | None = None,
+    columns: int = 0,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attend from T tree nodes to a committed prefix and the rows written behind it.
 
-    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 256; keys, values [Hkv, capacity, D],
+    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
     the whole storage of a layer; only the last dimension of the three must be contiguous.
     prefix: int64, one element on the device: rows before it are seen by every query. It and these
     rows must have been written before the last kernel that was not launched early
@@ -128,21 +136,24 @@ def tree_attention(
     visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
     Bits are set for written rows only, and every query sees at least one row; what lies in the
     storage behind the written rows is never used, NaN included.
-    scaling: positive factor of the scores.
+    scaling: positive factor of the scores. window, softcap, sinks: as of ``Ops.tree_attention``;
+    columns: rows that are written behind the prefix, if it is known.
 
     Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm), written to
     ``out`` and ``lse`` (contiguous) where given.
     """
-    inputs = TreeInputs(q, keys, values, prefix, visible, scaling * LOG2_E)
+    inputs = TreeInputs(
+        q, keys, values, prefix, visible, scaling * LOG2_E, window, softcap, sinks, columns
+    )
     launch = launch or plan_for(inputs)
     return in_parts(inputs, launch.splits, partial(attend_in_parts, launch=launch), out, lse)
 
 
 def plan_for(inputs: TreeInputs) -> Launch:
     """Plan the launch for these inputs on their device."""
-    q, capacity = inputs.q, inputs.keys.shape[1]
+    q = inputs.q
     device = device_of(q.device)
-    return plan(inputs.rows, inputs.kv_heads, capacity, inputs.dim, q.itemsize, device)
+    return plan(inputs.rows, inputs.kv_heads, inputs.reach, inputs.dim, q.itemsize, device)
 
 
 def in_parts(
@@ -219,17 +230,21 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, laun
     part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
     """
     q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
+    scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
     # Programs that read the same keys come one after another: all but the first read them from L2.
     grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
     _attend[grid](
-        q, keys, values, inputs.prefix, visible, part_out, part_lse, inputs.scale,
-        inputs.nodes, inputs.rows, inputs.heads, keys.shape[1], visible.shape[1],
+        q, keys, values, inputs.prefix, visible, inputs.sinks, part_out, part_lse, scale, slope,
+        inputs.window, inputs.nodes, inputs.rows, inputs.heads, keys.shape[1], visible.shape[1],
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), visible.stride(0), visible.stride(1),
         SPLIT=launch.splits > 1, DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-        num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(q.device),
+        WORDS=1 if inputs.window is None else triton.next_power_of_2(visible.shape[1]),
+        WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=slope is not None,
+        SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages,
+        **programmatic_launch.options(q.device),
     )  # fmt: skip
 
 
@@ -241,6 +256,7 @@ def chunk_scores(
     scaling: float,
     chunk: int,
     short: int = 0,
+    softcap: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute ``Ops.chunk_scores``: ``exp(q·K·scaling − lse)``, averaged by chunks.
@@ -263,18 +279,29 @@ def chunk_scores(
     assert out.shape == (chunks,)
     group = heads // kv_heads
     columns = 64 if query.itemsize == 2 else 16  # what a program holds at once, in registers
+    columns = columns if dim <= 256 else min(columns, 32)
+    scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     piece = min(columns, triton.next_power_of_2(chunk))
     block_chunks = columns // piece
     _score_chunks[(triton.cdiv(chunks, block_chunks),)](
-        query, lse, keys, length, out, scaling * LOG2_E,
+        query, lse, keys, length, out, scale, slope,
         heads, group, chunk, short, chunks,
         query.stride(0), lse.stride(0), keys.stride(0), keys.stride(1),
         DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
         GROUP=max(16, triton.next_power_of_2(group)),
-        PIECE=piece, BLOCK_CHUNKS=block_chunks,
+        PIECE=piece, BLOCK_CHUNKS=block_chunks, CAPPED=softcap is not None,
         num_warps=4, num_stages=3,
     )  # fmt: skip
     return out
+
+
+def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """Return the factor of scores in base 2 and, where they have a cap, of what is in the tanh.
+
+    ``scale``: of scores without a cap. Those with one are the tanh, which ``capped`` computes from
+    products times the second factor, times the first.
+    """
+    return (scale, None) if softcap is None else (softcap * LOG2_E, 2 * scale / softcap)
 
 
 @cache
@@ -287,6 +314,7 @@ def device_of(device: torch.device) -> Device:
 
 @triton.jit(
     do_not_specialize=[
+        "window",
         "nodes",
         "rows",
         "heads",
@@ -295,7 +323,7 @@ def device_of(device: torch.device) -> Device:
         "visible_node",
         "visible_word",
     ],
-    do_not_specialize_on_alignment=["prefix_ptr", "visible_ptr", "lse_ptr"],
+    do_not_specialize_on_alignment=["prefix_ptr", "visible_ptr", "sinks_ptr", "lse_ptr"],
 )
 def _attend(
     q_ptr: tl.tensor,  # [Hq, T, D]
@@ -303,9 +331,12 @@ def _attend(
     v_ptr: tl.tensor,  # [Hkv, capacity, D]
     prefix_ptr: tl.tensor,  # int64, one element
     visible_ptr: tl.tensor,  # int64 [T, W]
+    sinks_ptr: tl.tensor,  # float32 [Hq], where SINKS
     out_ptr: tl.tensor,  # [T, Hq, D], or [splits, Hq·T, D] where SPLIT
     lse_ptr: tl.tensor,  # [Hq, T], or [splits, Hq·T] in base 2 where SPLIT
     scale: tl.tensor,  # of the scores, in base 2
+    slope: tl.tensor,  # of what is in the tanh, where CAPPED: as of ``capped``
+    window: tl.tensor,  # where WINDOWED
     nodes: tl.tensor,
     rows: tl.tensor,
     heads: tl.tensor,
@@ -326,6 +357,11 @@ def _attend(
     BLOCK_N: tl.constexpr,
     BLOCK_MASKED: tl.constexpr,
     MASKED_COST: tl.constexpr,
+    WORDS: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    NARROW: tl.constexpr,
+    CAPPED: tl.constexpr,
+    SINKS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """One block of packed rows of one key head, over one split of the columns.
@@ -333,6 +369,7 @@ def _attend(
     The columns are numbered in blocks: first the full blocks of the prefix, which end where the
     prefix ends, then, under a mask, the tree's own rows and what is left of the prefix at its
     beginning. So bits and blocks of the tree's rows are aligned, and most blocks need no mask.
+    The beginning is that of the windows: which ends later for a query with more ancestors.
     """
     kv_head, split, splits = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -350,26 +387,46 @@ def _attend(
     k_ptr += kv_head.to(tl.int64) * k_head
     v_ptr += kv_head.to(tl.int64) * v_head
 
-    rest = prefix % BLOCK_N
-    full = prefix // BLOCK_N
+    depth, least = row, row
+    if WINDOWED:
+        sets_ptr = visible_ptr + node * visible_node
+        depth = _sizes(sets_ptr, visible_word, words, row < rows, WORDS)
+        least = prefix + depth - window  # the first row of the text that a query sees
+        begins = tl.min(tl.where(row < rows, least, prefix), 0)
+        begins = tl.minimum(tl.maximum(begins, 0), prefix)
+        ends = tl.maximum(tl.max(tl.where(row < rows, least, 0), 0), 0)
+        full = (prefix - tl.minimum(ends, prefix)) // BLOCK_N
+        rest = prefix - full * BLOCK_N
+        left = rest - begins
+    else:
+        begins = 0
+        rest = prefix % BLOCK_N
+        full = prefix // BLOCK_N
+        left = rest
     own = words * (64 // BLOCK_MASKED)
-    work = full + (own + tl.cdiv(rest, BLOCK_MASKED)) * MASKED_COST
+    work = full + (own + tl.cdiv(left, BLOCK_MASKED)) * MASKED_COST
     # By the length as it is now, not by the capacity: splits differ by one block at most.
     begin = (work.to(tl.int64) * split // splits).to(tl.int32)
     end = (work.to(tl.int64) * (split + 1) // splits).to(tl.int32)
     acc = tl.zeros([BLOCK_M, BLOCK_DIM], dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     highest = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    if SINKS:  # which split has it does not matter
+        sink = tl.load(sinks_ptr + head, mask=row < rows, other=0.0) / LN_2
+        highest = tl.where(split == 0, sink, highest)
+        total += tl.where(split == 0, 1.0, 0.0)
     acc, total, highest = _full_blocks(
-        q, k_ptr, v_ptr, k_row, v_row, rest, begin, tl.minimum(end, full),
-        acc, total, highest, scale, DIM, BLOCK_DIM, BLOCK_N,
+        q, k_ptr, v_ptr, k_row, v_row, rest, begin, tl.minimum(end, full), capacity,
+        acc, total, highest, scale, slope, DIM, BLOCK_DIM, BLOCK_N, WINDOWED, CAPPED,
     )  # fmt: skip
     acc, total, highest = _masked_blocks(
-        q, k_ptr, v_ptr, k_row, v_row, rest,
+        q, k_ptr, v_ptr, k_row, v_row, begins, rest,
         tl.cdiv(tl.maximum(begin, full) - full, MASKED_COST),
         tl.cdiv(end - full, MASKED_COST),
         visible_ptr + node * visible_node, visible_word, row, rows, own, prefix, capacity,
-        acc, total, highest, scale, DIM, BLOCK_DIM, BLOCK_MASKED,
+        depth, least, window,
+        acc, total, highest, scale, slope,
+        DIM, BLOCK_DIM, BLOCK_MASKED, WORDS, WINDOWED, NARROW, CAPPED,
     )  # fmt: skip
 
     # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
@@ -400,22 +457,31 @@ def _full_blocks(
     rest: tl.tensor,
     begin: tl.tensor,
     end: tl.tensor,
+    capacity: tl.tensor,
     acc: tl.tensor,
     total: tl.tensor,
     highest: tl.tensor,
     scale: tl.tensor,
+    slope: tl.tensor,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    RING: tl.constexpr,
+    CAPPED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Blocks of the prefix, from column ``rest`` on: every query sees them."""
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
     offsets = tl.arange(0, BLOCK_N)
     for block in range(begin, end):
-        first = (rest + block * BLOCK_N).to(tl.int64)
-        k_block = k_ptr + first * k_row + offsets[:, None] * k_row + dims[None, :]
-        v_block = v_ptr + first * v_row + offsets[:, None] * v_row + dims[None, :]
+        if RING:
+            place = in_ring(rest + block * BLOCK_N, offsets, capacity).to(tl.int64)
+            k_block = k_ptr + place[:, None] * k_row + dims[None, :]
+            v_block = v_ptr + place[:, None] * v_row + dims[None, :]
+        else:
+            first = (rest + block * BLOCK_N).to(tl.int64)
+            k_block = k_ptr + first * k_row + offsets[:, None] * k_row + dims[None, :]
+            v_block = v_ptr + first * v_row + offsets[:, None] * v_row + dims[None, :]
         if DIM == BLOCK_DIM:
             k = tl.load(k_block)
             v = tl.load(v_block)
@@ -423,7 +489,9 @@ def _full_blocks(
             k = tl.load(k_block, mask=is_dim[None, :], other=0.0)
             v = tl.load(v_block, mask=is_dim[None, :], other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+        if CAPPED:
+            scores = capped(scores, slope)
+        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
     return acc, total, highest
 
 
@@ -434,6 +502,7 @@ def _masked_blocks(
     v_ptr: tl.tensor,  # [capacity, D]
     k_row: tl.tensor,
     v_row: tl.tensor,
+    begins: tl.tensor,
     rest: tl.tensor,
     begin: tl.tensor,
     end: tl.tensor,
@@ -444,15 +513,23 @@ def _masked_blocks(
     own: tl.tensor,
     prefix: tl.tensor,
     capacity: tl.tensor,
+    depth: tl.tensor,  # [M], rows behind the prefix that each row would see; where NARROW
+    least: tl.tensor,  # [M], the first row of the text that each row sees; where WINDOWED
+    window: tl.tensor,
     acc: tl.tensor,
     total: tl.tensor,
     highest: tl.tensor,
     scale: tl.tensor,
+    slope: tl.tensor,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
+    WORDS: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    NARROW: tl.constexpr,
+    CAPPED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """The ``own`` blocks behind the prefix, then the first ``rest`` columns."""
+    """The ``own`` blocks behind the prefix, then the columns from ``begins`` to ``rest``."""
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
     offsets = tl.arange(0, BLOCK)
@@ -467,11 +544,22 @@ def _masked_blocks(
         )
         seen = ((bits[:, None] >> (start % 64 + offsets)[None, :]) & 1) != 0
         seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + offsets)) & 1) != 0
-        in_rest = start + offsets < tl.where(is_own, 0, rest)
-        seen = seen | in_rest[None, :]
+        if NARROW:
+            before = _size(bits & ((1 << (start % 64).to(tl.int64)) - 1))
+            before += _sizes(sets_ptr, visible_word, start // 64, row < rows, WORDS)
+            until = before[:, None] + tl.cumsum(seen.to(tl.int32), 1)
+            seen = seen & (depth[:, None] - until < window)
+        if WINDOWED:
+            column = begins + start + offsets
+            in_rest = column < tl.where(is_own, 0, rest)
+            seen = seen | (in_rest[None, :] & (column[None, :] >= least[:, None]))
+            column = in_ring(tl.where(is_own, prefix, begins) + start, offsets, capacity)
+        else:
+            in_rest = start + offsets < tl.where(is_own, 0, rest)
+            seen = seen | in_rest[None, :]
+            column = tl.where(is_own, prefix, 0) + start + offsets
         seen_by_any = seen_by_any | in_rest
 
-        column = tl.where(is_own, prefix, 0) + start + offsets
         inside = (column < capacity)[:, None] & is_dim[None, :]
         k_block = k_ptr + column.to(tl.int64)[:, None] * k_row + dims[None, :]
         v_block = v_ptr + column.to(tl.int64)[:, None] * v_row + dims[None, :]
@@ -479,13 +567,55 @@ def _masked_blocks(
         v = tl.load(v_block, mask=inside, other=0.0)
         v = tl.where(seen_by_any[:, None], v, 0.0)  # a weight of 0 does not silence a NaN
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAPPED:
+            scores = capped(scores, slope)
         scores = tl.where(seen, scores, float("-inf"))
-        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
+        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
     return acc, total, highest
 
 
 @triton.jit
-def _absorb(
+def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
+    """The places of rows ``first + offsets`` of a text, which are no more than the ring has."""
+    place = first % capacity + offsets
+    return tl.where(place < capacity, place, place - capacity)
+
+
+@triton.jit
+def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
+    """The tanh of ``scores · slope / (2 log2(e))``."""
+    return 1.0 - 2.0 / (tl.exp2(scores * slope) + 1.0)
+
+
+@triton.jit
+def _sizes(
+    sets_ptr: tl.tensor,
+    visible_word: tl.tensor,
+    words: tl.tensor,
+    is_row: tl.tensor,
+    WORDS: tl.constexpr,
+) -> tl.tensor:
+    """The number of columns in the first ``words`` words of each row's set: [M].
+
+    Not in a loop: addresses that depend on a loop's result are not known to be aligned.
+    """
+    word = tl.arange(0, WORDS)[None, :]
+    inside = is_row[:, None] & (word < words)
+    bits = tl.load(sets_ptr[:, None] + word * visible_word, mask=inside, other=0)
+    return tl.sum(_size(bits), 1)
+
+
+@triton.jit
+def _size(bits: tl.tensor) -> tl.tensor:
+    """The number of ones in each word."""
+    bits = bits - ((bits >> 1) & 0x5555555555555555)
+    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return ((bits * 0x0101010101010101) >> 56).to(tl.int32)
+
+
+@triton.jit
+def absorb(
     scores: tl.tensor,
     v: tl.tensor,
     acc: tl.tensor,
@@ -562,6 +692,7 @@ def _score_chunks(
     length_ptr: tl.tensor,  # int64, one element
     out_ptr: tl.tensor,  # float32 [chunks]
     scale: tl.tensor,  # of the scores, in base 2
+    slope: tl.tensor,  # where CAPPED: as of ``capped``
     heads: tl.tensor,
     group: tl.tensor,
     chunk: tl.tensor,
@@ -576,6 +707,7 @@ def _score_chunks(
     GROUP: tl.constexpr,
     PIECE: tl.constexpr,
     BLOCK_CHUNKS: tl.constexpr,
+    CAPPED: tl.constexpr,
 ) -> None:
     """A few chunks, over all heads; PIECE rows of each at a time."""
     length = tl.load(length_ptr).to(tl.int32)
@@ -611,6 +743,8 @@ def _score_chunks(
         )
         lse = tl.load(lse_ptr + head * lse_head, mask=is_member, other=0.0) / LN_2
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAPPED:
+            scores = capped(scores, slope)
         weights = tl.exp2(scores * scale - lse[:, None])
         weights = tl.where(is_member[:, None] & is_text[None, :], weights, 0.0)
         sums += tl.sum(weights, 0)

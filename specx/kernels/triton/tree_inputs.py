@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 MOST_NODES = 64
+WORD = 64  # columns per word of a visibility bit set
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class TreeInputs:
     """Queries of tree nodes and the storage of a layer, as of ``triton_tree.tree_attention``.
 
     q [Hq, T, D]; keys, values [Hkv, capacity, D]; prefix int64, one element; visible int64 [T, W];
-    ``scale``: of the scores, in base 2.
+    ``scale``: of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
+    ``Ops.tree_attention``; ``columns``: rows behind the prefix that are written, as far as known.
     """
 
     q: Tensor
@@ -22,6 +24,10 @@ class TreeInputs:
     prefix: Tensor
     visible: Tensor
     scale: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    columns: int = 0
 
     def __post_init__(self) -> None:
         assert self.nodes <= MOST_NODES
@@ -33,6 +39,8 @@ class TreeInputs:
         assert self.q.dtype == self.keys.dtype == self.values.dtype
         assert self.q.stride(2) == self.keys.stride(2) == self.values.stride(2) == 1
         assert (self.visible.dtype, self.visible.shape[0]) == (torch.int64, self.nodes)
+        assert self.window is None or self.window > 0
+        assert self.sinks is None or self.sinks.shape == (self.heads,)
 
     @property
     def heads(self) -> int:
@@ -54,3 +62,24 @@ class TreeInputs:
     def rows(self) -> int:
         """Packed rows (head in group × node) of a key head."""
         return self.heads // self.kv_heads * self.nodes
+
+    @property
+    def is_plain(self) -> bool:
+        """True if nothing but the mask of the tree is between scores and their softmax."""
+        return self.window is self.softcap is self.sinks is None
+
+    @property
+    def behind(self) -> int:
+        """Rows behind the prefix that may be seen."""
+        return self.columns or WORD * self.visible.shape[1]
+
+    @property
+    def reach(self) -> int:
+        """The most columns that any query sees."""
+        capacity = self.keys.shape[1]
+        return capacity if self.window is None else min(capacity, self.window + self.behind)
+
+    @property
+    def is_narrow(self) -> bool:
+        """True if a query may not see all of its own ancestors."""
+        return self.window is not None and self.window < self.behind

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import gemma, llama, normed
+from specx.models.families import corrected_experts, experts, gemma, llama, normed, text_part
 from specx.models.families.family import Architecture, Family
 from specx.models.families.settings import Settings
+from specx.models.families.text_part import text_config
 
 _LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
 _FAMILIES = (
@@ -44,6 +45,18 @@ _FAMILIES = (
         name="Qwen3",
         defaults=llama.QWEN | {"head_dim": 128, "attention_bias": False},
         read=llama.qwen3,
+    ),
+    Family(
+        model_type="qwen2_5_vl_text",
+        name="Qwen2.5-VL, its text part",
+        defaults=text_part.QWEN2_5_VL,
+        read=text_part.qwen2_5_vl,
+    ),
+    Family(
+        model_type="qwen3_vl_text",
+        name="Qwen3-VL, its text part",
+        defaults=text_part.QWEN3_VL,
+        read=text_part.qwen3_vl,
     ),
     Family(model_type="smollm3", name="SmolLM3", defaults=llama.SMOLLM3, read=llama.smollm3),
     Family(model_type="phi3", name="Phi-3, Phi-4", defaults=llama.PHI3, read=llama.phi3),
@@ -97,21 +110,53 @@ _FAMILIES = (
         read=llama.hunyuan,
     ),
     Family(model_type="exaone4", name="EXAONE 4", defaults=normed.EXAONE4, read=normed.exaone4),
+    Family(model_type="mixtral", name="Mixtral", defaults=experts.MIXTRAL, read=experts.mixtral),
+    Family(
+        model_type="qwen2_moe", name="Qwen2 MoE", defaults=experts.QWEN2_MOE, read=experts.qwen2_moe
+    ),
+    Family(
+        model_type="qwen3_moe", name="Qwen3 MoE", defaults=experts.QWEN3_MOE, read=experts.qwen3_moe
+    ),
+    Family(model_type="olmoe", name="OLMoE", defaults=experts.OLMOE, read=experts.olmoe),
+    Family(
+        model_type="granitemoe",
+        name="Granite MoE",
+        defaults=experts.GRANITE_MOE,
+        read=experts.granite_moe,
+    ),
+    Family(
+        model_type="glm4_moe",
+        name="GLM-4.5 MoE",
+        defaults=corrected_experts.GLM4_MOE,
+        read=corrected_experts.glm4_moe,
+    ),
+    Family(
+        model_type="ernie4_5_moe",
+        name="ERNIE 4.5 MoE",
+        defaults=corrected_experts.ERNIE_MOE,
+        read=corrected_experts.ernie_moe,
+    ),
+    Family(
+        model_type="hunyuan_v1_moe",
+        name="HunYuan MoE",
+        defaults=experts.HUNYUAN_MOE,
+        read=experts.hunyuan_moe,
+    ),
+    Family(
+        model_type="minimax_m2",
+        name="MiniMax M2",
+        defaults=corrected_experts.MINIMAX_M2,
+        read=corrected_experts.minimax_m2,
+    ),
+    Family(
+        model_type="dots1",
+        name="Dots 1",
+        defaults=corrected_experts.DOTS1,
+        read=corrected_experts.dots1,
+    ),
+    Family(model_type="gpt_oss", name="gpt-oss", defaults=experts.GPT_OSS, read=experts.gpt_oss),
 )
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}
-# Checkpoints of several kinds of input -> the family of their text part, where its own config does
-# not say it.
-OUTER = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "mistral3": "mistral"}
-
-
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a config that describes the decoder of text."""
-    inner = config.get("text_config")
-    if not isinstance(inner, Mapping):
-        return config
-    outer = str(config.get("model_type"))
-    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
-    return {**tied, "model_type": OUTER.get(outer), **inner}
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from specx.kernels.spec import HeadNormSpec, LayerSpec, QueryTemperature
+from specx.kernels.spec import HeadNormSpec, LayerSpec, MlpSpec, QueryTemperature
 from specx.models.families.family import Architecture, decoder
 from specx.models.families.frequencies import Turning, ropes
 from specx.models.families.settings import FULL, SLIDING, Settings
@@ -161,14 +161,16 @@ def plain(
     temperature: QueryTemperature | None = None,
     scaling: float | None = None,
     gated: bool = True,
+    mlp_of: Callable[[int], MlpSpec] | None = None,
     residual_scale: float = 1.0,
     weights: dict[str, Any] | None = None,
     **outside: Any,
 ) -> Architecture:
     """Return a decoder with a norm before attention and one before the MLP.
 
-    ``types``: of the layers; ``rotates``: if a layer has positions; ``weights``: where a checkpoint
-    differs from Llama's; ``outside``: scales outside the layers.
+    ``types``: of the layers; ``rotates``: if a layer has positions; ``mlp_of``: the MLP of a layer,
+    where they differ; ``weights``: where a checkpoint differs from Llama's; ``outside``: scales
+    outside the layers.
     """
     types = types or [FULL for _ in settings.layers]
     turned, norm = ropes(settings, turning), settings.rms()
@@ -181,7 +183,7 @@ def plain(
                 temperature=temperature,
                 scaling=scaling,
             ),
-            mlp=settings.mlp(gated=gated),
+            mlp=mlp_of(index) if mlp_of else settings.mlp(gated=gated),
             input_norm=norm,
             output_norm=norm,
             residual_scale=residual_scale,
@@ -317,12 +319,13 @@ def hunyuan(settings: Settings) -> Architecture:
 def granite(settings: Settings) -> Architecture:
     return plain(
         settings,
-        **_granite_scales(settings),
+        **granite_scales(settings),
         weights={"biased": biases(settings, **ATTENTION, **MLP)},
     )
 
 
-def _granite_scales(settings: Settings) -> dict[str, Any]:
+def granite_scales(settings: Settings) -> dict[str, Any]:
+    """Return the multipliers of Granite as arguments of ``plain``."""
     return {
         "scaling": settings.number("attention_multiplier"),
         "residual_scale": settings.number("residual_multiplier"),
@@ -345,7 +348,7 @@ def granite_hybrid(settings: Settings) -> Architecture:
     return plain(
         dense,
         rotates=lambda _: rotates,
-        **_granite_scales(settings),
+        **granite_scales(settings),
         weights={
             "biased": biases(settings, **ATTENTION),
             "gate_up": ("shared_mlp.input_linear",),

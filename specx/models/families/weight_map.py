@@ -14,8 +14,9 @@ from specx.kernels.layers import (
     LinearMap,
     PerLayerInput,
     PerLayerTables,
+    Routing,
 )
-from specx.kernels.spec import DecoderSpec
+from specx.kernels.spec import DecoderSpec, ExpertsSpec
 
 Names = tuple[str, ...]
 Arranged = Callable[[Tensor], Tensor]
@@ -33,11 +34,62 @@ class Tensors(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertNames:
+    """The names of what layers with experts have in a family's checkpoints, relative to a layer.
+
+    ``gate_up``, ``down``: of each expert, whose number stands for {}, or one tensor for all.
+    ``shared``: gate, up and down of the expert that all tokens go through. ``across``: experts lie
+    as [E, K, N], their gates and ups in turn (gpt-oss).
+    """
+
+    router: str = "mlp.gate.weight"
+    router_bias: str | None = None
+    correction: str = "mlp.gate.e_score_correction_bias"
+    gate_up: Names = ("mlp.experts.{}.gate_proj.weight", "mlp.experts.{}.up_proj.weight")
+    down: str = "mlp.experts.{}.down_proj.weight"
+    biases: Names = ()
+    shared: str = "mlp.shared_experts."
+    shared_gate: str = "mlp.shared_expert_gate.weight"
+    across: bool = False
+
+    def of(self, spec: ExpertsSpec) -> dict[str, Names]:
+        """Return the tensors of each field, relative to a layer."""
+        found = {
+            "router": (self.router,),
+            "gate_up": self._each(spec, self.gate_up),
+            "down": self._each(spec, (self.down,)),
+        }
+        if self.router_bias is not None:
+            found["router_bias"] = (self.router_bias,)
+        if self.biases:
+            found |= {"gate_up_bias": self.biases[:1], "down_bias": self.biases[1:]}
+        if spec.corrected:
+            found["correction"] = (self.correction,)
+        if spec.shared is not None:
+            gate, up, down = (f"{self.shared}{name}_proj.weight" for name in ("gate", "up", "down"))
+            found |= {"shared_gate_up": (gate, up), "shared_down": (down,)}
+        if spec.shared_gate:
+            found["shared_gate"] = (self.shared_gate,)
+        return found
+
+    @property
+    def stacked(self) -> bool:
+        """True if one tensor has the same map of all experts."""
+        return "{}" not in self.down
+
+    def _each(self, spec: ExpertsSpec, names: Names) -> Names:
+        if self.stacked:
+            return names
+        return tuple(name.format(index) for index in range(spec.count) for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WeightMap:
     """The names under which a family's checkpoints keep ``LayerWeights``, without ".weight".
 
     Names of a layer are relative to ``layer``. ``heads``, ``gate_up``: maps that are joined, in the
     order of ``LayerWeights``. ``biased``: the fields whose maps have biases, norms among them.
+    ``experts``: of layers that have such.
     ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
     norms follow unless those are ``turned``. ``norm_offset``: what is added to each weight of a
     norm, in float32. ``keys_are_values``: layers without a map to values. ``constants``: of xielu,
@@ -58,6 +110,8 @@ class WeightMap:
     mlp_norm: str = ""
     query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
+    sinks: str = "self_attn.sinks"
+    experts: ExpertNames = field(default_factory=ExpertNames)
     scalar: str | None = None
     constants: Names = ()
     biased: frozenset[str] = frozenset()
@@ -74,7 +128,9 @@ class WeightMap:
             heads = (*heads[:2], heads[1])
         if layer.attention.shared is not None:
             heads = heads[:1]
-        maps = {"heads": heads, "out": (self.out,), "gate_up": self.gate_up, "down": (self.down,)}
+        maps = {"heads": heads, "out": (self.out,)}
+        if layer.mlp.experts is None:
+            maps |= {"gate_up": self.gate_up, "down": (self.down,)}
         for name in ("input_norm", "output_norm", "attended_norm", "mlp_norm"):
             if getattr(layer, name) is not None:
                 maps[name] = (getattr(self, name),)
@@ -88,6 +144,10 @@ class WeightMap:
         found = {name: tuple(f"{each}.weight" for each in names) for name, names in maps.items()}
         for name in self.biased & set(maps):
             found[f"{name}_bias"] = tuple(f"{each}.bias" for each in maps[name])
+        if layer.mlp.experts is not None:
+            found |= self.experts.of(layer.mlp.experts)
+        if layer.attention.sinks:
+            found["sinks"] = (self.sinks,)
         if self.scalar is not None:
             found["scalar"] = (self.scalar,)
         if self.constants:
@@ -164,12 +224,16 @@ class WeightReader:
                 norm=self._norm(names, "layer_norm"),
             )
         scalar = self._maybe(self._read, names, "scalar")
+        sinks = self._maybe(self._read, names, "sinks")
+        mlp = self._experts if spec.mlp.experts is not None else self._map
         return LayerWeights(
             spec=spec,
             heads=heads,
             out=self._map(names, "out"),
-            gate_up=self._map(names, "gate_up"),
-            down=self._map(names, "down"),
+            gate_up=mlp(names, "gate_up"),
+            down=mlp(names, "down"),
+            routing=self._maybe(self._routing, names, "router"),
+            sinks=None if sinks is None else sinks.float(),
             input_norm=self._maybe(self._norm, names, "input_norm"),
             output_norm=self._maybe(self._norm, names, "output_norm"),
             attended_norm=self._maybe(self._norm, names, "attended_norm"),
@@ -192,6 +256,29 @@ class WeightReader:
     def _map(self, names: dict[str, Names], name: str) -> LinearMap:
         weight = self.arranged(self.tensors.joined(names[name]))
         return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
+
+    def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
+        """Read a map of all experts: [E, N, K], its bias [E, N]."""
+        weight, bias = self._read(names, name), self._maybe(self._read, names, f"{name}_bias")
+        if self.weight_map.experts.across:
+            weight = weight.mT.contiguous()
+            if name == "gate_up":
+                weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
+        elif weight.ndim == 2:
+            of_each = len(names["gate_up"]) // len(names["down"]) if name == "gate_up" else 1
+            weight = weight.unflatten(0, (len(names[name]) // of_each, -1))
+        return LinearMap(self.arranged(weight), bias)
+
+    def _routing(self, names: dict[str, Names], name: str) -> Routing:
+        router = LinearMap(self._read(names, name), self._maybe(self._read, names, "router_bias"))
+        shared_gate = self._maybe(self._read, names, "shared_gate")
+        return Routing(
+            router=router,
+            correction=self._maybe(self._read, names, "correction"),
+            gate_up=self._maybe(self._map, names, "shared_gate_up"),
+            down=self._maybe(self._map, names, "shared_down"),
+            shared_gate=None if shared_gate is None else LinearMap(shared_gate, None),
+        )
 
     def _heads(self, names: dict[str, Names], index: int) -> LinearMap:
         """Read the map to queries, keys and values, its rows in the order of ``RopeSpec``."""
@@ -238,3 +325,8 @@ class WeightReader:
         eps = positive.new_tensor([-1e-6]) if eps is None else eps
         alphas = softplus(positive), beta + softplus(negative)
         return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
+
+
+def _in_halves(maps: Tensor) -> Tensor:
+    """Return [E, 2 I, ...] with every other row behind the rest."""
+    return torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)

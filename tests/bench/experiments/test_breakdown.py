@@ -16,9 +16,13 @@ from specx.bench.experiments.breakdown import (
     s_per_document,
 )
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings, read_bytes
+from specx.engine.measured_costs import has_experts
+from specx.models.load import ModelSpec, load_model
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
+from tests.engine.test_families import write_cell
 from tests.heads import head_target, load, make_head_file
+from tests.models.families import CELLS
 
 TOTAL = vars(
     Timings(
@@ -129,8 +133,21 @@ def test_a_head_reads_the_lm_head_that_it_shares(tmp_path: Path, tied: bool) -> 
     target = head_target(tie_word_embeddings=tied)
     file = make_head_file("eagle")
     head = load(file.write(tmp_path), target)
-    shared = target.model.get_output_embeddings().weight.nbytes
+    shared = target.vocabulary_weights[1].nbytes
     assert read_bytes(head) == shared + sum(tensor.nbytes for tensor in file.tensors.values())
+
+
+def test_experts_that_no_row_chose_are_not_read(tmp_path: Path) -> None:
+    (cell,) = (cell for cell in CELLS if cell.feature == "sinks, clamps, biases")
+    write_cell(cell, tmp_path)
+    model = load_model(ModelSpec(str(tmp_path)), "cpu", "target")
+    maps = [each for w in model.model.weights.layers for each in (w.gate_up, w.down)]
+    experts = sum(each.weight.nbytes for each in maps)
+    whole = read_bytes(model, 10_000)
+    assert read_bytes(model) == pytest.approx(whole - experts * 4 / 6)  # two of six
+    assert read_bytes(model, 2) == pytest.approx(whole - experts * (4 / 6) ** 2)
+    assert has_experts(model)
+    assert not has_experts(tiny_bench().pair.target)
 
 
 def test_a_machine_at_its_best() -> None:

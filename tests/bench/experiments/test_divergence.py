@@ -1,7 +1,9 @@
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from specx.bench.experiments.divergence import EXPERIMENT, compare, first_difference, measure
+from specx.models.source import locate
 from tests.bench.benches import made_up, workbench
 
 
@@ -28,13 +30,10 @@ def test_the_gap_is_that_of_the_targets_logits():
     other = made_up("specextend", 1, output=(*plain.output[:at], token, *plain.output[at + 1 :]))
     facts = compare(bench.setting(case), case, plain, other)
     text = torch.tensor([[*case.ids, *plain.output[:at]]])
-    model = bench.pair.target.model
-    model.set_attn_implementation("eager")
-    try:
-        with torch.no_grad():
-            logits = model(input_ids=text, use_cache=False).logits[0, -1]
-    finally:
-        model.set_attn_implementation("specx")
+    folder = locate(bench.pair.target.source, None, "target").folder
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        logits = model(input_ids=text, use_cache=False).logits[0, -1]
     assert facts["at"] == at
     assert facts["gap"] == pytest.approx(float(logits[plain.output[at]] - logits[token]), abs=1e-3)
     assert 0 <= facts["difference"] < 1e-3

@@ -14,7 +14,7 @@ from specx.kernels.hopper import product as hopper_product
 from specx.kernels.hopper import tree_attention as hopper_attention
 from specx.kernels.hopper.compiler import compiled
 from specx.kernels.hopper.driver import CudaError
-from specx.kernels.hopper.product import GATED, PLAIN, ROTATED, plan
+from specx.kernels.hopper.product import ACTIVATIONS, GATED, PLAIN, ROTATED, plan
 
 NVRTC = importlib.util.find_spec("nvidia")
 LIBRARIES = [
@@ -164,4 +164,6 @@ def test_every_launch_of_a_product_compiles(kind: int) -> None:
     for number, launch in enumerate(sorted(launches, key=str)):
         constants = {name.upper(): value for name, value in asdict(launch).items()}
         constants |= {"KIND": kind, "HALF": number % 2, **head}
+        if kind == GATED:
+            constants["ACTIVATION"] = number % len(ACTIVATIONS)
         assert compiled(hopper_product.SOURCE, constants).startswith(ELF)

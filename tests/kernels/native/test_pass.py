@@ -20,7 +20,7 @@ from specx.kernels.spec import (
     RopeSpec,
 )
 from specx.kernels.torch.backend import TorchOps
-from specx.models.call import RetrievalLayer, SlotMapping, TreeCall
+from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
 
 pytest.importorskip("llvmlite")
@@ -266,11 +266,11 @@ def expected_of(weights, few):
         attention = weights.spec.layers[layer].attention
         shape = attention.query_heads, len(few.tokens)
         queries = torch.zeros(*shape, attention.head_dim, dtype=torch.float64)
-        notes.append(RetrievalLayer(layer, queries, torch.zeros(shape, dtype=torch.float64)))
+        notes.append(KeptQueries(layer, queries, torch.zeros(shape, dtype=torch.float64)))
     call = TreeCall(
         ops=ops,
         mapping=SlotMapping(few.storage, few.rows),
-        also=tuple(notes),
+        kept=tuple(notes),
         prefix=few.prefix,
         mask=few.mask,
     )
@@ -333,6 +333,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name):
     spec, rows, prefix = SPECS[name], 11, 507
     torch.set_num_threads(2)
     native = NativePass(Drawn(spec).weights)
+    assert native.serves(rows)
     storage = storage_of(spec, prefix)
     together, _ = native(few_rows(chain_sets(rows, torch.device("cpu"))[:, 0], prefix, storage))
     storage, alone = storage_of(spec, prefix, rings=16), []

@@ -11,9 +11,11 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 pytest.importorskip("triton")
 
+from specx.kernels.spec import HeadNormSpec, NormSpec
 from specx.kernels.triton import layer as triton_layer
 from specx.kernels.triton import row_product as triton_row
 from specx.kernels.triton import small_product
+from specx.kernels.triton.layer import HeadNormWeights, NormWeights
 from tests.kernels.examples import error
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,8 +48,9 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 @pytest.mark.parametrize("rows", ROWS)
 def test_norms(draw, rows):
     x, product, weight = draw(rows, 192), draw(rows, 192), draw(192)
-    assert error(triton_layer.rms_norm(x, weight, EPS), normed(x, weight)) < TOLERANCE
-    total, out = triton_layer.add_rms_norm(x, product, weight, EPS)
+    norm = NormWeights(spec=NormSpec(eps=EPS), weight=weight)
+    assert error(norm(x), normed(x, weight)) < TOLERANCE
+    total, out = triton_layer.add_norm(x, product, norm)
     assert torch.equal(total, x + product)
     assert error(out, normed(total, weight)) < TOLERANCE
 
@@ -68,7 +71,8 @@ def test_heads_are_rotated_and_stored(draw, rows, heads, kv_heads, dim, normaliz
     cos, sin = triton_layer.rotary_angles(positions, frequencies, 1.0, torch.float32)
     places = torch.randperm(capacity, device=DEVICE)[:rows]
     storage = torch.full((2, kv_heads, capacity, dim), torch.nan, device=DEVICE)
-    norms = (*weights, EPS) if normalized else None
+    norms = HeadNormWeights(spec=HeadNormSpec(eps=EPS), query=weights[0], key=weights[1])
+    norms = norms if normalized else None
     q = triton_layer.rotate_and_store(qkv, norms, cos, sin, places, *storage)
     expected = qkv.double().unflatten(1, (-1, dim)).transpose(0, 1)
     parts = list(expected.split([heads, kv_heads, kv_heads]))
@@ -87,7 +91,7 @@ def test_heads_are_rotated_and_stored(draw, rows, heads, kv_heads, dim, normaliz
 def test_gated(draw, rows, columns):
     both = draw(rows, 2 * columns)
     gate, up = both.double().chunk(2, -1)
-    assert error(triton_layer.gated(both), silu(gate) * up) < TOLERANCE
+    assert error(triton_layer.activated(both), silu(gate) * up) < TOLERANCE
 
 
 def test_half_precision_is_rounded_where_transformers_rounds(draw):
@@ -95,11 +99,12 @@ def test_half_precision_is_rounded_where_transformers_rounds(draw):
     x, product, qkv = (draw(5, size).half() for size in (192, 192, 4 * 64))
     norm = LlamaRMSNorm(192, EPS).to(DEVICE).half().requires_grad_(False)
     norm.weight.copy_(draw(192))
-    total, out = triton_layer.add_rms_norm(x, product, norm.weight, EPS)
+    weights = NormWeights(spec=NormSpec(eps=EPS), weight=norm.weight)
+    total, out = triton_layer.add_norm(x, product, weights)
     assert torch.equal(total, x + product)
     nearly_equal(out, norm(x + product))
     gate, up = qkv.chunk(2, -1)
-    nearly_equal(triton_layer.gated(qkv), silu(gate) * up)
+    nearly_equal(triton_layer.activated(qkv), silu(gate) * up)
     frequencies = 1e4 ** (-torch.arange(0, 64, 2, device=DEVICE) / 64)
     cos, sin = triton_layer.rotary_angles(
         torch.arange(5, device=DEVICE), frequencies, 1.0, torch.half

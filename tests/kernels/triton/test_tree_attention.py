@@ -4,7 +4,7 @@
 storage of every kind.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -193,6 +193,109 @@ def test_storage_that_is_full_to_the_last_row(launch):
     visible = visible_of(random_parents(5))
     check(make_inputs(5, 38, dtype=torch.float32), 33, visible, launch, spare=0)
     check(make_inputs(5, 5, dtype=torch.float32), 0, visible, launch, spare=0)
+
+
+@dataclass(frozen=True)
+class Special:
+    """Scores with a window, a cap or sinks. ``spare``: rows of a ring beyond those that it needs;
+    None: storage of the whole text."""
+
+    prefix: int
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    spare: int | None = None
+    parents: tuple[int, ...] = (0, 0, 0, 1, 1, 2, 3, 6, 7, 8)
+    ratio: int = 2
+    dim: int = 32
+    launch: Launch | None = SMALL
+
+
+SPECIAL = {
+    "a ring": Special(200, 40, spare=0),
+    "a ring with more": Special(203, 70, spare=9, ratio=3, dim=48),
+    "less than the tree": Special(90, 3, spare=1),
+    "itself alone": Special(37, 1, spare=0),
+    "more than the text": Special(20, 1000),
+    "nothing before": Special(0, 4),
+    "a deep tree in a window": Special(150, 20, parents=(0, *range(40)), spare=0),
+    "caps": Special(100, softcap=2.0),
+    "sinks": Special(100, sinks=True, launch=None),
+    "sinks in one part": Special(100, sinks=True, launch=replace(SMALL, splits=1)),
+    "all": Special(160, 50, 1.5, True, 2, ratio=4),
+    "all, in long blocks": Special(700, 333, 1.5, True, 2, launch=FEW_ROWS, parents=(0, 0, 0)),
+    "all, in wide blocks": Special(500, 333, 1.5, True, 2, launch=WIDE, ratio=4),
+    "large heads": Special(70, 40, spare=0, dim=512, launch=None),
+}
+
+
+@pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
+def test_windows_caps_and_sinks(case):
+    check_special(case, torch.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
+@pytest.mark.parametrize("spare", [None, 0, 5])
+@pytest.mark.parametrize("window", [1, 2, 9, 10, 11, 15, 16, 17, 64, 130])
+def test_windows_around_the_borders_of_blocks(window, spare, launch):
+    for prefix in (0, 1, window - 1, window, 127, 128, 129, 300):
+        check_special(Special(prefix, window, spare=spare, launch=launch), torch.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_levels_in_windows(seed):
+    """Rows of several words, which see some of those before them."""
+    generator = torch.Generator().manual_seed(seed)
+    prefix, columns, window, spare, ratio = (
+        int(torch.randint(low, high, (1,), generator=generator))
+        for low, high in ((0, 300), (9, 200), (1, 200), (0, 40), (1, 5))
+    )
+    visible = torch.rand(9, columns, generator=generator) < 0.3
+    visible[:, columns - 9 :] = torch.eye(9, dtype=torch.bool)
+    launch = LAUNCHES[seed % len(LAUNCHES)]
+    case = Special(prefix, window, spare=spare, ratio=ratio, launch=launch, sinks=seed % 2 == 0)
+    check_special(case, torch.float32, visible)
+
+
+def check_special(case: Special, dtype: torch.dtype, visible: Tensor | None = None) -> None:
+    visible = visible_of(list(case.parents))[2:] if visible is None else visible
+    rows, columns = visible.shape
+    inputs = make_inputs(
+        rows, case.prefix + columns, dtype=dtype, ratio=case.ratio, dim=case.dim, kv_heads=1,
+        seed=case.prefix,
+    )  # fmt: skip
+    how = {"window": case.window, "softcap": case.softcap}
+    if case.sinks:
+        how["sinks"] = torch.linspace(-2, 3, case.ratio)
+    with pytest.MonkeyPatch.context() as patch:
+        if case.launch is not None:
+            patch.setattr(triton_attention, "plan", lambda *_: case.launch)
+        out, lse = attend_to_tree(
+            TritonOps(), inputs, case.prefix, visible, device=DEVICE,
+            ring=None if case.spare is None else case.window + columns + case.spare,
+            **{name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in how.items()},
+        )  # fmt: skip
+    seen = tree_mask(case.prefix, visible)
+    if case.window is not None:
+        seen = reference.windowed(case.prefix, visible, case.window)
+    expected, total = reference.attention(
+        inputs.q, inputs.k, inputs.v, seen, inputs.scaling, case.softcap, how.get("sinks")
+    )
+    assert error(out, expected) < ERROR[dtype]
+    assert (lse.double() - total).abs().max() < LSE_TOLERANCE
+
+
+def test_rows_before_a_window_are_never_read():
+    """Nor is what an earlier row has left in a ring behind the text."""
+    case = Special(300, 40, launch=replace(SMALL, splits=1))
+    visible = visible_of([0, 0])
+    inputs = make_inputs(2, 302, dtype=torch.float32)
+    expected, _ = attend_to_tree(TritonOps(), inputs, 300, visible, device=DEVICE, window=40)
+    inputs.k[:, : 300 - case.window], inputs.v[:, : 300 - case.window] = torch.nan, torch.nan
+    out, _ = attend_to_tree(TritonOps(), inputs, 300, visible, device=DEVICE, window=40)
+    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("strides", [(2**31, 32), (32, 2**24)], ids=str)

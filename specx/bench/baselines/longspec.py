@@ -1,0 +1,225 @@
+"""LongSpec: a draft of one layer that attends to a window of its own keys and to the target's.
+
+Source: Yang et al., LongSpec: Long-Context Speculative Decoding with Efficient Drafting and
+Verification, with the layout of its checkpoints as its public code writes it: a layer with
+embedding and lm head of the target, no final norm, self-attention in a window of 512, then
+cross-attention to keys and values of the target's last layer for all text that it has read. The
+positions are those of the text; anchored ones, which leave a gap behind the first few tokens, are
+of training alone. Here the window moves by chunks of 32 tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+
+from specx.engine.grower import TreeGrower
+from specx.engine.head_drafter import within_window
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.methods import Pair, draft_plan
+from specx.engine.model_drafter import DraftPlan, ModelDrafter
+from specx.engine.target import Target
+from specx.errors import ModelError
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.trees import Level
+from specx.models import hub
+from specx.models.architecture import read_raw
+from specx.models.call import AttentionCall
+from specx.models.load import LoadedModel
+from specx.profile import HUB_ID, Profile
+from specx.records import PrefillProgress
+
+WINDOW = 512  # tokens that self-attention sees
+FILE = "model.safetensors"
+NORMS = ("input", "post_self_attention", "post_cross_attention")
+UNUSED = ("cross_attn.k_proj", "cross_attn.v_proj")  # in the files; keys come from the target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glide:
+    """The weights of a draft by the names of its file, and the norms' epsilon."""
+
+    weights: dict[str, Tensor]
+    eps: float
+    kv_heads: int
+
+    def map(self, x: Tensor, name: str) -> Tensor:
+        """Apply a linear map to x [T, K]."""
+        return linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        weight = self.weights[f"{name}_layernorm.weight"]
+        return rms_norm(x.float(), weight.shape, weight.float(), self.eps).to(x.dtype)
+
+
+def load_glide(model: str, target: LoadedModel) -> Glide:
+    """Load a draft of this layout for a target: a folder or a hub id.
+
+    Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
+    """
+    label = f"The draft {model}"
+    if target.rope is None or len(target.full_layers) < target.num_layers:
+        raise ModelError(
+            f"{label} needs a target whose layers all see the whole text and turn alike, which "
+            f"those of {target.source} do not."
+        )
+    folder = FilePath(model).expanduser()
+    if HUB_ID.fullmatch(model):
+        folder = hub.fetch_files(model, None, label, ("config.json", FILE))
+    raw = read_raw(folder, label)
+    eps, heads = raw.get("rms_norm_eps", 1e-6), target.num_heads
+    kv_heads = raw.get("num_key_value_heads", heads)
+    for key, stated, needed in (
+        ("hidden_size", raw.get("hidden_size"), target.hidden_size),
+        ("num_attention_heads", raw.get("num_attention_heads"), heads),
+    ):
+        if stated != needed:
+            raise ModelError(
+                f"{label} was made for another target: its {key} is {stated}, the target calls for "
+                f"{needed}."
+            )
+    if type(kv_heads) is not int or not 1 <= kv_heads <= heads or heads % kv_heads:
+        raise ModelError(f"{label} has {kv_heads!r} for num_key_value_heads in its config.json.")
+    try:
+        tensors = load_file(folder / FILE)
+    except Exception as error:
+        raise ModelError(f"{label} has no readable {FILE}.") from error
+    _check(tensors, _shapes(raw, target, kv_heads, label), label)
+    kept = {name: t for name, t in tensors.items() if name.rpartition(".")[0] not in UNUSED}
+    moved = {name: t.to(target.device, target.dtype) for name, t in kept.items()}
+    return Glide(weights=moved, eps=float(eps), kv_heads=kv_heads)
+
+
+def _shapes(
+    raw: dict[str, Any], target: LoadedModel, kv_heads: int, label: str
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight."""
+    size, units = target.hidden_size, raw.get("intermediate_size")
+    if type(units) is not int:
+        raise ModelError(f"{label} has {units!r} for intermediate_size in its config.json.")
+    queries, keys = target.num_heads * target.head_dim, kv_heads * target.head_dim
+    shapes: dict[str, tuple[int, ...]] = {f"{name}_layernorm": (size,) for name in NORMS}
+    for name in ("self_attn", "cross_attn"):
+        shapes |= {f"{name}.q_proj": (queries, size), f"{name}.o_proj": (size, queries)}
+        shapes |= {f"{name}.k_proj": (keys, size), f"{name}.v_proj": (keys, size)}
+    shapes |= {f"mlp.{name}_proj": (units, size) for name in ("gate", "up")}
+    return shapes | {"mlp.down_proj": (size, units)}
+
+
+def _check(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], label: str) -> None:
+    for name, shape in shapes.items():
+        if f"{name}.weight" not in tensors and name not in UNUSED:
+            raise ModelError(f"{label} lacks the tensor {name}.weight.")
+        for key, needed in ((f"{name}.weight", shape), (f"{name}.bias", shape[:1])):
+            if key in tensors and tensors[key].shape != needed:
+                raise ModelError(
+                    f"{label} has {list(tensors[key].shape)} for {key}; the target calls for "
+                    f"{list(needed)}."
+                )
+    for key in tensors:
+        if key.rpartition(".")[0] not in shapes:
+            raise ModelError(f"{label} has a tensor {key}, which a LongSpec draft has not.")
+
+
+class LongSpec(ModelDrafter):
+    """A LongSpec draft at work on one document."""
+
+    def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
+        target = pair.target
+        self._glide, (self._embed, self._lm_head) = glide, target.vocabulary_maps
+        assert target.rope is not None
+        self._scaling = target.head_dim**-0.5
+        self._frequencies = target.rope.inv_freq.to(target.device)
+        own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None)
+        plan = within_window(draft_plan("tree", profile, target), WINDOW)
+        super().__init__(own, pair.target_allowed, plan, max_tokens)
+
+    def _make_grower(self, plan: DraftPlan) -> "GlideGrower":
+        grower = GlideGrower(self.model, self.allowed, plan.tree, plan.reserved)
+        grower.draft = self
+        return grower
+
+    def _read_prompt(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        """Store the keys and values of the window, which embeddings alone decide."""
+        self._target = target
+        target.cache.storage[-1][:, :, len(prompt) :] = 0  # a weight of 0 does not silence a NaN
+        self._rows = torch.arange(target.cache.capacity, device=prompt.device)
+        begin = max(0, len(prompt) - 2 * WINDOW)
+        positions, store = self._rows[begin : len(prompt)], self.cache.store
+        _, key, value = self._own(self._embed(prompt[begin:]), positions)
+        keys, values = store.storage[0].unbind()
+        self.model.ops.store_rows(keys, values, positions, key, value)
+        store.commit(len(prompt))
+        yield PrefillProgress("draft", len(prompt), len(prompt))
+
+    def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
+        working = self.cache.working
+        mapping = working.mapping(len(tokens))
+        call = self.model.tree_call(
+            ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
+        )
+        return self.run(tokens, mapping.slots, call, logits_of)
+
+    def run(
+        self, tokens: Tensor, positions: Tensor, call: AttentionCall, logits_of: Tensor | int = 0
+    ) -> Tensor:
+        """Return logits after tokens int64 [T] at positions int64 [T] of the working cache."""
+        glide, x = self._glide, self._embed(tokens)
+        query, key, value = self._own(x, positions)
+        attended = call.attend(0, query[None], key[None], value[None], self._scaling)[0]
+        x = x + glide.map(attended.flatten(1), "self_attn.o_proj")
+        normed = glide.norm(x, "post_self_attention")
+        in_text = positions + (self.cache.store.length - self.cache.working.length)
+        query = self._rotated(glide.map(normed, "cross_attn.q_proj"), in_text)
+        x = x + glide.map(self._attend_to_text(query), "cross_attn.o_proj")
+        normed = glide.norm(x, "post_cross_attention")
+        gated = silu(glide.map(normed, "mlp.gate_proj")) * glide.map(normed, "mlp.up_proj")
+        x = x + glide.map(gated, "mlp.down_proj")
+        if isinstance(logits_of, Tensor) or logits_of:
+            x = x[logits_of] if isinstance(logits_of, Tensor) else x[-logits_of:]
+        return self._lm_head(x)
+
+    def _own(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [Hq, T, D], keys and values [Hkv, T, D] of self-attention."""
+        normed = self._glide.norm(x, "input")
+        query, key, value = (self._glide.map(normed, f"self_attn.{n}_proj") for n in "qkv")
+        value = value.unflatten(1, (-1, self.model.head_dim)).transpose(0, 1)
+        return self._rotated(query, positions), self._rotated(key, positions), value
+
+    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate x [T, H · D] to positions int64 [T] -> [H, T, D]."""
+        angles = positions[:, None] * self._frequencies
+        cos, sin = (part.repeat(1, 2).to(x.dtype) for part in (angles.cos(), angles.sin()))
+        heads = x.unflatten(1, (-1, self.model.head_dim)).transpose(0, 1)
+        first, second = heads.chunk(2, dim=-1)
+        return heads * cos + torch.cat([-second, first], -1) * sin
+
+    def _attend_to_text(self, query: Tensor) -> Tensor:
+        """Attend from query [Hq, T, D] to the text that the target has read -> [T, Hq · D]."""
+        cache = self._target.cache
+        keys, values = cache.storage[-1].unbind()
+        mask = None
+        if query.device.type == "cpu":  # where a look costs nothing
+            keys, values = keys[:, : cache.committed], values[:, : cache.committed]
+        else:
+            mask = (self._rows < cache.length)[None]
+        out = scaled_dot_product_attention(
+            query[None], keys[None], values[None], mask, scale=self._scaling, enable_gqa=True
+        )
+        return out[0].transpose(0, 1).flatten(1)
+
+
+class GlideGrower(TreeGrower):
+    """Grows trees with a LongSpec draft."""
+
+    draft: LongSpec
+
+    def run(
+        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall  # noqa: ARG002
+    ) -> Tensor:  # fmt: skip
+        return self.draft.run(level.tokens, positions, call)

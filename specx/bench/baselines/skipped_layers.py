@@ -1,0 +1,180 @@
+"""Draft & Verify: the target drafts for itself, without some of its layers.
+
+Source: Zhang et al., Draft & Verify: Lossless Large Language Model Acceleration via
+Self-Speculative Decoding. There attention and MLP of a layer are skipped apart, chosen by Bayesian
+optimization, and a chain ends where the draft is unsure; here whole layers are, the least useful
+ones one after the other, and the length of the chain follows from the same measurement.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specx.engine.drafter import Drafter
+from specx.engine.forward import forward
+from specx.engine.grower import TreeGrower
+from specx.engine.kv_cache import PreallocatedCache
+from specx.engine.methods import Pair
+from specx.engine.target import Target
+from specx.errors import UsageError
+from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.kernels.trees import MAX_ROWS, Path, TokenTree
+from specx.models.load import LoadedModel
+from specx.profile import Profile
+from specx.records import PrefillProgress
+
+AT_ONCE = 8  # of so many layers one is left out in each round of the choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippingDraft:
+    """The layers that a draft keeps, counted from 0, and how many tokens it drafts.
+
+    ``gain``: the speed over plain decoding that was expected, if time goes by layers alone.
+    """
+
+    layers: tuple[int, ...]
+    depth: int
+    gain: float
+
+
+def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
+    """Return the same model without its other layers; all weights are shared.
+
+    It works on what ``rows_for`` returns of the whole model's cache.
+    """
+    if loaded.decoder_spec is not None:
+        decoder = loaded.model.with_layers(kept)
+        return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
+    model, whole = _shallow(loaded.model), loaded.model.get_decoder()
+    vars(model).pop("forward", None)  # of the whole model in one go
+    decoder = _shallow(whole)
+    decoder.layers = nn.ModuleList(whole.layers[layer] for layer in kept)
+    (name,) = (name for name, part in model.named_children() if part is whole)
+    setattr(model, name, decoder)
+    return replace(loaded, model=model)
+
+
+def rows_for(
+    loaded: LoadedModel, kept: Sequence[int], cache: PreallocatedCache
+) -> PreallocatedCache:
+    """Return the cache of a whole model as the same model without its other layers uses it.
+
+    Layers of transformers' modules keep their numbers, and so their places.
+    """
+    return cache if loaded.decoder_spec is None else cache.with_layers(kept)
+
+
+def _shallow(module: Any) -> Any:
+    """Return a module of its own with the same parts."""
+    copied = copy.copy(module)
+    copied._modules = dict(module._modules)
+    return copied
+
+
+class SkippedLayers(Drafter):
+    """The target without some layers, at work as its own draft on the target's own cache.
+
+    Rows of drafts lie behind the text, where verification overwrites them.
+    """
+
+    def __init__(self, profile: Profile, pair: Pair, draft: SkippingDraft, max_tokens: int) -> None:  # noqa: ARG002
+        self.model, self._kept = with_layers(pair.target, draft.layers), draft.layers
+        self.levels = draft.depth
+        nodes = max(profile.tree.nodes, draft.depth)
+        chain = profile.tree.changed(nodes=nodes, depth=draft.depth, width=1)
+        self._grower = TreeGrower(self.model, pair.target_allowed, chain)
+        self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
+        """Read nothing: the target has read it."""
+        self._cache = rows_for(target.model, self._kept, target.cache)
+        return iter(())
+
+    def grow(self, root: Tensor) -> TokenTree:
+        cache = self._cache
+        call = self.model.tree_call(
+            ops=self.model.ops, mapping=cache.mapping(1), prefix=cache.length, mask=self._itself
+        )
+        logits = forward(self.model, root, cache.next_position, cache, call)
+        cache.commit(1)
+        tree = self._grower.grow(root, logits, cache)
+        cache.commit(-1)  # the target has not read the root
+        return tree
+
+    def commit(self, path: Path) -> None:
+        """Do nothing: the target's cache has it."""
+
+
+@torch.inference_mode()
+def accepted_by_block(
+    loaded: LoadedModel,
+    kept: Sequence[int],
+    read: tuple[PreallocatedCache, Tensor, int],
+    allowed: Tensor,
+    depth: int,
+) -> list[int]:
+    """Return how many tokens in a row would be right, for each block of ``depth`` tokens.
+
+    ``read``: the cache of the whole model behind a text int64 [L], and where the output begins. A
+    block is read by the model that keeps layers ``kept``, behind rows of the whole model.
+    """
+    model, (whole, text, begin) = with_layers(loaded, kept), read
+    cache = rows_for(loaded, kept, whole)
+    found = []
+    for start in range(begin, len(text) - depth, depth):
+        tokens, rows = text[start : start + depth], slice(start, start + depth)
+        saved = [storage[:, :, :, rows].clone() for storage in whole.storages]
+        cache.refill(torch.tensor(start))
+        call = model.prefill_call(ops=model.ops, mapping=cache.mapping(depth), past=start)
+        positions = torch.arange(start, start + depth, device=text.device)
+        logits = forward(model, tokens, positions, cache, call)
+        for storage, before in zip(whole.storages, saved, strict=True):
+            storage[:, :, :, rows] = before
+        right = model.ops.most_probable(logits, ~allowed) == text[start + 1 : start + depth + 1]
+        found.append(int(right.long().cumprod(0).sum()))
+    return found
+
+
+@torch.inference_mode()
+def choose_layers(
+    pair: Pair, prompt: Sequence[int], output: Sequence[int], depth: int
+) -> SkippingDraft:
+    """Choose the layers to keep, and how many tokens to draft, for the greatest speed.
+
+    ``output``: what the target writes behind ``prompt``; ``depth``: the most tokens to draft.
+    Raises UsageError for a target whose layers are not alike enough.
+    """
+    loaded, spec = pair.target, pair.target.decoder_spec
+    if len(loaded.full_layers) < loaded.num_layers or (spec is not None and spec.per_layer):
+        raise UsageError(
+            f"{loaded.source} has layers with windows, or with inputs of their own, and self-draft "
+            "leaves out layers of other targets alone"
+        )
+    text = torch.tensor([*prompt, *output], device=loaded.device)
+    target = Target(loaded, len(text) + MAX_ROWS, None)
+    for _ in target.prefill(text):
+        pass
+    read = target.cache, text, len(prompt)
+    layers = tuple(range(loaded.num_layers))
+    best = SkippingDraft(layers=layers, depth=1, gain=1.0)
+    while len(layers) > max(1, loaded.num_layers // 2):
+        ways = {}
+        for layer in layers:
+            kept = tuple(each for each in layers if each != layer)
+            ways[layer] = sum(accepted_by_block(loaded, kept, read, pair.target_allowed, depth))
+        useless = sorted(layers, key=lambda layer: -ways[layer])
+        gone = useless[: -(-loaded.num_layers // AT_ONCE)]
+        layers = tuple(layer for layer in layers if layer not in gone)
+        accepted = accepted_by_block(loaded, layers, read, pair.target_allowed, depth)
+        share = len(layers) / loaded.num_layers
+        for tokens in range(1, depth + 1):
+            mean = sum(min(each, tokens) for each in accepted) / max(1, len(accepted))
+            gain = (1 + mean) / (1 + tokens * share)
+            if len(best.layers) == loaded.num_layers or gain > best.gain:
+                best = SkippingDraft(layers=layers, depth=tokens, gain=gain)
+    return best

@@ -1,0 +1,179 @@
+"""Public data sets by their names: from a local copy, the hub's cache or, if asked, the hub.
+
+Rows are read from JSON lines by us, and from Parquet through ``datasets`` (the extra of that name).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specx.documents.document import Document
+from specx.documents.plain import document_from_text
+from specx.errors import DocumentError, UsageError
+from specx.profile.wording import did_you_mean
+
+Row = dict[str, Any]
+PARQUET = "refs/convert/parquet"  # the hub's own copy of every data set, CONFIG/SPLIT/0000.parquet
+_WORD = re.compile("[a-z0-9]+")
+CHARACTERS = 4  # a token has about so many, or fewer: documents with fewer are too short
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """The layout of a data set.
+
+    ``hub_id``, ``config``, ``split``: where the hub has it. ``text``: the field of the document;
+    ``summary``: that of its reference, a string or a list of records with a ``text``; ``title``:
+    that of its name. Empty: there is none.
+    """
+
+    hub_id: str
+    config: str = "default"
+    split: str = "test"
+    text: str = "text"
+    summary: str = ""
+    title: str = ""
+
+
+DATASETS = {
+    "govreport": DatasetSpec(
+        hub_id="ccdv/govreport-summarization", config="document", text="report", summary="summary"
+    ),
+    "pg19": DatasetSpec(hub_id="deepmind/pg19", title="short_book_title"),
+    "booksum": DatasetSpec(
+        hub_id="ubaada/booksum-complete-cleaned", config="books", summary="summary"
+    ),
+    "aime24": DatasetSpec(
+        hub_id="HuggingFaceH4/aime_2024", split="train", text="problem", summary="answer",
+        title="id",
+    ),
+}  # fmt: skip
+
+
+def dataset_documents(
+    name: str, folder: Path | None, *, download: bool, longest: int, most: int
+) -> tuple[Document, ...]:
+    """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
+
+    ``folder``: a local copy; None: the hub's cache, and the hub itself only with ``download``.
+
+    Raises UsageError for a name that is none, a copy that has no such files, rows of another
+    layout, and files that may not be fetched.
+    """
+    if name not in DATASETS:
+        hint = did_you_mean(name, DATASETS) or f"; there are {', '.join(DATASETS)}"
+        raise UsageError(f"{name!r} is no data set{hint}")
+    spec = DATASETS[name]
+    files = _files(folder, spec) if folder else _fetched(name, spec, download=download)
+    found: list[Document] = []
+    for number, row in enumerate(_rows(files)):
+        if len(found) == most:
+            break
+        document = _document(row, f"{name}#{number}", spec, CHARACTERS * longest)
+        if document is not None:
+            found.append(document)
+    if not found:
+        raise UsageError(f"no document of {name} has {longest} tokens; ask for less with --length")
+    return tuple(found)
+
+
+def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | None:
+    """Return the document of a row; None if it has less than ``least`` characters, or no words."""
+    text = row.get(spec.text)
+    if not isinstance(text, str):
+        raise UsageError(
+            f"{name} has no text in the field {spec.text!r}; a copy of {spec.hub_id} has"
+        )
+    if len(text) < least:
+        return None
+    if row.get(spec.title) not in (None, ""):
+        name = f"{name} {row[spec.title]}"
+    try:
+        document = document_from_text(text.replace("\r\n", "\n"), name, "jsonl")
+    except DocumentError:
+        return None
+    return replace(document, reference=_reference(row.get(spec.summary)))
+
+
+def _reference(summary: object) -> str | None:
+    """Return a summary as text; of several the first, whatever else is told about each."""
+    if isinstance(summary, list):
+        texts = [each.get("text") for each in summary if isinstance(each, dict)]
+        summary = next((text for text in texts if text), None)
+    return None if summary in (None, "") else str(summary)
+
+
+def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
+    """Find the files of a split in a local copy: its words are in their paths."""
+    if not folder.is_dir():
+        raise UsageError(f"--data {folder} is no folder; name the copy of a data set")
+    files = sorted(
+        path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json", ".parquet")
+    )
+    words = {path: set(_WORD.findall(str(path.relative_to(folder)).lower())) for path in files}
+    for wanted in ({spec.config, spec.split}, {spec.split}):
+        chosen = [path for path in files if wanted <= words[path]]
+        if chosen:
+            return chosen
+    raise UsageError(
+        f"--data {folder} has no .jsonl or .parquet with {spec.split!r} in its path; a copy of "
+        f"{spec.hub_id} has"
+    )
+
+
+def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
+    """Return the files of a split in the hub's cache; fetch them before if that is allowed."""
+    from huggingface_hub import snapshot_download
+
+    pattern = f"{spec.config}/*{spec.split}/*.parquet"
+    try:
+        folder = snapshot_download(
+            spec.hub_id,
+            repo_type="dataset",
+            revision=PARQUET,
+            allow_patterns=[pattern],
+            local_files_only=not download,
+        )
+    except Exception as error:  # the HTTP client's own errors differ between hub versions
+        raise _missing(name, spec, download=download) from error
+    files = sorted(Path(folder).glob(pattern))
+    if not files:
+        raise _missing(name, spec, download=download)
+    return files
+
+
+def _missing(name: str, spec: DatasetSpec, *, download: bool) -> UsageError:
+    asked = "could not be fetched from the hub", "is not in the local cache; --download fetches it"
+    why = asked[0] if download else asked[1]
+    return UsageError(f"{name} ({spec.hub_id}) {why}; --data names a local copy")
+
+
+def _rows(files: list[Path]) -> Iterator[Row]:
+    for file in files:
+        yield from _parquet_rows(file) if file.suffix == ".parquet" else _json_rows(file)
+
+
+def _json_rows(file: Path) -> Iterator[Row]:
+    """Read a file of one object a line, or of one list of objects."""
+    with file.open(encoding="utf-8") as lines:
+        try:
+            if file.suffix == ".json":
+                yield from map(dict, json.load(lines))
+            else:
+                yield from (dict(json.loads(line)) for line in lines if line.strip())
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{file} is not made of JSON objects") from error
+
+
+def _parquet_rows(file: Path) -> Iterator[Row]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise UsageError(
+            f"{file.name} is Parquet, which needs the package datasets: `pip install 'datasets>=4'`"
+        ) from error
+    read = load_dataset("parquet", data_files=str(file), split="train", streaming=True)
+    yield from map(dict, read)

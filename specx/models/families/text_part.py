@@ -1,0 +1,102 @@
+"""The decoder of text in checkpoints that read pictures or sound as well."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specx.kernels.spec import HeadNormSpec
+from specx.models.families.family import Architecture
+from specx.models.families.llama import ATTENTION, QWEN, SIZES, biases, plain, qwen2
+from specx.models.families.settings import Settings
+
+QWEN2_5_VL = QWEN | {
+    "vocab_size": 152_064,
+    "hidden_size": 8192,
+    "intermediate_size": 29_568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5,
+    "max_window_layers": 80,
+}
+QWEN3_VL = SIZES | {
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "head_dim": 128,
+    "max_position_embeddings": 128_000,
+    "attention_bias": False,
+}
+# The model types of such checkpoints, and of the decoders of text in them; the first is meant where
+# a config does not say which. A picture may be seen in both directions, positions may have three
+# dimensions: behind a text alone nothing of that is left.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "gemma3": ("gemma3_text",),
+    "gemma4": ("gemma4_text",),
+    "mistral3": ("mistral", "ministral3"),
+    "qwen2_5_vl": ("qwen2_5_vl_text",),
+    "qwen3_vl": ("qwen3_vl_text",),
+}
+_OUTSIDE = ("tie_word_embeddings", "dtype", "torch_dtype")  # may be stated for all parts together
+_WHY = {
+    "paligemma": "whose text part sees a whole prompt in both directions",
+    "mllama": "whose text part has layers that attend to a picture",
+    "gemma3n": "whose text part carries several hidden states from layer to layer",
+}
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a config that describes the decoder of text, or all of it."""
+    known, inner = PARTS.get(str(config.get("model_type"))), config.get("text_config")
+    if known is None:
+        return config
+    if not isinstance(inner, Mapping):  # Qwen2.5-VL had no parts at first
+        return {**config, "model_type": known[0]}
+    kind = inner.get("model_type") or known[0]
+    if kind not in known:
+        return config
+    outside = {key: config[key] for key in _OUTSIDE if config.get(key) is not None}
+    return {**inner, **outside, "model_type": kind}
+
+
+def has_parts(config: Mapping[str, Any]) -> bool:
+    """Return True for a config of a checkpoint whose decoder of text is a part of it."""
+    return str(config.get("model_type")) in PARTS
+
+
+def why_refused(kind: str) -> str:
+    """Return why the text part of a model type is not read, to stand behind the type."""
+    return _WHY.get(kind, f"whose text part is not known; of such models {_names()} are")
+
+
+def _names() -> str:
+    *some, last = PARTS
+    return f"{', '.join(some)} and {last}"
+
+
+def qwen2_5_vl(settings: Settings) -> Architecture:
+    return qwen2(_of_text(settings, 1_000_000.0))
+
+
+def qwen3_vl(settings: Settings) -> Architecture:
+    settings = _of_text(settings, 500_000.0)
+    return plain(
+        settings,
+        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
+        weights={"biased": biases(settings, **ATTENTION)},
+    )
+
+
+def _of_text(settings: Settings, theta: float) -> Settings:
+    """Return settings with rotary embeddings for positions of one dimension, which text has.
+
+    The sections of a head that turn by other dimensions turn by the same then.
+    """
+    stated = {"rope_theta": theta, **settings.stated}
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = dict(stated.get(key) or {})
+        for name in ("rope_type", "type"):
+            if rope.get(name) == "mrope":
+                rope[name] = "default"
+        if rope:
+            stated[key] = rope
+    return Settings(stated, settings.defaults, settings.label, settings.length)

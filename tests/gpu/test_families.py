@@ -1,0 +1,116 @@
+"""Decoders of every family on a CUDA device against transformers' classes: the oracle's cells."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.kernels.ops import built_in_ops
+from specx.models.call import SlotMapping, TreeCall
+from specx.models.decoder import Decoder
+from tests.models.families import CELLS, WINDOW, Cell, Pair, Text, ancestors_of, make_pair
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CUDA = torch.device("cuda")
+TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
+DTYPES = (torch.float32, torch.bfloat16)
+EXACT, ROUNDED = 1e-4, 0.06  # largest difference of logits; norm of it, relative to theirs
+
+
+def decoder_of(pair: Pair, cell: Cell, dtype: torch.dtype) -> Decoder:
+    pair.oracle.to(torch.float32)
+    return pair.decoder(cell.length, built_in_ops(CUDA), CUDA, dtype)
+
+
+def assert_alike(logits: Tensor, expected: Tensor, limit: float | None) -> None:
+    """Compare with float32; ``limit``: of the relative norm, where logits are rounded."""
+    if limit is None:
+        assert float((logits - expected).abs().max()) < EXACT
+    else:
+        assert distance(logits, expected) < limit
+
+
+def distance(logits: Tensor, expected: Tensor) -> float:
+    return float((logits.float() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_prompts_and_trees(cell: Cell, dtype: torch.dtype, tmp_path: Path) -> None:
+    """A prompt in chunks and in rings; a tree on both sides of a window's end; and token by token
+    behind it."""
+    pair = make_pair(cell, tmp_path)
+    prompt, paths = pair.prompt, ancestors_of(TREE)
+    drawn = torch.randint(3, 131, (8,), generator=torch.Generator().manual_seed(8))
+    whole = [prompt.tolist()]
+    expected = pair.expected(whole)[0]
+    trees = []
+    for prefix in (3, WINDOW - 2, cell.length - 8):
+        before = prompt[:prefix].tolist()
+        texts = [before + drawn[path].tolist() for path in paths]
+        after = [*texts[6], *prompt[:3].tolist()]
+        trees.append((prefix, texts, pair.expected([*texts, after])))
+    limit = None
+    if dtype != torch.float32:  # as near as transformers' classes are in this format
+        pair.oracle.to(dtype)
+        limit = max(ROUNDED, 2 * distance(pair.expected(whole)[0], expected))
+    decoder = decoder_of(pair, cell, dtype)
+    for ahead in (None, 9):
+        text = Text(decoder, ahead=ahead)
+        found = torch.cat([text.read(part) for part in prompt.split(9)])
+        assert_alike(found, expected, limit)
+    for prefix, texts, found in trees:
+        wanted = torch.stack([found[row, len(text) - 1] for row, text in enumerate(texts)])
+        text = Text(decoder, ahead=8)
+        for part in prompt[:prefix].split(8):
+            text.read(part, 1)
+        assert_alike(text.verify(drawn, list(TREE)), wanted, limit)
+        text.keep(paths[6])
+        for place, token in enumerate(prompt[:3]):
+            row = text.verify(token[None], [0], 1)
+            text.keep([0])
+            assert_alike(row, found[-1, len(texts[6]) + place][None], limit)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_recorded_pass_is_that_pass(cell: Cell, tmp_path: Path) -> None:
+    """In a CUDA graph, replayed at another length: nothing waits for the host, or is kept of it."""
+    pair = make_pair(cell, tmp_path)
+    decoder = decoder_of(pair, cell, torch.bfloat16)
+    text, rows = Text(decoder, ahead=16), 4
+    ids, length = pair.prompt[:rows].to(CUDA), torch.zeros(1, dtype=torch.int64, device=CUDA)
+    mask = AncestorMask(chain_sets(rows, CUDA), rows)
+    places = torch.arange(rows, device=CUDA)
+
+    @torch.inference_mode()
+    def run() -> Tensor:
+        call = TreeCall(
+            ops=decoder.ops,
+            mapping=SlotMapping(text.storage, length + places),
+            prefix=length,
+            mask=AncestorMask(mask.sets, rows),
+        )
+        return decoder.run(ids, length + places, call)
+
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = run()
+    for count in (5, 20):
+        while text.length < count:
+            text.read(pair.prompt[text.length : text.length + 5], 1)
+        length.fill_(text.length)
+        graph.replay()
+        found = recorded.clone()
+        for storage in text.storage:
+            assert storage.isfinite().any()
+        assert torch.equal(found, run())
