@@ -17,6 +17,7 @@ from specx.profile.folders import (
     HUB_ID,
     LM_STUDIO,
     OLLAMA,
+    PACKAGE,
     QUANTIZED_ID,
     model_folder,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "LM_STUDIO",
     "MOST_SENTENCES",
     "OLLAMA",
+    "PACKAGE",
     "QUANTIZED_ID",
     "REASONING_TOKENS",
     "SUFFIXES",

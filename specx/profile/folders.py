@@ -12,6 +12,7 @@ _WORD = r"[A-Za-z0-9][\w.-]*"
 HUB_ID = re.compile(rf"(?!.*\.gguf$){_WORD}(/{_WORD})?")
 QUANTIZED_ID = re.compile(rf"({_WORD}/{_WORD}):({_WORD})")  # org/name:Q4_K_M
 OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"  # in front of what these programs call a model
+PACKAGE = "package:"  # in front of the Python package that ships it
 GGUF = ".gguf"
 MODELS = ("target", "draft")  # the sections that name one
 
@@ -32,7 +33,7 @@ def model_folder(model: str, home: Path) -> Path | None:
     None for other models. ``org/name`` is a folder if there is one beside the profile, and a model
     of the hub otherwise.
     """
-    if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO)) or QUANTIZED_ID.fullmatch(model):
+    if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO, PACKAGE)) or QUANTIZED_ID.fullmatch(model):
         return None
     folder = home.absolute() / Path(model).expanduser()
     return None if HUB_ID.fullmatch(model) and not isdir(folder) else folder

