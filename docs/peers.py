@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 
 SETTINGS = {"no flash attention": 0, "flash attention": 1}  # llama_flash_attn_type
 DRAFTED = (2, 10)  # tokens that its lookup drafts: its own advice for CPUs, and its default
@@ -71,9 +70,11 @@ def write_gguf(path: Path) -> None:
 
 
 class LlamaCpp:
-    """The model in llama.cpp, through its C interface, with float32 keys and values."""
+    """The model in llama.cpp, through its C interface, with float32 keys and values, or float16."""
 
-    def __init__(self, path: str, room: int, threads: int, flash: int) -> None:
+    def __init__(
+        self, path: str, room: int, threads: int, flash: int, *, half: bool = False
+    ) -> None:
         import llama_cpp
 
         self.api = llama_cpp
@@ -87,7 +88,7 @@ class LlamaCpp:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = room
         params.n_threads = params.n_threads_batch = threads
-        params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+        params.type_k = params.type_v = llama_cpp.GGML_TYPE_F16 if half else llama_cpp.GGML_TYPE_F32
         params.flash_attn_type = flash
         self.context = self.model and llama_cpp.llama_init_from_model(self.model, params)
         if not self.context:
@@ -115,10 +116,14 @@ class LlamaCpp:
 
 def theirs(path: str, ids: list[int], count: int, setting: str, threads: int) -> Iterator[dict]:
     """Yield llama.cpp's figures: prefill, plain decoding, lookup."""
+    peer = LlamaCpp(path, len(ids) + count + 64, threads, SETTINGS[setting])
+    yield from decoded(peer, f"llama.cpp, {setting}, {threads} threads", ids, count)
+
+
+def decoded(peer: LlamaCpp, name: str, ids: list[int], count: int) -> Iterator[dict]:
+    """Yield the figures of llama.cpp with given settings, which ``name`` says."""
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-    peer = LlamaCpp(path, len(ids) + count + 64, threads, SETTINGS[setting])
-    name = f"llama.cpp, {setting}, {threads} threads"
     peer.logits(ids[:WARM], 0, 1)
     began = time.perf_counter()
     first = int(peer.logits(ids, 0, 1)[0].argmax())
@@ -142,6 +147,8 @@ def theirs(path: str, ids: list[int], count: int, setting: str, threads: int) ->
 
 def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     """Yield specx's figures: prefill, and each method, the draft's prefill counted."""
+    import torch
+
     from specx.engine.decode import decode
     from specx.jobs.pair import load_pair
     from specx.profile import load_profile

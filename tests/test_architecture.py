@@ -46,8 +46,9 @@ LATE_IMPORTS = {
     # A process of its own; the run that starts it does without torch.
     "jobs/local_workers.py": {"specx.jobs.worker"},
     "jobs/ray_workers.py": {"specx.jobs.worker"},
-    "kernels/ops.py": {"specx.kernels.triton.backend"},
+    "kernels/ops.py": {"specx.kernels.triton.backend", "specx.kernels.native.unpacking"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
+    "kernels/torch/block_product.py": {"specx.kernels.native.unpacking"},
     "engine/forward.py": {"specx.models.seam_cache"},  # brings transformers
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
@@ -62,7 +63,12 @@ LATE_IMPORTS = {
     },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
-    "models/generation_file.py": {"huggingface_hub"},  # `profiles show` of a folder needs no hub
+    "models/gguf/places.py": {"specx.models"},
+    "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
+        "huggingface_hub",
+        "specx.models.gguf.checkpoint",
+        "specx.models.gguf.places",
+    },
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
@@ -84,6 +90,9 @@ OWN = {
     "specx.jobs.worker",
     "specx.kernels.native.native_pass",
     "specx.models",
+    "specx.models.gguf.checkpoint",
+    "specx.models.gguf.places",
+    "specx.kernels.native.unpacking",
     "specx.models.head_modules",
     "specx.models.modules",
     "specx.models.quiet",

@@ -40,6 +40,7 @@ def facts(pair: Pair) -> dict[str, Any]:
         "dtype": str(target.dtype).removeprefix("torch."),
         "target": target.source,
         "draft": draft.source if draft else None,
+        **({"weights": target.formats} if target.formats else {}),
     }
 
 

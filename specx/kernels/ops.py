@@ -29,6 +29,7 @@ from specx.kernels.layers import (
     Product,
     WholePass,
 )
+from specx.kernels.native import HAS_LLVMLITE
 from specx.kernels.penalties import Penalties, TextSoFar
 from specx.kernels.spec import NormSpec
 from specx.kernels.torch.backend import CpuOps, TorchOps
@@ -46,6 +47,15 @@ def built_in_ops(device: torch.device) -> "Ops":
 
         return TritonOps()
     return CpuOps() if device.type == "cpu" else TorchOps()
+
+
+def kept_formats(device: torch.device) -> tuple[str, ...]:
+    """Return the formats of blocks (``blocks.py``) whose matrices kernels of a device read."""
+    if device.type != "cpu" or not HAS_LLVMLITE:
+        return ()
+    from specx.kernels.native.unpacking import readable_formats  # brings llvmlite
+
+    return readable_formats()
 
 
 def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":

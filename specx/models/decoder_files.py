@@ -12,13 +12,26 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
+from specx.kernels.block_matrix import BlockMatrix
+from specx.kernels.ops import kept_formats
 from specx.kernels.spec import DecoderSpec, ExpertsSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
 from specx.models.families import family_of, read_architecture, text_config
-from specx.models.families.weight_map import ExpertNames, WeightMap, WeightReader
-from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, stated_dtype
+from specx.models.families.family import Architecture
+from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
+from specx.models.gguf.checkpoint import GgufCheckpoint
+from specx.models.gguf.tensors import GgufTensors
+from specx.models.load import (
+    DTYPES,
+    LoadedModel,
+    ModelFiles,
+    attending_ops,
+    check_fit,
+    stated_dtype,
+    unpacked_dtype,
+)
 from specx.models.memory import free_bytes
 from specx.models.rope import RopeFacts, rope_kind, window
 
@@ -31,22 +44,51 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     Raises ModelError for weights that are missing, superfluous, damaged or of another shape, and
     OutOfMemoryError.
     """
-    label, raw, chosen = files.source.label, files.raw, files.spec
+    label, raw = files.source.label, files.raw
     architecture = read_architecture(raw, label)
-    spec, weight_map = architecture.spec, architecture.weights
-    if files.role == "draft":
-        _check_movable(spec, label)
     with Checkpoint(found, label, files.device) as tensors:
-        spec = tied_as_stored(spec, weight_map, tensors)
-        check_tensors(tensors, spec, weight_map)
-        first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
-        dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
-        head_dim = max(layer.attention.head_dim for layer in spec.layers)
-        ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
-        reader = WeightReader(
-            spec=spec, weight_map=weight_map, tensors=tensors, arranged=ops.arranged
-        )
-        weights = reader.decoder(partial(_spare, files.device))
+        spec = tied_as_stored(architecture.spec, architecture.weights, tensors)
+        architecture = replace(architecture, spec=spec)
+        check_tensors(tensors, architecture.spec, architecture.weights)
+        first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
+        tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
+        return _loaded(files, architecture, tensors, tensors.dtype)
+
+
+def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
+    """Load a GGUF model of a known family: in its blocks where machine code reads these.
+
+    Raises as ``load_decoder`` does.
+    """
+    architecture, dtype = read_architecture(files.raw, gguf.label), unpacked_dtype(files)
+    kept = kept_formats(files.device) if dtype == torch.float32 else ()
+    formats = ", ".join(gguf.formats())
+    if kept:
+        check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
+        tensors = GgufTensors(gguf, files.device, dtype, kept)
+        check_tensors(tensors, architecture.spec, architecture.weights)
+        loaded = _loaded(files, architecture, tensors, dtype)
+        if loaded.model.is_whole:
+            return replace(loaded, formats=formats)
+    check_fit(gguf.bytes_in((), dtype), files.source, files.device)
+    tensors = GgufTensors(gguf, files.device, dtype)
+    check_tensors(tensors, architecture.spec, architecture.weights)
+    loaded = _loaded(files, architecture, tensors, dtype)
+    return replace(loaded, formats=f"{formats}, unpacked to {str(dtype).removeprefix('torch.')}")
+
+
+def _loaded(
+    files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
+) -> LoadedModel:
+    spec, chosen = architecture.spec, files.spec
+    if files.role == "draft":
+        _check_movable(spec, files.source.label)
+    head_dim = max(layer.attention.head_dim for layer in spec.layers)
+    ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
+    reader = WeightReader(
+        spec=spec, weight_map=architecture.weights, tensors=tensors, arranged=ops.arranged
+    )
+    weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
         **vars(_facts(files, spec)),
         model=Decoder(weights, ops),
@@ -58,7 +100,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
-        spec_of=_by_length(raw, label),
+        spec_of=_by_length(files.raw, files.source.label),
     )
 
 
@@ -128,7 +170,9 @@ def _spare(device: torch.device) -> float:
 
 def tensors_of(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
-    if isinstance(record, Tensor):
+    if isinstance(record, BlockMatrix):
+        yield from (blocks for blocks, _ in record.parts)
+    elif isinstance(record, Tensor):
         yield record
     elif isinstance(record, list | tuple):
         for each in record:
@@ -144,7 +188,9 @@ _WEIGHTS = (".weight", ".bias")
 _OPTIONAL = (".act_fn.beta", ".act_fn.eps")  # constants that checkpoints of Apertus may leave out
 
 
-def check_tensors(tensors: Checkpoint, spec: DecoderSpec, weight_map: WeightMap) -> None:
+def check_tensors(
+    tensors: Checkpoint | GgufTensors, spec: DecoderSpec, weight_map: WeightMap
+) -> None:
     """See that a checkpoint has a decoder's tensors, of the right shapes, and no others in layers.
 
     Raises ModelError.

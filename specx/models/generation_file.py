@@ -10,7 +10,13 @@ from pydantic import ValidationError
 
 from specx.errors import ModelError
 from specx.models.reason import reason
-from specx.profile import EMBEDDED, HUB_ID, GenerationSettings, TargetSettings
+from specx.profile import (
+    EMBEDDED,
+    HUB_ID,
+    QUANTIZED_ID,
+    GenerationSettings,
+    TargetSettings,
+)
 from specx.profile.messages import sentence_of
 from specx.profile.wording import shown
 
@@ -75,7 +81,11 @@ def read_generation(folder: Path, label: str) -> Stated:
 
     Raises ModelError for a file that is damaged, and for values of a wrong type or range.
     """
-    raw = _read(folder / NAME, label)
+    return stated_in(_read(folder / NAME, label), label)
+
+
+def stated_in(raw: dict[str, Any], label: str) -> Stated:
+    """Return the contents of such a file. Raises ModelError as ``read_generation`` does."""
     ends = _ends(raw.get("eos_token_id"), label)
     given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
     try:
@@ -109,7 +119,22 @@ def local_generation(target: TargetSettings) -> Stated | None:
     if target.model.startswith(EMBEDDED):
         return Stated()
     folder = Path(target.model).expanduser()
-    return read_generation(folder, label) if folder.is_dir() else None
+    stated = _of_gguf(target, label)
+    if stated is None and folder.is_dir():
+        return read_generation(folder, label)
+    return stated
+
+
+def _of_gguf(target: TargetSettings, label: str) -> Stated | None:
+    """Read what a GGUF file on this machine states; None: the model is none, or not here."""
+    from specx.models.gguf.places import gguf_file
+
+    file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)
+    if file is None or not file.is_file():
+        return None
+    from specx.models.gguf.checkpoint import read_checkpoint  # brings torch
+
+    return stated_in(read_checkpoint(file, label).generation, label)
 
 
 def _samples(do_sample: object, label: str) -> bool | None:

@@ -45,6 +45,8 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
     Raises ModelError as ``load_model`` does, and for a head's tensors that have two names.
     """
     source = locate(spec.model, spec.revision, "draft")
+    if source.gguf is not None:
+        return None
     raw = read_raw(source.folder, source.label)
     marked = project_of(raw, source.label) is not None
     if not marked and raw.get("num_hidden_layers") != 1:

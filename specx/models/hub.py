@@ -41,6 +41,16 @@ def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[s
     return _fetch(hub_id, revision, label, tuple(names))
 
 
+def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> Path:
+    """Fetch the GGUF files whose name, or folder, has a tag such as Q4_K_M. Return a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
+    names = (tag, tag.upper(), tag.lower())
+    patterns = [f"*{name}*{end}" for name in names for end in (".gguf", "/*.gguf")]
+    return _fetch(hub_id, revision, label, tuple(patterns), ignored=())
+
+
 def is_offline() -> bool:
     """Return True if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
     return constants.is_offline_mode()
@@ -56,7 +66,13 @@ def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     )
 
 
-def _fetch(hub_id: str, revision: str | None, label: str, patterns: tuple[str, ...]) -> Path:
+def _fetch(
+    hub_id: str,
+    revision: str | None,
+    label: str,
+    patterns: tuple[str, ...],
+    ignored: tuple[str, ...] = (_ELSEWHERE,),
+) -> Path:
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it logs what it then raises
     try:
@@ -65,7 +81,7 @@ def _fetch(hub_id: str, revision: str | None, label: str, patterns: tuple[str, .
                 hub_id,
                 revision=revision,
                 allow_patterns=list(patterns),
-                ignore_patterns=[_ELSEWHERE],
+                ignore_patterns=list(ignored),
             )
         )
     except Exception as error:  # the HTTP client's own errors differ between hub versions

@@ -17,7 +17,8 @@ from specx.models.config_file import read_raw
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.text_part import has_parts
-from specx.models.generation_file import Stated, read_generation
+from specx.models.generation_file import Stated, read_generation, stated_in
+from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.memory import check_memory
 from specx.models.reason import reason
 from specx.models.source import ModelSource, locate
@@ -55,7 +56,8 @@ class LoadedModel(ModelFacts):
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
-    ``generation_config.json``, how tokens are to be chosen; ``decoder_spec``: of a
+    ``generation_config.json``, how tokens are to be chosen; ``formats``: of a GGUF model, and
+    if its weights were unpacked; ``decoder_spec``: of a
     ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
     tokens, None where it is the same for all; ``scalings``: of each layer of transformers' modules,
     where they were seen; ``prefill_call``, ``tree_call``: the records
@@ -71,6 +73,7 @@ class LoadedModel(ModelFacts):
     ops: Ops
     compiled: bool = False
     stated: Stated = field(default_factory=Stated)
+    formats: str | None = None
     decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
     scalings: tuple[float, ...] = ()
@@ -145,7 +148,8 @@ class LoadedModel(ModelFacts):
 class ModelFiles:
     """A model that was found, and all that is read of it before its weights.
 
-    ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``.
+    ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``; ``gguf``: of
+    a model in that format, which is all of these.
     """
 
     spec: ModelSpec
@@ -155,6 +159,7 @@ class ModelFiles:
     raw: dict[str, Any]
     tokenizer: Any
     stated: Stated
+    gguf: GgufCheckpoint | None = None
 
 
 def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
@@ -195,6 +200,10 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles) -> LoadedModel | None:
     """Load a decoder of our own; None for a model that is left to transformers."""
     raw, label = files.raw, files.source.label
+    if files.gguf is not None:  # which transformers could not read as exactly
+        from specx.models.decoder_files import load_gguf
+
+        return load_gguf(files, files.gguf)
     if raw.get("quantization_config") or family_of(raw) is None:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
@@ -213,6 +222,12 @@ def _own_decoder(files: ModelFiles) -> LoadedModel | None:
     return load_decoder(replace(files, source=source), found)
 
 
+def unpacked_dtype(files: ModelFiles) -> torch.dtype:
+    """Return the number format that a GGUF model is unpacked to, unless a profile says another."""
+    usual = torch.float32 if files.device.type == "cpu" else torch.bfloat16
+    return DTYPES[files.spec.dtype] or usual
+
+
 def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:
     """Return the number format that a config states for its weights."""
     config = text_config(config)
@@ -223,6 +238,8 @@ def _open(spec: ModelSpec, device: torch.device, role: Role) -> ModelFiles:
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
+    if source.gguf is not None:
+        return _open_gguf(source.gguf, spec, device, role, source)
     raw = read_raw(source.folder, source.label)
     return ModelFiles(
         spec=spec,
@@ -232,6 +249,22 @@ def _open(spec: ModelSpec, device: torch.device, role: Role) -> ModelFiles:
         raw=raw,
         tokenizer=load_tokenizer(source.folder, source.label),
         stated=read_generation(source.folder, source.label),
+    )
+
+
+def _open_gguf(
+    file: Path, spec: ModelSpec, device: torch.device, role: Role, source: ModelSource
+) -> ModelFiles:
+    gguf = read_checkpoint(file, source.label)
+    return ModelFiles(
+        spec=spec,
+        device=device,
+        role=role,
+        source=source,
+        raw=dict(gguf.config),
+        tokenizer=gguf.tokenizer,
+        stated=stated_in(gguf.generation, source.label),
+        gguf=gguf,
     )
 
 
@@ -276,15 +309,15 @@ def fetch_weights(
     if stated is not None and not is_quantized:
         # Refused before gigabytes come down the line; the exact answer needs the files.
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
-        _check_fit(needed, source, device)
+        check_fit(needed, source, device)
     found = weight_files(source)
     needed = measure(found, source.label, stored.itemsize).loaded(wanted)
-    _check_fit(needed, source, device)
+    check_fit(needed, source, device)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 
 
-def _check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
+def check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
     check_memory(needed, device, source.label)
     if device.type != "cpu":  # the weights pass through main memory on their way
         check_memory(needed, torch.device("cpu"), source.label)

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
-from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
+from specx.errors import ModelError, OutOfMemoryError, SpecxError, is_out_of_memory
 from specx.kernels.trees import MAX_ROWS
 from specx.models import attention
 from specx.models.architecture import check_layers, read_config
@@ -21,7 +21,16 @@ from specx.models.config_file import SUPPORTED
 from specx.models.facts import model_facts
 from specx.models.families import family_of
 from specx.models.fused_layers import fuse_layers
-from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.gguf.modules import transformers_config, transformers_model
+from specx.models.load import (
+    DTYPES,
+    LoadedModel,
+    ModelFiles,
+    attending_ops,
+    check_fit,
+    fetch_weights,
+    unpacked_dtype,
+)
 from specx.models.quiet import quiet_transformers
 from specx.models.reason import reason
 from specx.models.rope import check_fixed_rope, check_piecewise, rope_kind, window
@@ -32,9 +41,9 @@ from specx.models.source import ModelSource
 
 def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     """Load a model as ``load_model`` does."""
-    source, device, spec = files.source, files.device, files.spec
+    source, spec = files.source, files.spec
     with quiet_transformers():
-        config, tokenizer = read_config(source.folder, source.label), files.tokenizer
+        config, tokenizer = _config(files), files.tokenizer
         used = positions or window(config, getattr(tokenizer, "model_max_length", None))
         with _explained(files):
             check_layers(config, source.label, used)
@@ -42,9 +51,14 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
                 check_fixed_rope(config, source.label)
             check_piecewise(config, source.label)
         stored = getattr(config, "dtype", None) or torch.float32
-        source, _ = fetch_weights(files, stored, is_quantized=bool(_quantization(config)))
-        model = _load_weights(source, config, spec.dtype, device)
+        if files.gguf is None:
+            source, _ = fetch_weights(files, stored, is_quantized=bool(_quantization(config)))
+        model = _load_weights(files, source, config)
         loaded = in_memory(model, tokenizer, spec.model, spec.attention)
+        if files.gguf is not None:
+            formats = ", ".join(files.gguf.formats())
+            kind = str(loaded.dtype).removeprefix("torch.")
+            loaded = replace(loaded, formats=f"{formats}, unpacked to {kind}")
         with _explained(files):
             loaded = _tried(loaded, files, config, used)
     fuse_layers(model, loaded.ops)
@@ -105,29 +119,43 @@ def in_memory(model: Any, tokenizer: Any, source: str, attention: str = "auto") 
     )
 
 
-def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
+def _config(files: ModelFiles) -> Any:
+    if files.gguf is not None:
+        return transformers_config(files.gguf)
+    return read_config(files.source.folder, files.source.label)
+
+
+def _load_weights(files: ModelFiles, source: ModelSource, config: Any) -> Any:
     attention.register()
+    how = {"attn_implementation": attention.NAME}
     method = _quantization(config)
-    if method == "fp8" and device.type == "cpu":  # what transformers asks for would not help
+    if method == "fp8" and files.device.type == "cpu":  # what transformers asks for would not help
         raise _quantized_error(source, method, "computes on a GPU alone")
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            source.folder,
-            config=config,
-            dtype=DTYPES[dtype] or "auto",
-            attn_implementation=attention.NAME,
-            trust_remote_code=False,
-            local_files_only=True,
-            weights_only=True,
-            output_loading_info=True,
-        )
-        model = model.to(device)
+        if files.gguf is not None:
+            dtype = unpacked_dtype(files)
+            check_fit(files.gguf.bytes_in((), dtype), source, files.device)
+            model, report = transformers_model(files.gguf, config, dtype, **how)
+        else:
+            model, report = AutoModelForCausalLM.from_pretrained(
+                source.folder,
+                config=config,
+                dtype=DTYPES[files.spec.dtype] or "auto",
+                trust_remote_code=False,
+                local_files_only=True,
+                weights_only=True,
+                output_loading_info=True,
+                **how,
+            )
+        model = model.to(files.device)
+    except SpecxError:
+        raise
     except Exception as error:  # file formats, quantizers and the allocator: no common class
         raise _loading_error(error, source, config) from error
     _check_complete(report, config, source.label)
     if method and getattr(model, "hf_quantizer", None) is None:
         # transformers warns about what it does not know or cannot do on a device, and goes on.
-        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
+        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and files.device.type == "cpu"
         raise _quantized_error(
             source, method, "computes on a GPU alone" if known else "does not know"
         )

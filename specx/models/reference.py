@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessor
 
+from specx.models.gguf.checkpoint import read_checkpoint
+from specx.models.gguf.modules import transformers_config, transformers_model
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.quiet import quiet_transformers
-from specx.models.source import locate
+from specx.models.source import ModelSource, locate
 
 _BESIDE = 1.2  # of a model's weights: what it takes to load and run it
 
@@ -26,13 +28,7 @@ class Reference:
         source = locate(model.source, revision, "target")
         check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
         with quiet_transformers():
-            loaded = AutoModelForCausalLM.from_pretrained(
-                source.folder,
-                dtype=model.dtype,
-                trust_remote_code=False,
-                local_files_only=True,
-                weights_only=True,
-            )
+            loaded = _loaded(source, model.dtype)
         self._model: Any = loaded.to(model.device).eval()
         self._model.generation_config = GenerationConfig()  # else its own would change the choice
         self._allowed = _Allowed(allowed)
@@ -52,6 +48,19 @@ class Reference:
                 output_logits=True,
             )
         return found.sequences[0, len(prompt) :].tolist(), torch.cat(found.logits)
+
+
+def _loaded(source: ModelSource, dtype: torch.dtype) -> Any:
+    if source.gguf is not None:
+        gguf = read_checkpoint(source.gguf, source.label)
+        return transformers_model(gguf, transformers_config(gguf), dtype)[0]
+    return AutoModelForCausalLM.from_pretrained(
+        source.folder,
+        dtype=dtype,
+        trust_remote_code=False,
+        local_files_only=True,
+        weights_only=True,
+    )
 
 
 class _Allowed(LogitsProcessor):

@@ -5,6 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 from specx.errors import ModelError
+from specx.models.gguf.places import gguf_file
 from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID
 
 
@@ -13,17 +14,18 @@ class ModelSource:
     """A folder in the hub's layout that has at least the config and the tokenizer.
 
     ``hub_id`` is set when the weights may still have to be downloaded; ``label`` begins every
-    sentence about this model ("The target org/name").
+    sentence about this model ("The target org/name"). ``gguf``: the file that holds all of it.
     """
 
     folder: Path
     label: str
     hub_id: str | None = None
     revision: str | None = None
+    gguf: Path | None = None
 
 
 def locate(model: str, revision: str | None, role: str) -> ModelSource:
-    """Find a model by hub id, folder, or ``embedded:target`` / ``embedded:draft``.
+    """Find a model by hub id, folder, ``embedded:target`` / ``embedded:draft``, or as GGUF.
 
     ``org/name`` is always the hub's, ``./org/name`` a folder. Of a hub model only the small files
     (config, tokenizer) are downloaded here.
@@ -37,15 +39,20 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
         from specx.models import hub
 
         return ModelSource(hub.fetch_description(model, revision, label), label, model, revision)
+    gguf = gguf_file(model, revision, label)
+    if gguf is not None:
+        return ModelSource(gguf.parent, label, gguf=gguf)
     folder = Path(model).expanduser()
     if folder.is_dir():
         return ModelSource(folder, label)
     if folder.is_file():
         raise ModelError(
-            f"{label} is a file; give the folder that holds config.json and the weights."
+            f"{label} is a file; give a GGUF file, or the folder that holds config.json and the "
+            "weights."
         )
     raise ModelError(
-        f"{label} does not exist; give a folder in the hub's layout, or a hub id such as org/name."
+        f"{label} does not exist; give a folder in the hub's layout, a GGUF file, or a hub id such "
+        "as org/name."
     )
 
 

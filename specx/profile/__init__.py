@@ -12,7 +12,15 @@ from specx.profile.find import (
     shipped_folder,
     user_folder,
 )
-from specx.profile.folders import HUB_ID, model_folder
+from specx.profile.folders import (
+    GGUF,
+    HUB_ID,
+    LM_STUDIO,
+    OLLAMA,
+    PACKAGE,
+    QUANTIZED_ID,
+    model_folder,
+)
 from specx.profile.generation import GenerationSettings
 from specx.profile.load import (
     check_profile,
@@ -50,8 +58,13 @@ __all__ = [
     "EMBEDDED",
     "EMBEDDED_DRAFTS",
     "FEWEST_SENTENCES",
+    "GGUF",
     "HUB_ID",
+    "LM_STUDIO",
     "MOST_SENTENCES",
+    "OLLAMA",
+    "PACKAGE",
+    "QUANTIZED_ID",
     "REASONING_TOKENS",
     "SUFFIXES",
     "TOKENS_PER_WORD",

@@ -1,4 +1,4 @@
-"""Models that a profile names by a folder. A relative path counts from the profile's own folder."""
+"""Models that a profile names by a path. A relative one counts from the profile's own folder."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,12 @@ from pathlib import Path
 from specx.profile.profile import Profile
 from specx.profile.schema import EMBEDDED
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_WORD = r"[A-Za-z0-9][\w.-]*"
+HUB_ID = re.compile(rf"(?!.*\.gguf$){_WORD}(/{_WORD})?")
+QUANTIZED_ID = re.compile(rf"({_WORD}/{_WORD}):({_WORD})")  # org/name:Q4_K_M
+OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"  # in front of what these programs call a model
+PACKAGE = "package:"  # in front of the Python package that ships it
+GGUF = ".gguf"
 MODELS = ("target", "draft")  # the sections that name one
 
 
@@ -23,11 +28,12 @@ def with_absolute_folders(profile: Profile, home: Path) -> Profile:
 
 
 def model_folder(model: str, home: Path) -> Path | None:
-    """Return the folder that a profile in ``home`` means by ``model``; None for other models.
+    """Return the folder, or GGUF file, that a profile in ``home`` means by ``model``.
 
-    ``org/name`` is a folder if there is one beside the profile, and a model of the hub otherwise.
+    None for other models. ``org/name`` is a folder if there is one beside the profile, and a model
+    of the hub otherwise.
     """
-    if model.startswith(EMBEDDED):
+    if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO, PACKAGE)) or QUANTIZED_ID.fullmatch(model):
         return None
     folder = home.absolute() / Path(model).expanduser()
     return None if HUB_ID.fullmatch(model) and not isdir(folder) else folder
@@ -43,6 +49,8 @@ def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
         if not exists(folder):
             yield section, f"{name} names the folder {folder}, which does not exist"
         elif not isdir(folder):
-            yield section, f"{name} is the file {folder}; name the folder that holds config.json"
-        elif not isfile(folder / "config.json"):
+            if folder.suffix.lower() != GGUF:
+                advice = "name the folder that holds config.json, or a GGUF file"
+                yield section, f"{name} is the file {folder}; {advice}"
+        elif not isfile(folder / "config.json") and not any(folder.glob(f"*{GGUF}")):
             yield section, f"{name} names the folder {folder}, which holds no config.json"

@@ -23,12 +23,16 @@ SHIPPED = [
     "mini",
     "mini-eagle3",
     "qwen2.5-3b",
+    "qwen3-1.7b-gguf",
     "qwen3-14b",
     "qwen3-14b-eagle3",
     "qwen3-32b",
     "qwen3-32b-eagle3",
+    "qwen3-4b-gguf",
     "qwen3-8b",
     "qwen3-8b-eagle3",
+    "qwen3-8b-gguf",
+    "smollm2",
     "vicuna-7b-68m",
 ]
 

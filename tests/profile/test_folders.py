@@ -44,9 +44,27 @@ def test_a_profile_beside_the_user_has_absolute_paths(
     assert {profile.target.model, profile.draft.model} == {str(home / "org" / "model")}
 
 
-@pytest.mark.parametrize("model", ["org/other", "gpt2", "embedded:target"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "org/other",
+        "gpt2",
+        "embedded:target",
+        "org/other:Q4_K_M",
+        "ollama:qwen3:4b",
+        "lmstudio:org/a",
+    ],
+)
 def test_other_models_stay_as_they_are(home: Path, model: str) -> None:
     assert load_profile(write(home, model)).target.model == model
+
+
+def test_a_gguf_file_is_a_path(home: Path) -> None:
+    (home / "m.gguf").write_text("")
+    assert model_folder("m.gguf", home) == home / "m.gguf"
+    (home / "lies").mkdir()
+    (home / "lies" / "m.gguf").write_text("")
+    check_profile(write(home, "m.gguf", draft="./lies"))
 
 
 def test_home_is_understood(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +78,8 @@ def test_folders_that_are_not_there(home: Path) -> None:
     check_profile(write(home, "org/model", draft="org/draft"))
     for written, sentence in {
         "./no": f"names the folder {home}/no, which does not exist",
-        "./file": f"is the file {home}/file; name the folder that holds config.json",
+        "./file": f"is the file {home}/file; name the folder that holds config.json, or a GGUF "
+        "file",
         "empty": f"names the folder {home}/empty, which holds no config.json",
     }.items():
         path = write(home, written, draft="./nowhere")

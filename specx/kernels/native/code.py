@@ -16,9 +16,11 @@ import llvmlite.binding as llvm
 import torch
 
 from specx.cache_folder import cache_folder
+from specx.kernels.blocks import by_name
 from specx.kernels.native.decoder import write_functions, write_pass
 from specx.kernels.native.emitter import VectorUnit
 from specx.kernels.native.kinds import PLAIN, PassKind
+from specx.kernels.native.packed import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
 # Of OpenMP, which the code calls.
@@ -82,7 +84,18 @@ def load(kind: PassKind = PLAIN) -> Code:
     return Code(
         _object("functions", write_functions, unrolls=True),
         _object(repr(kind), partial(write_pass, kind=kind)),
+        *(_format(name) for name in kind.formats),
     )
+
+
+def load_format(name: str) -> Code:
+    """Return the code of a format alone. Raises OSError as ``load`` does."""
+    openmp()
+    return Code(_format(name))
+
+
+def _format(name: str) -> bytes:
+    return _object(f"format {name}", partial(write_format, form=by_name(name)))
 
 
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
@@ -151,7 +164,8 @@ def _target() -> Any:
 def _file(name: str) -> Path:
     """Return the file of some code, named after all that it depends on."""
     made = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for source in [*sorted(here.glob("*.py")), here.parent / "blocks.py"]:
         made.update(source.read_bytes())
     processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     made.update(repr((name, llvmlite.__version__, processor)).encode())

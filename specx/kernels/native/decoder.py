@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from specx.kernels.blocks import by_name
 from specx.kernels.native import functions
 from specx.kernels.native.emitter import (
     BF16,
@@ -26,6 +27,7 @@ from specx.kernels.native.emitter import (
 )
 from specx.kernels.native.kinds import PassKind
 from specx.kernels.native.layer import OwnHeads, SharedHeads
+from specx.kernels.native.packed import write_mixed
 from specx.kernels.native.products import write_inner, write_outer, write_rest
 from specx.kernels.native.tables import (
     FRAME,
@@ -54,6 +56,8 @@ def write_functions(unit: VectorUnit) -> str:
 def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     """Write a pass; ``run``, of a table, is what each thread calls."""
     module = ir.Module("pass")
+    if kind.formats:
+        write_mixed(module, unit, [by_name(name) for name in kind.formats])
     PassWriter(module, unit, kind).write()
     return str(module)
 
@@ -72,6 +76,7 @@ class Map(NamedTuple):
     bias: Value
     by_column: Value
     is_short: Value
+    is_packed: Value
 
 
 Entries = dict[str, Value]
@@ -124,7 +129,19 @@ class PassWriter:
             token = e.larger(0, e.entry(e.place(frame["tokens"]), row))
             token = e.lesser(token, e.sum(frame["vocabulary"], -1))
             to = e.at(self.x, e.times(row, self.hidden))
-            embedding = e.place(frame["embedding"])
+            self._look_up(token, to)
+            if self.kind.scales_embedding:
+                e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
+            position = e.builder.sitofp(e.entry(e.place(frame["positions"]), row), F32)
+            with e.loop(0, frame["rope_count"]) as index:
+                self._angles(row, position, index)
+
+    def _look_up(self, token: Value, to: Value) -> None:
+        """Copy the embedding of a token, or unpack it."""
+        e, frame = self.e, self.frame
+        embedding = e.place(frame["embedding"])
+
+        def copy() -> None:
             by_column = e.is_one(frame["embedding_by_column"])  # where it is the lm head as well
             with e.builder.if_else(by_column) as (columns, lines):
                 with columns, e.loop(0, self.hidden) as i:
@@ -132,11 +149,15 @@ class PassWriter:
                     e.store(e.load(source), e.at(to, i))
                 with lines:
                     e.copy(to, e.at(embedding, e.times(token, self.hidden)), self.hidden)
-            if self.kind.scales_embedding:
-                e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
-            position = e.builder.sitofp(e.entry(e.place(frame["positions"]), row), F32)
-            with e.loop(0, frame["rope_count"]) as index:
-                self._angles(row, position, index)
+
+        if not self.kind.formats:
+            copy()
+            return
+        with e.builder.if_else(e.is_one(frame["embedding_is_packed"])) as (packed, plain):
+            with packed:
+                e.call("mixed_row", to, embedding, token, self.hidden)
+            with plain:
+                copy()
 
     def _angles(self, row: Value, position: Value, index: Value) -> None:
         """Compute cosines and sines of a row's position, for one of the ropes."""
@@ -220,13 +241,33 @@ class PassWriter:
                 behind = e.at(part, whole, kind=kind), shape[0]
                 e.call(f"rest{suffix}", *y, e.at(x[0], whole), x[1], *behind, rows, left, count_out)
 
-        with e.builder.if_else(e.is_one(weight.by_column)) as (columns, lines):
-            with columns:
-                with e.loop(0, rows) as row:
-                    e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                self._of_kind(weight, outer)
-            with lines:
-                self._of_kind(weight, inner)
+        def plain() -> None:
+            with e.builder.if_else(e.is_one(weight.by_column)) as (columns, lines):
+                with columns:
+                    with e.loop(0, rows) as row:
+                        e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
+                    self._of_kind(weight, outer)
+                with lines:
+                    self._of_kind(weight, inner)
+
+        if not self.kind.formats:
+            plain()
+        else:
+            with e.builder.if_else(e.is_one(weight.is_packed)) as (packed, others):
+                with packed:
+                    e.call(
+                        "mixed",
+                        *y,
+                        *x,
+                        place,
+                        e.whole(first_in),
+                        rows,
+                        count_in,
+                        first_out,
+                        count_out,
+                    )
+                with others:
+                    plain()
         biased = e.builder.icmp_signed("!=", weight.bias, I64(0))
         with e.when(biased), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
@@ -258,15 +299,17 @@ class PassWriter:
     def map(self, entries: Entries, name: str) -> Map:
         return Map(*(entries[f"{name}{part}"] for part in MAP))
 
-    def share(self, total: Value, parts: Value, part: Value) -> tuple[Value, Value]:
+    def share(
+        self, total: Value, parts: Value, part: Value, unit: int = UNIT
+    ) -> tuple[Value, Value]:
         """Return the beginning and the size of one of the parts of ``total``, in whole units.
 
         The last has what is left.
         """
         e = self.e
-        units = e.over(total, UNIT)
+        units = e.over(total, unit)
         begin, end = (
-            e.times(e.over(e.times(units, i), parts), UNIT) for i in (part, e.sum(part, 1))
+            e.times(e.over(e.times(units, i), parts), unit) for i in (part, e.sum(part, 1))
         )
         last = e.is_equal(e.sum(part, 1), parts)
         return begin, e.less(e.builder.select(last, total, end), begin)

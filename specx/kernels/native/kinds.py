@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from specx.kernels.block_matrix import BlockMatrix
 from specx.kernels.layers import DecoderWeights
+from specx.kernels.native.tables import MAPS, UNIT
 from specx.kernels.spec import LayerSpec, NormSpec
 
 
@@ -41,7 +43,8 @@ class PassKind:
     """The parts of a decoder.
 
     ``layers``: the kinds of its layers. ``are_alike``: these have the same sizes. ``has_still``:
-    elements that RoPE does not turn.
+    elements that RoPE does not turn. ``formats``: of weights in blocks. ``units``: threads share
+    the inputs of the maps ``out`` and ``down`` by so many, which no block of these lies across.
     """
 
     layers: tuple[LayerKind, ...]
@@ -51,6 +54,8 @@ class PassKind:
     scales_embedding: bool = False
     scales_logits: bool = False
     caps_logits: bool = False
+    formats: tuple[str, ...] = ()
+    units: tuple[int, int] = (UNIT, UNIT)
 
 
 PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, SmolLM3
@@ -68,7 +73,24 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
         scales_embedding=spec.embedding_scale != 1.0,
         scales_logits=spec.logit_scale != 1.0,
         caps_logits=spec.logit_softcap is not None,
+        formats=_formats(weights),
+        units=(_unit(weights, "out"), _unit(weights, "down")),
     )
+
+
+def _formats(weights: DecoderWeights) -> tuple[str, ...]:
+    """Return the formats of all matrices in blocks."""
+    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
+    matrices = [weights.embedding, *(each.weight for each in (*maps, weights.head))]
+    blocks = (each for each in matrices if isinstance(each, BlockMatrix))
+    return tuple(sorted({form.name for each in blocks for _, form in each.parts}))
+
+
+def _unit(weights: DecoderWeights, name: str) -> int:
+    """Return the largest block of the maps of a name, at least ``UNIT``."""
+    matrices = [getattr(layer, name).weight for layer in weights.layers]
+    blocks = [each for each in matrices if isinstance(each, BlockMatrix)]
+    return max([UNIT, *(form.values for each in blocks for _, form in each.parts)])
 
 
 def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[int]:
@@ -88,8 +110,11 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
     so that one code serves them: by 1, and through one without end."""
     attention, norm = layer.attention, layer.attention.head_norm
     norms_whole = norm is not None and norm.whole
+    own_width = attention.query_heads * attention.head_dim // threads
     return LayerKind(
-        owns_heads=attention.kv_heads % threads == 0 and not norms_whole,
+        owns_heads=attention.kv_heads % threads == 0
+        and own_width % _unit(weights, "out") == 0
+        and not norms_whole,
         input_norm=_norm(layer.input_norm),
         output_norm=_norm(layer.output_norm),
         attended_norm=_norm(layer.attended_norm),

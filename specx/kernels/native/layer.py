@@ -95,7 +95,7 @@ class LayerWriter(ABC):
         """Compute this thread's share of what the MLP has inside."""
         e, run, inner = self.e, self.run, self.inner
         halves = 2 if self.kind.is_gated else 1
-        begin, count = run.share(inner, run.threads, run.thread)
+        begin, count = run.share(inner, run.threads, run.thread, run.kind.units[1])
         gates, width = run.area("gates"), e.times(count, halves)
         for half in range(halves):
             columns = e.sum(begin, e.times(inner, half)), count
@@ -630,7 +630,9 @@ class SharedHeads(LayerWriter):
     def _merge(self, layer: Value, own: "Entries") -> Attended:
         """Merge the segments of this thread's share of what is attended to."""
         e, run = self.e, self.run
-        begin, count = run.share(e.times(self.query_heads, self.dim), run.threads, run.thread)
+        begin, count = run.share(
+            e.times(self.query_heads, self.dim), run.threads, run.thread, run.kind.units[0]
+        )
         attended = run.area("attended")
         is_kept, kept = run.is_kept(layer)
         with e.loop(0, self.query_heads) as query:

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from specx.kernels.block_matrix import BlockMatrix
 from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.kernels.native.code import Code, load, openmp
 from specx.kernels.native.emitter import UNIT
 from specx.kernels.native.functions import ACTIVATIONS
 from specx.kernels.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, sizes_of
+from specx.kernels.native.packed import packed_formats
 from specx.kernels.native.tables import (
     ALWAYS,
     CALL,
@@ -78,7 +80,7 @@ class NativePass:
     def __init__(self, weights: DecoderWeights) -> None:
         """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
         self._weights = weights
-        self.saved_bytes = 0
+        self.saved_bytes = _bytes_saved_by_blocks(weights)
         self._is_prepared = False
         self._preparing = threading.Lock()
         self._vocabulary = weights.head.weight.shape[0]
@@ -106,7 +108,7 @@ class NativePass:
                 self._weights = weights = shortened(self._weights)
                 short = (each.weight for each in maps_of(weights))
                 short = (weight for weight in short if weight.dtype == torch.bfloat16)
-                self.saved_bytes = sum(2 * weight.numel() for weight in short)
+                self.saved_bytes += sum(2 * weight.numel() for weight in short)
                 self._is_prepared = True
         return self._weights
 
@@ -184,6 +186,7 @@ class _OnThreads:
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
+        self._tables = _MatrixTables(self._kind.formats)
         self._model: dict[str, int] = {}
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
@@ -210,7 +213,7 @@ class _OnThreads:
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
         kinds = kinds_of_layers(weights, self._threads)
         self._layers = torch.tensor([
-            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope))))
+            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope)), self._tables))
             for layer, kind, rope in zip(
                 weights.layers, kinds, (each.attention.rope for each in spec.layers), strict=True
             )
@@ -219,11 +222,10 @@ class _OnThreads:
             [rope.inv_freq.data_ptr(), _bits(rope.amplitude), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
-        entries = _map_entries("head", weights.head) | {
+        entries = _map_entries("head", weights.head, self._tables) | {
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
-            "embedding": weights.embedding.data_ptr(),
-            "embedding_by_column": int(not weights.embedding.is_contiguous()),
+            **self._tables.of("embedding", weights.embedding),
             "embedding_scale": _bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
@@ -234,6 +236,28 @@ class _OnThreads:
         }  # fmt: skip
         assert set(entries) == set(MODEL)
         return entries
+
+
+class _MatrixTables:
+    """Addresses of matrices; of those in blocks, of tables of their parts, which are held here."""
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self._formats = formats
+        self._tables: list[Any] = []
+
+    def of(self, name: str, weight: Tensor) -> dict[str, int]:
+        """Return where a matrix lies, and how."""
+        if not isinstance(weight, BlockMatrix):
+            by_column = int(not weight.is_contiguous())
+            return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
+        numbers, end = [len(weight.parts)], 0
+        for blocks, form in weight.parts:
+            end += len(blocks)
+            place = blocks.data_ptr(), blocks.stride(0), self._formats.index(form.name)
+            numbers += [end, *place]
+        self._tables.append(_table(numbers))
+        address = ctypes.addressof(self._tables[-1])
+        return {name: address, f"{name}_by_column": 0, f"{name}_is_packed": 1}
 
 
 class _Scratch:
@@ -271,6 +295,7 @@ class _Scratch:
                 own.append(area_sizes(
                     sizes, owns_heads=kind.owns_heads, norms_whole=kind.norms_whole, rows=rows,
                     threads=self._threads, hidden=self._spec.hidden, angles=angles,
+                    units=self._kind.units,
                 ))  # fmt: skip
                 common.append(common_sizes(sizes, rows=rows, segments=self.segments))
         return largest(own), largest(common) if self.segments else dict.fromkeys(COMMON, 0)
@@ -300,7 +325,8 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    missing = [each.weight for each in maps_of(weights) if each.weight not in _SHORT]
+    plain = (each.weight for each in maps_of(weights) if not isinstance(each.weight, BlockMatrix))
+    missing = [weight for weight in plain if weight not in _SHORT]
     if sum(2 * weight.numel() for weight in missing) > weights.spare():
         return weights
     layers = []
@@ -310,12 +336,20 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     return replace(weights, layers=layers, head=_shortened(weights.head))
 
 
+def _bytes_saved_by_blocks(weights: DecoderWeights) -> int:
+    """Return the bytes by which matrices in blocks are smaller than float32."""
+    found = [each.weight for each in maps_of(weights) if isinstance(each.weight, BlockMatrix)]
+    return sum(4 * each.numel() - each.packed_bytes for each in found)
+
+
 def maps_of(weights: DecoderWeights) -> list[LinearMap]:
     """Return all linear maps: those of the layers, and last the lm head."""
     return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
 
 
 def _shortened(linear_map: LinearMap) -> LinearMap:
+    if isinstance(linear_map.weight, BlockMatrix):
+        return linear_map
     if linear_map.weight not in _SHORT:
         _SHORT[linear_map.weight] = _copied(linear_map.weight.detach())
     short = _SHORT[linear_map.weight]
@@ -343,10 +377,16 @@ def suits(weights: DecoderWeights) -> bool:
     return (
         weights.spec.per_layer is None
         and all(_is_known(layer) for layer in weights.spec.layers)
-        and all(each.weight.dtype == torch.float32 for each in maps)
-        and all(each.weight.is_contiguous() or _by_column(each.weight) for each in maps)
+        and all(_is_readable(each.weight) for each in maps)
         and all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
     )
+
+
+def _is_readable(weight: Tensor) -> bool:
+    if isinstance(weight, BlockMatrix):
+        return all(form.name in packed_formats() for _, form in weight.parts)
+    is_plain = weight.is_contiguous() or _by_column(weight)
+    return is_plain and weight.dtype == torch.float32
 
 
 def _is_known(layer: LayerSpec) -> bool:
@@ -377,7 +417,7 @@ def _by_column(weight: Tensor) -> bool:
 
 
 def _layer_entries(
-    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None
+    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None, tables: _MatrixTables
 ) -> Iterator[int]:
     """Yield what the pass finds in its table of a layer.
 
@@ -406,7 +446,7 @@ def _layer_entries(
             f"{name}_eps": _bits(0.0 if found is None else found.eps),
         }
     for name in MAPS:
-        entries |= _map_entries(name, getattr(layer, name))
+        entries |= _map_entries(name, getattr(layer, name), tables)
     yield from (entries[name] for name in LAYER)
 
 
@@ -415,13 +455,11 @@ def _step(weight: Tensor | None) -> int:
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
 
 
-def _map_entries(name: str, linear_map: LinearMap) -> dict[str, int]:
-    weight = linear_map.weight
+def _map_entries(name: str, linear_map: LinearMap, tables: _MatrixTables) -> dict[str, int]:
     return {
-        name: weight.data_ptr(),
+        **tables.of(name, linear_map.weight),
         f"{name}_bias": _address(linear_map.bias),
-        f"{name}_by_column": int(not weight.is_contiguous()),
-        f"{name}_is_short": int(weight.dtype == torch.bfloat16),
+        f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
     }
 
 

@@ -11,9 +11,13 @@ from typing import Any
 from specx.kernels.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
-STREAMS = 16  # rows of a weight that are read beside one another where there is one row of y
+STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
 STRETCH = 32  # columns at a time then
 FAR = 1024  # bytes from what is read to what is fetched then
+SMALL = (
+    2**19
+)  # bytes of a weight that may come from a cache, which a strip at a time is as good for
+WIDEST = 2**11  # columns of y, which stays in the first level of the cache
 LINE = 64  # bytes in a line of the cache
 ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
 
@@ -70,11 +74,14 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
         e.strips(columns, (STRETCH, e.lanes, 1), stretch)
 
     wide = e.lanes * ACROSS
+    size = e.times(e.times(count, columns), bytes_of(kind))
+    streams = e.both(e.is_less(SMALL, size), e.is_less(columns, WIDEST + 1))
+    streams = e.both(streams, e.is_less(2 * wide, columns))
     with e.builder.if_else(e.is_one(rows)) as (one, several):
-        with one, e.builder.if_else(e.is_less(2 * wide, columns)) as (long, short):
-            with long:
+        with one, e.builder.if_else(streams) as (large, small):
+            with large:
                 e.strips(count, (STREAMS, 1), stream)
-            with short:
+            with small:
                 widths = (2 * wide, wide, e.lanes, 1)
                 e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
         with several:

@@ -11,9 +11,10 @@ CALL = (  # of one pass
     "segments", "wanted", "wanted_rows", "logits", "kept",
 )  # fmt: skip
 MODEL = (
-    "layer_count", "hidden", "vocabulary", "embedding", "embedding_by_column", "embedding_scale",
+    "layer_count", "hidden", "vocabulary", "embedding", "embedding_by_column",
+    "embedding_is_packed", "embedding_scale",
     "ropes", "rope_count", "layers", "norm", "norm_bias", "eps", "head", "head_bias",
-    "head_by_column", "head_is_short", "logit_scale", "logit_cap", "bounds",
+    "head_by_column", "head_is_short", "head_is_packed", "logit_scale", "logit_cap", "bounds",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
@@ -27,7 +28,8 @@ PLACE_OF = ("storage", "capacity")  # of a layer's keys and values
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each layer that is kept; −1 ends the table
 ROPE = ("frequencies", "amplitude", "rope_size", "rope_offset")
 MAPS = ("heads", "out", "gate_up", "down")
-MAP = ("", "_bias", "_by_column", "_is_short")  # short: in bfloat16
+# Short: in bfloat16; packed: in blocks, of which there is a table.
+MAP = ("", "_bias", "_by_column", "_is_short", "_is_packed")
 NORMS = ("input", "output", "attended", "mlp")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
 LAYER = (
@@ -56,24 +58,24 @@ def bounds_to(rows: int) -> list[int]:
 
 def area_sizes(
     sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
-    rows: int, threads: int, hidden: int, angles: int,
+    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int] = (UNIT, UNIT),
 ) -> dict[str, int]:  # fmt: skip
     """Return the elements of each area of a thread, in the order in which they lie.
 
-    ``sizes``: those of a layer; ``angles``: of a row.
+    ``sizes``: those of a layer; ``angles``: of a row; ``units``: as of a pass.
     """
     query_heads, kv_heads, dim, inner = sizes
     group = query_heads // kv_heads
     own_kv = kv_heads // threads if owns_heads else 1
     lines = own_kv * group * rows
     whole = (query_heads + kv_heads) * dim if norms_whole else 0
-    own_width = own_kv * group * dim if owns_heads else _part(query_heads * dim, threads)
+    own_width = own_kv * group * dim if owns_heads else _part(query_heads * dim, threads, units[0])
     found = {
         "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
         "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
         "queries": lines * dim, "scores": group * rows * (BLOCK + UNIT),
         "sums": lines * dim, "greatest": lines, "totals": lines,
-        "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads),
+        "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads, units[1]),
         "after_attention": rows * hidden, "after_mlp": rows * hidden,
     }  # fmt: skip
     return {name: _whole(size) for name, size in found.items()}
@@ -95,9 +97,9 @@ def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
     return {name: max(each[name] for each in areas) for name in areas[0]}
 
 
-def _part(size: int, threads: int) -> int:
-    """Return the most elements of a share."""
-    return UNIT * -(-(size // UNIT) // threads) + size % UNIT
+def _part(size: int, threads: int, unit: int) -> int:
+    """Return the most elements of a share, in whole units but for what is left."""
+    return unit * -(-(size // unit) // threads) + size % unit
 
 
 def _whole(size: int) -> int:

@@ -1,7 +1,6 @@
 """The backend in plain torch: which function serves which operation."""
 
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
 
 import torch
@@ -19,6 +18,7 @@ from specx.kernels.layers import (
     Product,
     WholePass,
 )
+from specx.kernels.native import HAS_LLVMLITE
 from specx.kernels.spec import NormSpec
 from specx.kernels.torch import (
     attention,
@@ -33,18 +33,6 @@ from specx.kernels.torch import (
     softmax,
     trees,
 )
-
-
-def _has_llvmlite() -> bool:
-    """Return True if llvmlite is as new as an install wants it; others may bring an older one."""
-    try:
-        major, minor = version("llvmlite").split(".")[:2]
-        return (int(major), int(minor)) >= (0, 45)
-    except (PackageNotFoundError, ValueError):
-        return False
-
-
-HAS_LLVMLITE = _has_llvmlite()
 
 
 class TorchOps:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specx.kernels.block_matrix import BlockMatrix
 from specx.kernels.layers import LinearMap
+from specx.kernels.torch.block_product import block_product
 
 # By MKL a product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by
 # column, and no slower over one row or a thousand. With many more columns than rows it is the
@@ -24,6 +26,8 @@ LARGE_ON_INTEL = 2**24  # no longer in a cache
 
 def arranged(weight: Tensor) -> Tensor:
     """Return weights [..., N, K] in the order in which products over few rows read them fastest."""
+    if isinstance(weight, BlockMatrix):
+        return weight
     rows, columns = weight.shape[-2:]
     if weight.dtype not in (torch.float32, torch.float64):
         return weight.contiguous()  # oneDNN multiplies in half precision
@@ -37,21 +41,25 @@ class CpuProduct:
 
     def __init__(self, linear_map: LinearMap) -> None:
         self._weight, self._bias = linear_map.weight.detach(), linear_map.bias
+        self._blocks = self._weight if isinstance(self._weight, BlockMatrix) else None
         # The fewest rows that oneDNN multiplies; one row is nothing but reading, at which it is
         # slower than MKL on Intel's processors.
         self._least = (2 if is_intel() else 1) if _is_large(self._weight) else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._blocks is not None:
+            out = block_product(x, self._blocks)
+            return out if self._bias is None else out.add_(self._bias)
         if self._least is None or len(x) < self._least:
             return linear(x, self._weight, self._bias)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(
+        wide: Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._weight, self._bias, "none", [], ""
         )
-        return out
+        return wide
 
     def plus(self, residual: Tensor, x: Tensor) -> Tensor:
         """Return residual [T, N] plus the product with x [T, K]."""
-        if self._least is not None:
+        if self._least is not None or self._blocks is not None:
             return self(x).add_(residual)
         out = torch.addmm(residual, x, self._weight.t())
         return out if self._bias is None else out.add_(self._bias)

@@ -116,6 +116,20 @@ def test_a_row_does_not_depend_on_rows_and_columns_beside_it(functions, name):
             assert torch.equal(product(rows, columns), together[:rows, :columns])
 
 
+@pytest.mark.parametrize("columns", [130, 1000])
+def test_a_row_of_a_large_product_is_that_of_several(functions, suffix, columns):
+    """One row reads a weight in another order."""
+    count = 2**20 // columns + 3
+    x, w = normal(2, count), normal(count, columns, seed=1)
+    w = w.bfloat16() if suffix else w
+    both, one = torch.zeros(2, columns), torch.zeros(1, columns)
+    for y in (both, one):
+        call(
+            functions, f"outer{suffix}", y, columns, x, count, 1, w, columns, len(y), count, columns
+        )
+    assert torch.equal(one, both[:1])
+
+
 @pytest.mark.parametrize("size", [16, 48, 256])
 def test_norm(functions, size):
     x, weight, out = normal(size), normal(size, seed=1), torch.empty(size)

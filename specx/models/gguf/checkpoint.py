@@ -1,0 +1,163 @@
+"""A GGUF model: config, tokenizer and weights as transformers would have them for it."""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specx.errors import ModelError
+from specx.models.gguf.container import Container, PackedTensor, read_container
+from specx.models.gguf.families import config_of, family_of
+from specx.models.gguf.metadata import Metadata
+from specx.models.gguf.vocabulary import tokenizer_of
+from specx.models.gguf.weights import GgufWeight, weights_of
+from specx.models.tokenizer import Tokenizer
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
+_MOST_PARTS = 1000
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+# Tokens at which a model ends its turn, where its metadata name only the end of all text.
+_TURN_ENDS = (
+    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|return|>"),
+    *("<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<|END_OF_TURN_TOKEN|>", "<EOT>"),
+    *("<｜end▁of▁sentence｜>", "<end_of_utterance>", "<|user|>"),
+)
+_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufCheckpoint:
+    """One model, whose weights stay in its files until they are asked for.
+
+    ``config``, ``generation``: the contents of config.json and generation_config.json.
+    """
+
+    label: str
+    keys: Metadata
+    files: tuple[Path, ...]
+    config: Mapping[str, Any]
+    weights: Mapping[str, GgufWeight]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Build the tokenizer. Raises ModelError for one that cannot be read."""
+        return tokenizer_of(self.keys, self.config["vocab_size"])
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """Return how the model's makers have tokens chosen, and the ids that end a text."""
+        stated = {theirs: f"general.sampling.{key}" for key, theirs in _SAMPLING.items()}
+        found = {
+            theirs: self.keys.number(key) for theirs, key in stated.items() if key in self.keys
+        }
+        samples = {"do_sample": True} if found.get("temperature") else {}
+        return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
+
+    def bytes_in(self, kept: Collection[str], dtype: torch.dtype) -> int:
+        """Return the bytes of all weights, of matrices in ``kept`` formats as they are."""
+        total = 0
+        for weight in self.weights.values():
+            stays = len(weight.shape) == 2 and weight.format.name in kept
+            total += weight.tensor.size if stays else math.prod(weight.shape) * dtype.itemsize
+        return total
+
+    def formats(self) -> dict[str, int]:
+        """Return the bytes in each format, the largest first."""
+        sizes: dict[str, int] = {}
+        for weight in self.weights.values():
+            name = weight.format.name
+            sizes[name] = sizes.get(name, 0) + weight.tensor.size
+        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+    def _ends(self) -> Iterator[int]:
+        tokens = self.keys.texts("tokenizer.ggml.tokens")
+        for name in ("eos", "eot", "eom"):
+            key = f"tokenizer.ggml.{name}_token_id"
+            if key in self.keys:
+                yield self.keys.count(key)
+        known = {token: i for i, token in enumerate(tokens) if token in _TURN_ENDS}
+        if "<|return|>" in known:
+            known.pop("<|end|>", None)  # of gpt-oss: it ends a message, not the turn
+        if self.config["model_type"] != "glm4":
+            known.pop("<|user|>", None)
+        yield from known.values()
+
+
+def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
+    """Read all but the weights of a model; of a split one, ``file`` is any part.
+
+    Raises ModelError for files that are missing, damaged, or of an unsupported model.
+    """
+    container = _joined(parts_of(file, label), label)
+    keys = Metadata(container.metadata, label)
+    family = family_of(keys, label)
+    config = config_of(keys, family, container.tensors)
+    return GgufCheckpoint(
+        label=label,
+        keys=keys,
+        files=container.files,
+        config=config,
+        weights=weights_of(keys, family, config, container.tensors),
+    )
+
+
+def parts_of(file: Path, label: str) -> tuple[Path, ...]:
+    """Return all files of a model, by the name of one. Raises ModelError where one is missing."""
+    match = _PART.fullmatch(file.name)
+    if match is None:
+        return (file,)
+    stem, number, count, suffix = match[1], int(match[2]), int(match[3]), match[4]
+    if not 0 < number <= count or count > _MOST_PARTS:
+        raise ModelError(f"{label} is named part {number} of {count}; give it its own name back.")
+    names = [f"{stem}-{i:05}-of-{count:05}{suffix}" for i in range(1, count + 1)]
+    missing = [name for name in names if not (file.parent / name).is_file()]
+    if missing:
+        raise ModelError(
+            f"{label} lacks {missing[0]} ({len(missing)} of its {count} files are missing); put "
+            "all of them into one folder."
+        )
+    return tuple(file.parent / name for name in names)
+
+
+def _joined(files: tuple[Path, ...], label: str) -> Container:
+    """Read all files of a model; the metadata are those of the first."""
+    found = [read_container(file, _part_label(label, file, files)) for file in files]
+    count = found[0].metadata.get(_COUNT, 0)
+    if count and count != len(files):
+        raise ModelError(
+            f"{label} is one of {count} files by its metadata, and {len(files)} by its name; give "
+            "all files the names that they were published with."
+        )
+    tensors: dict[str, PackedTensor] = {}
+    for i, (file, part) in enumerate(zip(files, found, strict=True)):
+        if len(files) > 1 and part.metadata.get(_NUMBER) != i:
+            raise ModelError(
+                f"{label} has a file {file.name} that is no part {i + 1} by its metadata; download "
+                "it again."
+            )
+        twice = tensors.keys() & part.tensors.keys()
+        if twice:
+            raise ModelError(f"{label} has the tensor {min(twice)} in two of its files.")
+        tensors |= part.tensors
+    stated = found[0].metadata.get(_TENSORS, len(tensors))
+    if len(files) > 1 and stated != len(tensors):
+        raise ModelError(
+            f"{label} has {len(tensors)} tensors in its {len(files)} files and should have "
+            f"{stated}; download them again."
+        )
+    return Container(metadata=found[0].metadata, tensors=tensors, files=files)
+
+
+def _part_label(label: str, file: Path, files: tuple[Path, ...]) -> str:
+    return label if len(files) == 1 else f"{label}, file {file.name},"

@@ -1,0 +1,317 @@
+"""The container: metadata and the places of tensors, read from files that nobody has checked.
+
+A file is a stranger's. Each number in it is compared with the size of the file before anything is
+read, kept or counted by it, so no file takes more time or memory than its size allows.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from specx.errors import ModelError
+from specx.kernels.blocks import FORMATS, UNREAD, BlockFormat
+from specx.models.reason import reason
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+_OLDER = (b"tjgg", b"lmgg", b"fmgg", b"algg")  # of 2023, as they lie in a file
+_POINTER = b"version https://git-lfs"
+_LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
+_MOST_DIMENSIONS = 4
+_LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
+_LEAST_KEY = 8 + 4 + 1
+_ALIGNMENT = "general.alignment"
+
+# Kinds of values by their number: the letter of `struct`, the bytes of one.
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
+_FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()}, 7: 1, 8: 8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedTensor:
+    """A tensor as a file stores it.
+
+    ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    format: BlockFormat
+    file: Path
+    start: int
+    size: int
+
+    def packed(self) -> torch.Tensor:
+        """Return the bytes, uint8 [..., bytes of a row], mapped from the file as they are read."""
+        whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
+        rows = (*self.shape[:-1], self.format.row_bytes(self.shape[-1]))
+        return torch.from_numpy(whole).reshape(rows)
+
+    def floats(self) -> torch.Tensor:
+        """Return the values as float32 of the tensor's shape."""
+        return self.format.unpack(self.packed())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """The contents of one file, or of all files of a split model."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, PackedTensor]
+    files: tuple[Path, ...]
+
+
+def is_gguf(file: Path) -> bool:
+    """Return True if a file begins as GGUF does, or is named so."""
+    if file.suffix.lower() == ".gguf":
+        return True
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read_container(file: Path, label: str) -> Container:
+    """Read one file. ``label`` begins the sentence of each ModelError about it."""
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            if not size:
+                _refuse(label, "is an empty file; download it again")
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _ContainerReader(data, file, label).read()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{label} cannot be read ({reason(error)}).") from error
+
+
+def _refuse(label: str, what: str) -> NoReturn:
+    raise ModelError(f"{label} {what}.")
+
+
+class _ContainerReader:
+    """Reads one file from its beginning, keeping the place it has come to."""
+
+    def __init__(self, data: mmap.mmap, file: Path, label: str) -> None:
+        self._data, self._file, self._label = data, file, label
+        self._size, self._at = len(data), 0
+
+    def read(self) -> Container:
+        tensor_count, key_count = self._header()
+        metadata: dict[str, Any] = {}
+        for number in range(key_count):
+            key = self._text(f"key {number}", _LONGEST_KEY)
+            if not key:
+                self._damaged(f"key {number} has no name")
+            if key in metadata:
+                self._damaged(f"the key {key} is there twice")
+            metadata[key] = self._value(key)
+        tensors = self._tensors(tensor_count, self._alignment(metadata))
+        return Container(metadata=metadata, tensors=tensors, files=(self._file,))
+
+    def _header(self) -> tuple[int, int]:
+        """Return the number of tensors and that of keys."""
+        magic = self._data[: len(MAGIC)]
+        if magic != MAGIC:
+            self._not_gguf(magic)
+        self._at = len(MAGIC)
+        version = self._number("I", "its version")
+        if version not in VERSIONS:
+            self._other_version(version)
+        tensors, keys = self._number("Q", "its counts"), self._number("Q", "its counts")
+        left = self._size - self._at
+        if tensors > left // _LEAST_TENSOR:
+            self._damaged(f"it claims {tensors} tensors, more than {self._size} bytes can describe")
+        if keys > left // _LEAST_KEY:
+            self._damaged(f"it claims {keys} keys, more than {self._size} bytes can hold")
+        return tensors, keys
+
+    def _not_gguf(self, magic: bytes) -> NoReturn:
+        if self._data[: len(_POINTER)] == _POINTER:
+            _refuse(
+                self._label,
+                "is a pointer of Git LFS, not the file itself; fetch it with `git lfs pull`",
+            )
+        if magic in _OLDER:
+            _refuse(
+                self._label,
+                "has a format of 2023 that came before GGUF; download the model as GGUF",
+            )
+        _refuse(self._label, f"is no GGUF file: it begins with {magic!r}; download it again")
+
+    def _other_version(self, version: int) -> NoReturn:
+        (swapped,) = struct.unpack(">I", struct.pack("<I", version))
+        if swapped in VERSIONS:
+            _refuse(self._label, "is a GGUF file for big-endian machines; download the usual one")
+        if version == 1:
+            _refuse(self._label, "has version 1 of GGUF; download a newer conversion of the model")
+        known = " and ".join(map(str, VERSIONS))
+        _refuse(self._label, f"has version {version} of GGUF; specx reads {known}")
+
+    # ------------------------------------------------------------ values
+
+    def _value(self, key: str) -> Any:
+        kind = self._number("I", f"the key {key}")
+        if kind == _STRING:
+            return self._text(f"the key {key}", self._size)
+        if kind == _ARRAY:
+            return self._array(key)
+        return self._scalars(key, kind, 1)[0]
+
+    def _array(self, key: str) -> list[Any]:
+        kind, count = self._number("I", f"the key {key}"), self._number("Q", f"the key {key}")
+        if kind == _ARRAY:
+            self._damaged(f"the key {key} holds lists of lists, which no model has")
+        fewest = _FEWEST_BYTES.get(kind, 1)
+        if count > (self._size - self._at) // fewest:
+            self._damaged(f"the key {key} claims {count} values, more than the file has room for")
+        return self._texts(key, count) if kind == _STRING else self._scalars(key, kind, count)
+
+    def _texts(self, key: str, count: int) -> list[str]:
+        """Return a list of texts: hundreds of thousands in a vocabulary, so in one tight loop."""
+        data, at, size, length_at = (
+            self._data,
+            self._at,
+            self._size,
+            struct.Struct("<Q").unpack_from,
+        )
+        raw = []
+        for _ in range(count):
+            start = at + 8
+            end = start + length_at(data, at)[0] if start <= size else size + 1
+            if end > size:
+                self._damaged(f"the key {key} holds a text that reaches beyond the file")
+            raw.append(data[start:end])
+            at = end
+        self._at = at
+        try:
+            return [each.decode("utf-8") for each in raw]
+        except UnicodeDecodeError:
+            self._damaged(f"the key {key} holds text that is not UTF-8")
+
+    def _scalars(self, key: str, kind: int, count: int) -> list[Any]:
+        """Return numbers or flags, whose room in the file was not checked yet."""
+        if kind == _BOOL:
+            flags = self._take(count, f"the key {key}")
+            if any(flag > 1 for flag in flags):
+                self._damaged(f"the key {key} holds a flag that is neither true nor false")
+            return [bool(flag) for flag in flags]
+        if kind not in _NUMBERS:
+            self._damaged(f"the key {key} has the unknown type {kind}")
+        letter = _NUMBERS[kind]
+        raw = self._take(count * struct.calcsize(letter), f"the key {key}")
+        return list(struct.unpack(f"<{count}{letter}", raw))
+
+    def _text(self, what: str, longest: int) -> str:
+        length = self._number("Q", what)
+        if length > min(longest, self._size - self._at):
+            self._damaged(f"{what} claims {length} bytes of text, more than there may be")
+        try:
+            return self._take(length, what).decode("utf-8")
+        except UnicodeDecodeError:
+            self._damaged(f"{what} holds text that is not UTF-8")
+
+    def _number(self, letter: str, what: str) -> int:
+        (number,) = struct.unpack(f"<{letter}", self._take(struct.calcsize(letter), what))
+        return int(number)
+
+    def _take(self, count: int, what: str) -> bytes:
+        end = self._at + count
+        if end > self._size:
+            self._damaged(f"it ends in the middle of {what}, after {self._size} bytes")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    # ------------------------------------------------------------ tensors
+
+    def _alignment(self, metadata: dict[str, Any]) -> int:
+        alignment = metadata.get(_ALIGNMENT, 32)
+        whole = isinstance(alignment, int) and not isinstance(alignment, bool)
+        if not whole or alignment < 8 or alignment & (alignment - 1) or alignment > self._size:
+            self._damaged(f"{_ALIGNMENT} is {alignment!r}; it must be a power of two from 8 on")
+        return int(alignment)
+
+    def _tensors(self, count: int, alignment: int) -> dict[str, PackedTensor]:
+        found = [self._tensor(i) for i in range(count)]
+        first = -(-self._at // alignment) * alignment
+        tensors: dict[str, PackedTensor] = {}
+        for name, shape, kind, offset in found:
+            if name in tensors:
+                self._damaged(f"the tensor {name} is there twice")
+            tensors[name] = self._placed(name, shape, kind, first, offset, alignment)
+        self._check_apart(sorted(tensors.values(), key=lambda tensor: tensor.start))
+        return tensors
+
+    def _tensor(self, number: int) -> tuple[str, tuple[int, ...], int, int]:
+        """Return name, shape, number of the format and offset of the next tensor."""
+        name = self._text(f"the name of tensor {number}", _LONGEST_NAME)
+        what = f"the tensor {name}"
+        if not name:
+            self._damaged(f"tensor {number} has no name")
+        dimensions = self._number("I", what)
+        if not 0 < dimensions <= _MOST_DIMENSIONS:
+            self._damaged(f"{what} has {dimensions} dimensions")
+        shape = tuple(self._number("Q", what) for _ in range(dimensions))[::-1]
+        if 0 in shape:
+            self._damaged(f"{what} has a dimension of 0")
+        return name, shape, self._number("I", what), self._number("Q", what)
+
+    def _placed(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        kind: int,
+        first: int,
+        offset: int,
+        alignment: int,
+    ) -> PackedTensor:
+        if kind not in FORMATS:
+            self._unknown_format(name, kind)
+        form = FORMATS[kind]
+        if shape[-1] % form.values:
+            self._damaged(
+                f"the tensor {name} has rows of {shape[-1]} values, which {form.name} cannot hold "
+                f"in blocks of {form.values}"
+            )
+        size = shape[-1] // form.values * form.bytes
+        for dimension in shape[:-1]:
+            size *= dimension
+        if offset % alignment:
+            self._damaged(
+                f"the tensor {name} lies at offset {offset}, not a multiple of {alignment}"
+            )
+        if first + offset + size > self._size:
+            _refuse(
+                self._label,
+                f"is cut short: its tensor {name} ends at byte {first + offset + size} and the "
+                f"file at {self._size}; download it again",
+            )
+        return PackedTensor(
+            name=name, shape=shape, format=form, file=self._file, start=first + offset, size=size
+        )
+
+    def _unknown_format(self, name: str, kind: int) -> NoReturn:
+        if kind not in UNREAD:
+            self._damaged(f"the tensor {name} has the unknown format {kind}")
+        formats = ", ".join(form.name for form in FORMATS.values())
+        _refuse(
+            self._label,
+            f"has tensors in {UNREAD[kind]} ({name}), which specx does not read; choose a file in "
+            f"one of {formats}",
+        )
+
+    def _check_apart(self, tensors: list[PackedTensor]) -> None:
+        for before, behind in pairwise(tensors):
+            if before.start + before.size > behind.start:
+                self._damaged(f"the tensors {before.name} and {behind.name} overlap")
+
+    def _damaged(self, what: str) -> NoReturn:
+        _refuse(self._label, f"is a damaged GGUF file: {what}; download it again")

@@ -1,0 +1,100 @@
+"""Typed access to a file's metadata; what is missing or of a wrong kind is one sentence."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from specx.errors import ModelError
+from specx.profile.wording import shown
+
+_LARGEST_COUNT = 1 << 31
+
+
+class Metadata:
+    """Metadata of one model. A key that begins with a dot is one of its architecture's own.
+
+    A getter returns ``default`` for a key that is not there, and raises ModelError if that is
+    None or the value is of another kind.
+    """
+
+    def __init__(self, values: Mapping[str, Any], label: str) -> None:
+        self._values, self._label, self.architecture = values, label, ""
+        self.architecture = self.text("general.architecture")
+
+    def __contains__(self, key: str) -> bool:
+        return self._name(key) in self._values
+
+    def raw(self, key: str) -> Any:
+        """Return a value of any kind; None for a key that is not there."""
+        return self._values.get(self._name(key))
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Return a whole number from 0 on; of a list, whose numbers must be equal, the first."""
+        value = self._get(key, default)
+        numbers = value if isinstance(value, list) else [value]
+        if not numbers or any(number != numbers[0] for number in numbers):
+            self.refuse(f"{self._name(key)} differs from layer to layer, which is not supported")
+        return self._count(key, numbers[0])
+
+    def counts(self, key: str, layers: int) -> list[int]:
+        """Return a whole number for each layer, of a list or of one number for all."""
+        value = self._get(key, None)
+        numbers = value if isinstance(value, list) else [value] * layers
+        if len(numbers) < layers:
+            self.refuse(f"{self._name(key)} has {len(numbers)} numbers for {layers} layers")
+        return [self._count(key, number) for number in numbers[:layers]]
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._wrong(key, value, "a number")
+        if not math.isfinite(value):
+            self._wrong(key, value, "a finite number")
+        return float(value)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        value = self._get(key, default)
+        return value if isinstance(value, bool) else self._wrong(key, value, "true or false")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._get(key, default)
+        return value if isinstance(value, str) else self._wrong(key, value, "a text")
+
+    def texts(self, key: str) -> list[str]:
+        return self._listed(key, str, "a list of texts")
+
+    def numbers(self, key: str) -> list[float]:
+        return self._listed(key, (int, float), "a list of numbers")
+
+    def flags(self, key: str) -> list[bool]:
+        return self._listed(key, bool, "a list of true and false")
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise ModelError for a model that cannot be read as its metadata say."""
+        raise ModelError(f"{self._label} has metadata in which {what}.")
+
+    def _listed(self, key: str, kind: Any, wanted: str) -> list[Any]:
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+            self._wrong(key, value, wanted)
+        return list(value)
+
+    def _name(self, key: str) -> str:
+        return self.architecture + key if key.startswith(".") else key
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self._values.get(self._name(key), default)
+        if value is None:
+            self.refuse(f"the key {self._name(key)} is missing")
+        return value
+
+    def _count(self, key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._wrong(key, value, "a whole number")
+        if not 0 <= value < _LARGEST_COUNT:
+            self.refuse(f"{self._name(key)} is {value}, which no model has")
+        return value
+
+    def _wrong(self, key: str, value: Any, wanted: str) -> NoReturn:
+        value = value if not isinstance(value, list) else value[:3]
+        self.refuse(f"{self._name(key)} is {shown(value)}; it must be {wanted}")

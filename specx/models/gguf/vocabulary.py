@@ -1,0 +1,272 @@
+"""From the metadata of a file to its tokenizer, over the package ``tokenizers``.
+
+llama.cpp names how texts are cut into words; the expressions are those of the models' own
+tokenizers. A name that is not known here is refused, because another cut would be another text
+to the model.
+"""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import TemplateProcessing
+
+from specx.models.gguf.metadata import Metadata
+from specx.models.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenization
+from specx.models.reason import reason
+from specx.models.tokenizer import Tokenizer
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)  # kinds of tokens
+_SPACE = "▁"  # SentencePiece writes it for a space
+_MODEL, _PRE = "tokenizer.ggml.model", "tokenizer.ggml.pre"
+_NAMED = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "unk_token": "unknown",
+    "pad_token": "padding",
+    "sep_token": "seperator",  # as llama.cpp spells it
+    "mask_token": "mask",
+}
+_KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other tokens take them
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pieces:
+    """The vocabulary of a file: tokens and their kinds by id."""
+
+    tokens: list[str]
+    kinds: list[int]
+
+    def ids(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.tokens)}
+
+
+def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
+    """Build the tokenizer of a model whose embeddings have ``rows``.
+
+    Raises ModelError for one that is missing, damaged, or of an unknown kind.
+    """
+    kind = keys.text(_MODEL)
+    if kind not in _KINDS:
+        keys.refuse(
+            f"the tokenizer is of the kind {kind!r}; specx knows {', '.join(sorted(_KINDS))}"
+        )
+    pieces = _pieces(keys, rows)
+    backend, words = _KINDS[kind](keys, pieces)
+    _add_tokens(backend, keys, pieces)
+    named = _named(keys, pieces)
+    backend.post_processor = _around(keys, backend, named, words)
+    return Tokenizer(
+        backend=backend,
+        named=named,
+        chat_template=_template(keys),
+    )
+
+
+def _pieces(keys: Metadata, rows: int) -> _Pieces:
+    tokens = keys.texts("tokenizer.ggml.tokens")
+    if not tokens:
+        keys.refuse("the tokenizer has no tokens")
+    if len(tokens) > rows:
+        keys.refuse(f"there are {len(tokens)} tokens and {rows} embeddings")
+    kinds = [_NORMAL] * len(tokens)
+    if "tokenizer.ggml.token_type" in keys:
+        kinds = [int(kind) for kind in keys.numbers("tokenizer.ggml.token_type")]
+    if len(kinds) != len(tokens):
+        keys.refuse(f"there are {len(tokens)} tokens and {len(kinds)} kinds of tokens")
+    if len(set(tokens)) != len(tokens):
+        seen: set[str] = set()
+        twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
+        keys.refuse(f"the token {twice!r} is there twice")
+    return _Pieces(tokens=tokens, kinds=kinds)
+
+
+# ---------------------------------------------------------------- kinds of tokenizers
+
+
+def _bpe(keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
+    try:
+        return BPE(pieces.ids(), merges, **settings)
+    except Exception as error:  # the package has no class of its own for it
+        keys.refuse(f"the merges do not fit the tokens ({reason(error)})")
+
+
+def _merges(keys: Metadata) -> list[tuple[str, str]]:
+    merges = [merge.partition(" ") for merge in keys.texts("tokenizer.ggml.merges")]
+    for left, _, right in merges:
+        if not left or not right:
+            keys.refuse(f"{left + right!r} merges no two tokens")
+    return [(left, right) for left, _, right in merges]
+
+
+def _byte_level(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+    name = keys.text(_PRE, "")
+    if name not in PRE_TOKENIZERS:
+        said = f"texts are cut into words as {name!r}" if name else "nothing says how to cut words"
+        keys.refuse(
+            f"{said} (tokenizer.ggml.pre), which specx does not know; use a newer conversion of "
+            "the model, or one of another family"
+        )
+    words = PRE_TOKENIZERS[name]
+    backend = tokenizers.Tokenizer(
+        _bpe(keys, pieces, _merges(keys), fuse_unk=False, ignore_merges=words.whole_first)
+    )
+    if words.nfc:
+        backend.normalizer = normalizers.NFC()
+    spaced = keys.flag("tokenizer.ggml.add_space_prefix", False)
+    cuts = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in words.patterns]
+    onto_bytes = pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=words.gpt2)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, onto_bytes])
+    backend.decoder = decoders.ByteLevel()
+    return backend, words
+
+
+def _sentencepiece(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+    """Build a BPE whose merges follow from the scores of the pieces, the best first."""
+    scores = _scores(keys, pieces)
+    merges = _merges_by_score(pieces, scores)
+    spaced = keys.flag("tokenizer.ggml.add_space_prefix", True)
+    return _with_spaces(keys, pieces, merges, spaced), PreTokenization(bos=True)
+
+
+def _gemma4(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+    backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    return backend, PreTokenization(bos=True)
+
+
+def _with_spaces(
+    keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], spaced: bool
+) -> tokenizers.Tokenizer:
+    """Build a BPE over characters, with spaces as SentencePiece writes them, and bytes."""
+    unknown = [token for token, kind in zip(*_columns(pieces), strict=True) if kind == _UNKNOWN]
+    model = _bpe(
+        keys,
+        pieces,
+        merges,
+        unk_token=unknown[0] if unknown else None,
+        fuse_unk=True,
+        byte_fallback=_BYTE in pieces.kinds or "<0x0A>" in pieces.tokens,
+    )
+    backend = tokenizers.Tokenizer(model)
+    written = [normalizers.Prepend(_SPACE)] if spaced else []
+    backend.normalizer = normalizers.Sequence([*written, normalizers.Replace(" ", _SPACE)])
+    parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    parts += [decoders.Strip(content=" ", left=1)] if spaced else []
+    backend.decoder = decoders.Sequence(parts)
+    return backend
+
+
+def _unigram(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+    scores = _scores(keys, pieces)
+    unknown = pieces.kinds.index(_UNKNOWN) if _UNKNOWN in pieces.kinds else None
+    scored = list(zip(pieces.tokens, scores, strict=True))
+    backend = tokenizers.Tokenizer(
+        Unigram(scored, unk_id=unknown, byte_fallback=_BYTE in pieces.kinds)
+    )
+    written: list[Any] = []
+    charsmap = keys.raw("tokenizer.ggml.precompiled_charsmap")
+    if charsmap:
+        written.append(normalizers.Precompiled(_bytes(keys, charsmap)))
+    if keys.flag("tokenizer.ggml.remove_extra_whitespaces", False):
+        written += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence(written)
+    spaced = keys.flag("tokenizer.ggml.add_space_prefix", True)
+    scheme = "always" if spaced else "never"
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    return backend, PreTokenization(eos=True)
+
+
+_KINDS = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _unigram, "gemma4": _gemma4}
+
+
+def _bytes(keys: Metadata, charsmap: Any) -> bytes:
+    if isinstance(charsmap, str):
+        return b64decode(charsmap)
+    numbers = keys.numbers("tokenizer.ggml.precompiled_charsmap")
+    return bytes(int(number) % 256 for number in numbers)
+
+
+def _columns(pieces: _Pieces) -> tuple[list[str], list[int]]:
+    return pieces.tokens, pieces.kinds
+
+
+def _scores(keys: Metadata, pieces: _Pieces) -> list[float]:
+    scores = keys.numbers("tokenizer.ggml.scores")
+    if len(scores) != len(pieces.tokens):
+        keys.refuse(f"there are {len(pieces.tokens)} tokens and {len(scores)} scores")
+    return scores
+
+
+def _merges_by_score(pieces: _Pieces, scores: Sequence[float]) -> list[tuple[str, str]]:
+    """Return each way to make a piece of two, those of the best piece first."""
+    ids = {
+        token: i
+        for i, (token, kind) in enumerate(zip(*_columns(pieces), strict=True))
+        if kind in (_NORMAL, _USER_DEFINED)
+    }
+    merges = []
+    for token, i in ids.items():
+        if pieces.kinds[i] != _NORMAL:
+            continue
+        for cut in range(1, len(token)):
+            left, right = token[:cut], token[cut:]
+            if left in ids and right in ids:
+                merges.append((-scores[i], i, ids[left], ids[right], left, right))
+    merges.sort(key=lambda merge: merge[:4])
+    return [(left, right) for *_, left, right in merges]
+
+
+# ---------------------------------------------------------------- tokens beside
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: _Pieces) -> None:
+    """Have control and user-defined tokens found in a text before anything else is."""
+    takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
+    adding = []
+    for token, kind in zip(*_columns(pieces), strict=True):
+        if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN) and token:
+            strips = takes_spaces and kind == _CONTROL and token not in _KEPT_SPACES
+            special = kind != _USER_DEFINED
+            adding.append(AddedToken(token, special=special, normalized=False, rstrip=strips))
+    backend.add_tokens(adding)
+
+
+def _named(keys: Metadata, pieces: _Pieces) -> dict[str, str]:
+    named = {}
+    for ours, theirs in _NAMED.items():
+        key = f"tokenizer.ggml.{theirs}_token_id"
+        if key not in keys:
+            continue
+        token = keys.count(key)
+        if token >= len(pieces.tokens):
+            keys.refuse(f"{key} is {token}, and there are {len(pieces.tokens)} tokens")
+        named[ours] = pieces.tokens[token]
+    return named
+
+
+def _around(
+    keys: Metadata, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
+) -> TemplateProcessing:
+    """Return what puts tokens around a text: as the file says, or as its kind of tokenizer does."""
+    begins = keys.flag("tokenizer.ggml.add_bos_token", words.bos) and "bos_token" in named
+    ends = keys.flag("tokenizer.ggml.add_eos_token", words.eos) and "eos_token" in named
+    begin = [named["bos_token"]] if begins else []
+    end = [named["eos_token"]] if ends else []
+    ids = [(token, backend.token_to_id(token)) for token in {*begin, *end}]
+    return TemplateProcessing(single=[*begin, "$A", *end], special_tokens=ids)
+
+
+def _template(keys: Metadata) -> str | dict[str, str] | None:
+    """Return the chat template of a file, or several by name."""
+    main = "tokenizer.chat_template"
+    named = keys.texts("tokenizer.chat_templates") if "tokenizer.chat_templates" in keys else []
+    others = {name: keys.text(f"{main}.{name}") for name in named if f"{main}.{name}" in keys}
+    if main not in keys:
+        return others or None
+    return {"default": keys.text(main), **others} if others else keys.text(main)

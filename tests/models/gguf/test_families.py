@@ -1,0 +1,190 @@
+"""Models that transformers made at random, through a GGUF file, and back into transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from specx.kernels.ops import built_in_ops
+from specx.models.decoder import Decoder
+from specx.models.families import read_architecture
+from specx.models.families.weight_map import WeightReader
+from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.gguf.families import FAMILIES
+from specx.models.gguf.tensors import GgufTensors
+from tests.models.families import Text
+from tests.models.gguf.writer import write_model
+
+SMALL = {
+    "vocab_size": 99,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+}
+HEAD = {"head_dim": 32}
+LLAMA3 = {
+    **{"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0},
+    **{"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+}
+ODD_LLAMA3 = {**LLAMA3, "original_max_position_embeddings": 64, "factor": 2.0}
+YARN = {
+    **{"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0},
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+LONGROPE = {
+    **{"rope_type": "longrope", "rope_theta": 10_000.0, "original_max_position_embeddings": 64},
+    **{"short_factor": [1.0 + i / 10 for i in range(6)], "partial_rotary_factor": 0.75},
+    "long_factor": [2.0 + i for i in range(6)],
+}
+GEMMA3_ROPE = {
+    "full_attention": LINEAR,
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
+WINDOW = {"sliding_window": 8}
+GEMMA4 = {
+    **WINDOW,
+    **{"num_hidden_layers": 6, "head_dim": 16, "global_head_dim": 32},
+    **{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 99},
+    "num_kv_shared_layers": 2,
+    "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2,
+}
+# Name of the case: architecture of llama.cpp, model type of transformers, settings.
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("llama", "llama", {}),
+    "llama tied": ("llama", "llama", {"tie_word_embeddings": True}),
+    "llama 3": ("llama", "llama", {**HEAD, "rope_parameters": LLAMA3}),
+    "other factors": ("llama", "llama", {"rope_parameters": ODD_LLAMA3}),
+    "llama biases": ("llama", "llama", {"attention_bias": True, "mlp_bias": True}),
+    "linear": ("llama", "llama", {"rope_parameters": LINEAR}),
+    "ministral 3": ("mistral3", "ministral3", {**HEAD, "rope_parameters": MINISTRAL}),
+    "qwen2": ("qwen2", "qwen2", {}),
+    "qwen2 yarn": ("qwen2", "qwen2", {"rope_parameters": YARN}),
+    "qwen3": ("qwen3", "qwen3", HEAD),
+    "gemma": ("gemma", "gemma", HEAD),
+    "gemma2": ("gemma2", "gemma2", {**HEAD, **WINDOW, "query_pre_attn_scalar": 32}),
+    "gemma3": (
+        "gemma3",
+        "gemma3_text",
+        {
+            **{**HEAD, **WINDOW, "query_pre_attn_scalar": 32, "num_hidden_layers": 7},
+            "rope_parameters": GEMMA3_ROPE,
+        },
+    ),
+    "gemma4": ("gemma4", "gemma4_text", GEMMA4),
+    "gemma4 keys as values": (
+        "gemma4",
+        "gemma4_text",
+        {
+            **GEMMA4,
+            **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+            **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        },
+    ),
+    "gemma4 wide": ("gemma4", "gemma4_text", {**GEMMA4, "use_double_wide_mlp": True}),
+    "phi3": ("phi3", "phi3", WINDOW),
+    "phi3 long": (
+        "phi3",
+        "phi3",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64},
+    ),
+    "smollm3": ("smollm3", "smollm3", {"num_hidden_layers": 4}),
+    "granite": (
+        "granite",
+        "granite",
+        {
+            **{"attention_multiplier": 0.2, "embedding_multiplier": 6.0},
+            **{"residual_multiplier": 0.3, "logits_scaling": 4.0},
+        },
+    ),
+    "cohere": ("command-r", "cohere", {}),
+    "cohere2": ("cohere2", "cohere2", {**WINDOW, "num_hidden_layers": 4}),
+    "olmo2": ("olmo2", "olmo2", {}),
+    "olmo3": ("olmo2", "olmo3", {**WINDOW, "num_hidden_layers": 4}),
+    "glm4": ("glm4", "glm4", {"head_dim": 16}),
+    "ernie 4.5": ("ernie4_5", "ernie4_5", HEAD),
+    "seed-oss": ("seed_oss", "seed_oss", HEAD),
+    "starcoder2": ("starcoder2", "starcoder2", {}),
+    "arcee": ("arcee", "arcee", {}),
+    "hunyuan": ("hunyuan-dense", "hunyuan_v1_dense", {"head_dim": 16}),
+    "exaone 4": ("exaone4", "exaone4", {**WINDOW, "num_hidden_layers": 4}),
+    "exaone 4 without windows": (
+        "exaone4",
+        "exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 2},
+    ),
+}
+
+
+def made(model_type: str, settings: dict[str, Any]) -> Any:
+    """Return a random model, whose norms and biases are random, too."""
+    config = CONFIG_MAPPING[model_type](**{**SMALL, **settings})
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in (*model.parameters(), *_scalars(model)):
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def _scalars(model: Any) -> list[torch.Tensor]:
+    return [each for name, each in model.named_buffers() if name.endswith("layer_scalar")]
+
+
+def rebuilt(checkpoint: GgufCheckpoint) -> Any:
+    """Return the model of transformers that a file's config and weights make."""
+    config = CONFIG_MAPPING[checkpoint.config["model_type"]](
+        **{**checkpoint.config, "pad_token_id": None}  # which some classes have by default
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    weights = {name: weight.floats() for name, weight in checkpoint.weights.items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        expected.pop("lm_head.weight")
+    assert {name: weight.shape for name, weight in checkpoint.weights.items()} == expected
+    model.load_state_dict(weights, strict=False)
+    model.tie_weights()
+    return model
+
+
+def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
+    """Return a decoder of our own, for texts of 100 tokens."""
+    cpu = torch.device("cpu")
+    ops, architecture = built_in_ops(cpu), read_architecture(checkpoint.config, "The model", 100)
+    reader = WeightReader(
+        spec=architecture.spec,
+        weight_map=architecture.weights,
+        tensors=GgufTensors(checkpoint, cpu, torch.float32),
+        arranged=ops.arranged,
+    )
+    return Decoder(reader.decoder(lambda: float("inf")), ops)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Path) -> None:
+    architecture, model_type, settings = CASES[name]
+    model, file = made(model_type, settings), tmp_path / "model.gguf"
+    write_model(file, model, architecture, stated=settings)
+    checkpoint = read_checkpoint(file, "The target model.gguf")
+    ids = torch.randint(3, 99, (1, 100), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected, found = model(ids).logits, rebuilt(checkpoint)(ids).logits
+    assert checkpoint.config["model_type"] == model_type
+    assert torch.allclose(expected, found, atol=2e-5 * expected.abs().max().item(), rtol=1e-4)
+    own = Text(decoder_of(checkpoint), capacity=128).read(ids[0])
+    assert torch.allclose(expected[0], own, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)
+
+
+def test_every_family_is_tried() -> None:
+    tried = {architecture for architecture, _, _ in CASES.values()}
+    assert set(FAMILIES) - tried == {"qwen3moe", "gpt-oss"}
+    assert set(FAMILIES) <= set(gguf.MODEL_ARCH_NAMES.values())

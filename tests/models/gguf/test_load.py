@@ -1,0 +1,153 @@
+"""GGUF models loaded: logits of transformers on the unpacked weights, and whole commands."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+
+from specx.cli.main import run
+from specx.errors import ModelError, OutOfMemoryError
+from specx.models import memory
+from specx.models.load import LoadedModel, ModelSpec, load_model
+from tests.jobs.pairs import TEXT
+from tests.models.families import Text
+from tests.models.gguf.test_families import CASES, made
+from tests.models.gguf.test_vocabulary import metadata_of
+from tests.models.gguf.writer import write_model
+from tests.tiny import CHAT_TEMPLATE, make_tokenizer
+
+Q = gguf.GGMLQuantizationType
+TOKENIZER = make_tokenizer().backend_tokenizer
+
+
+def write_tokenizer(writer: gguf.GGUFWriter) -> None:
+    """Write the tokenizer of the other tiny models."""
+    found = metadata_of(TOKENIZER, "gpt2")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(found["ggml.tokens"])
+    writer.add_token_types(found["ggml.token_type"])
+    writer.add_token_merges(found["ggml.merges"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def write(folder: Path, family: str, kind: Any, **settings: Any) -> tuple[Path, Any]:
+    """Write a random model of 384 tokens; ``kind``: of all matrices, by name and values."""
+    architecture, model_type, own = CASES[family]
+    own = {**own, "vocab_size": 384, "max_position_embeddings": 4096, **settings}
+    model, file = made(model_type, own), folder / f"{architecture}.gguf"
+    write_model(file, model, architecture, stated=own, kind=kind, tokenizer=write_tokenizer)
+    return file, model
+
+
+def mixed(name: str, _: Any) -> gguf.GGMLQuantizationType:
+    """Return formats as they are mixed in one file."""
+    kinds = {
+        "embd": Q.Q8_0,
+        "attn_v": Q.Q5_1,
+        "ffn_down": Q.Q5_0,
+        "ffn_up": Q.F16,
+        "attn_k": Q.BF16,
+    }
+    return next((kind for part, kind in kinds.items() if part in name), Q.Q4_1)
+
+
+def load(file: Path | str, **kw: Any) -> LoadedModel:
+    return load_model(ModelSpec(str(file)), "cpu", "target", **kw)
+
+
+def quantize(model: Any, kind: Callable[[str, Any], Any], architecture: str) -> None:
+    """Replace the matrices of a model of transformers by what is left of them in the file."""
+    names = gguf.get_tensor_name_map(
+        {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture], 9
+    )
+    for name, parameter in model.named_parameters():
+        stored = names.get_name(name, try_suffixes=(".weight",))
+        if parameter.ndim < 2 or not stored:
+            continue
+        values = parameter.detach().numpy()
+        form = kind(stored, values)
+        if form != Q.F32:
+            packed = gguf.quants.quantize(values, form)
+            parameter.data = torch.from_numpy(gguf.quants.dequantize(packed, form))
+
+
+@pytest.mark.parametrize("family", ["llama 3", "qwen3", "gemma3"])
+def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -> None:
+    file, model = write(tmp_path, family, mixed)
+    quantize(model, mixed, CASES[family][0])
+    loaded = load(file)
+    ids = torch.randint(3, 384, (64,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(ids[None]).logits[0]
+    found = Text(loaded.model, capacity=80).read(ids)
+    assert float((found - expected).abs().max()) < 1e-4 * max(1.0, float(expected.abs().max()))
+    assert loaded.dtype == torch.float32
+    assert set(str(loaded.formats).split(", ")) >= {"Q8_0", "Q4_1", "Q5_1", "Q5_0", "F16", "BF16"}
+    assert loaded.eos_token_ids == {1}
+
+
+def test_a_gpu_gets_a_model_of_transformers(tmp_path: Path) -> None:
+    """Which a CPU can be given as well; loading tries its pieces."""
+    file, model = write(tmp_path, "llama", mixed)
+    quantize(model, mixed, "llama")
+    loaded = load(file, modules=True)
+    found, expected = loaded.model.state_dict(), model.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    assert str(loaded.formats).endswith("unpacked to float32")
+
+
+def test_a_file_is_summarized_and_compared_with_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "llama", mixed)
+    (tmp_path / "llama.gguf").rename(tmp_path / "tiny.Q4_1.gguf")
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
+    given = ["summarize", "a.txt", "--json", "--max-new-tokens", "24", "--check-lossless"]
+    assert run([*given, "--model", "tiny.Q4_1.gguf"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["lossless"]["identical"] is True
+    assert report["environment"]["weights"].startswith("Q4_1")
+
+
+@pytest.mark.slow
+def test_a_gguf_file_may_be_a_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "llama", mixed)
+    write(tmp_path, "qwen3", mixed)
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
+    given = ["summarize", "a.txt", "--json", "--max-new-tokens", "16"]
+    assert run([*given, "--model", "llama.gguf", "--draft", "qwen3.gguf"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["environment"]["draft"].endswith("qwen3.gguf")
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, _ = write(tmp_path, "llama", mixed)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 1000)
+    with pytest.raises(OutOfMemoryError, match="needs"):
+        load(file)
+
+
+def test_a_weight_that_is_missing_is_named(tmp_path: Path) -> None:
+    file, _ = write(tmp_path, "llama", mixed)
+    raw = file.read_bytes()
+    file.write_bytes(raw.replace(b"blk.1.attn_v.weight", b"blk.1.attn_v...bias", 1))
+    with pytest.raises(ModelError, match="has no place in a model of llama"):
+        load(file)
+    file.write_bytes(raw.replace(b"blk.1.attn_v.weight", b"blk.1.attn_v.bias\0\0", 1))
+    with pytest.raises(ModelError, match="has no place in a model of llama"):
+        load(file)

@@ -1,0 +1,193 @@
+"""Models and tokenizers of transformers, written as GGUF as llama.cpp's converter writes them.
+
+Names are those of the package ``gguf``; what the converter changes besides (rows of queries and
+keys in pairs, norms with an offset, factors of frequencies) is done here as its readers expect it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+
+F32 = gguf.GGMLQuantizationType.F32
+PERMUTED = {"llama", "mistral3", "smollm3", "granite", "arcee"}
+OFFSET = {"gemma", "gemma2", "gemma3"}
+_COMMON = {
+    "max_position_embeddings": "add_context_length",
+    "hidden_size": "add_embedding_length",
+    "intermediate_size": "add_feed_forward_length",
+    "num_attention_heads": "add_head_count",
+    "num_key_value_heads": "add_head_count_kv",
+    "num_hidden_layers": "add_block_count",
+    "rms_norm_eps": "add_layer_norm_rms_eps",
+    "layer_norm_eps": "add_layer_norm_eps",
+    "norm_epsilon": "add_layer_norm_eps",
+    "head_dim": "add_key_length",
+    "sliding_window": "add_sliding_window",
+    "attn_logit_softcapping": "add_attn_logit_softcapping",
+    "final_logit_softcapping": "add_final_logit_softcapping",
+    "attention_multiplier": "add_attention_scale",
+    "embedding_multiplier": "add_embedding_scale",
+    "residual_multiplier": "add_residual_scale",
+    "logits_scaling": "add_logit_scale",
+    "logit_scale": "add_logit_scale",
+    "num_experts": "add_expert_count",
+    "num_local_experts": "add_expert_count",
+    "num_experts_per_tok": "add_expert_used_count",
+    "moe_intermediate_size": "add_expert_feed_forward_length",
+}
+
+
+def write_model(
+    file: Path,
+    model: Any,
+    architecture: str,
+    *,
+    stated: dict[str, Any] | None = None,
+    kind: Callable[[str, Any], gguf.GGMLQuantizationType] = lambda _, __: F32,
+    tokenizer: Callable[[gguf.GGUFWriter], None] | None = None,
+) -> None:
+    """Write a model.
+
+    ``stated``: of its config, what transformers drops again. ``kind`` says by name and values how
+    a tensor is stored.
+    """
+    writer = gguf.GGUFWriter(file, architecture)
+    config = {**model.config.to_dict(), **(stated or {})}
+    for key, method in _COMMON.items():
+        if config.get(key) is not None:
+            getattr(writer, method)(config[key])
+    _write_rotation(writer, config, architecture)
+    _write_particulars(writer, config, architecture)
+    if tokenizer:
+        tokenizer(writer)
+    for name, tensor in _tensors(model, architecture):
+        values = tensor.float().numpy()
+        stored = kind(name, values) if values.ndim > 1 else F32
+        packed = values if stored == F32 else gguf.quants.quantize(values, stored)
+        writer.add_tensor(name, packed, raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _write_rotation(writer: gguf.GGUFWriter, config: dict[str, Any], architecture: str) -> None:
+    rope = config["rope_parameters"]
+    if "full_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        rope = rope["full_attention"]
+    writer.add_rope_freq_base(rope["rope_theta"])
+    share = rope.get("partial_rotary_factor", 1.0)
+    heads = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    if architecture != "gemma4":
+        writer.add_rope_dimension_count(int(heads * share))
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if rope["rope_type"] == "longrope":
+        stretch = config["max_position_embeddings"] / rope["original_max_position_embeddings"]
+        by = math.sqrt(1 + math.log(stretch) / math.log(rope["original_max_position_embeddings"]))
+        writer.add_rope_scaling_attn_factors(by)
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        for name in ("long", "short"):
+            writer.add_tensor(
+                f"rope_factors_{name}.weight", np.array(rope[f"{name}_factor"], np.float32)
+            )
+    if rope["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", _llama3_factors(rope, heads))
+    if rope["rope_type"] == "proportional":
+        whole, turned = config["global_head_dim"] // 2, int(config["global_head_dim"] * share / 2)
+        factors = [1.0] * turned + [1e30] * (whole - turned)
+        writer.add_tensor("rope_freqs.weight", np.array(factors, np.float32))
+
+
+def _llama3_factors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
+    factors = []
+    for i in range(0, head_dim, 2):
+        wave = 2 * math.pi * rope["rope_theta"] ** (i / head_dim)
+        turns = rope["original_max_position_embeddings"] / wave
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        smooth = (turns - low) / (high - low)
+        between = 1 / ((1 - smooth) / rope["factor"] + smooth)
+        factors.append(1.0 if turns > high else rope["factor"] if turns < low else between)
+    return np.array(factors, np.float32)
+
+
+def _write_particulars(writer: gguf.GGUFWriter, config: dict[str, Any], architecture: str) -> None:
+    kinds = config.get("layer_types")
+    if architecture in ("gemma4", "olmo2") and config.get("sliding_window"):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
+    if architecture == "mistral3":
+        rope = config["rope_parameters"]
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if architecture == "gemma4":
+        _write_gemma4(writer, config)
+    if architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
+def _write_gemma4(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    kinds = [kind == "sliding_attention" for kind in config["layer_types"]]
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.kv_data[0].pop(f"{writer.arch}.attention.key_length", None)
+    writer.add_key_length(config["global_head_dim"])
+    writer.add_value_length(config["global_head_dim"])
+    writer.add_key_length_swa(config["head_dim"])
+    writer.add_value_length_swa(config["head_dim"])
+    if config["use_double_wide_mlp"]:
+        wide = [config["intermediate_size"]] * (layers - shared)
+        wide += [2 * config["intermediate_size"]] * shared
+        writer.kv_data[0].pop(f"{writer.arch}.feed_forward_length")
+        writer.add_feed_forward_length(wide)
+    if config.get("num_global_key_value_heads"):
+        pair = config["num_global_key_value_heads"], config["num_key_value_heads"]
+        writer.kv_data[0].pop(f"{writer.arch}.attention.head_count_kv")
+        writer.add_head_count_kv([pair[slides] for slides in kinds])
+
+
+def _tensors(model: Any, architecture: str) -> Iterator[tuple[str, torch.Tensor]]:
+    number = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    config = model.config
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    tied = config.tie_word_embeddings
+    for name, tensor in model.state_dict().items():
+        if tied and name == "lm_head.weight":
+            continue
+        if architecture in OFFSET and name.endswith("norm.weight"):
+            tensor = tensor + 1
+        heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+        module = name.split(".")[-2]
+        if architecture in PERMUTED and module in heads:
+            tensor = in_pairs(tensor, getattr(config, heads[module]))
+        yield from _named(names, name, tensor, architecture)
+
+
+def _named(
+    names: gguf.TensorNameMap, name: str, tensor: torch.Tensor, architecture: str
+) -> Iterator[tuple[str, torch.Tensor]]:
+    if name.endswith("experts.gate_up_proj"):  # [experts, 2 inner, hidden]
+        for part, half in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
+            found = names.get_name(name.replace("gate_up_proj", f"{part}_proj"))
+            yield f"{found}.weight", half.contiguous()
+        return
+    if name.endswith("layer_scalar") or "sinks" in name or "experts" in name:
+        name = f"{name}.weight"
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found, f"llama.cpp has no name for {name} in {architecture}"
+    yield found, tensor.contiguous()
+
+
+def in_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return rows of heads whose halves were one behind the other, in turn."""
+    halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
+    return halves.transpose(1, 2).reshape(rows.shape)
