@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
+from packaging.version import Version
 from transformers import AutoTokenizer
 from transformers.models.auto import tokenization_auto as auto
 
@@ -22,6 +24,11 @@ from specx.models.tokenizer_files import load_tokenizer, read_tokenizer
 from tests.models import tokenizer_folders
 from tests.models.texts import texts
 
+# The release whose table of classes ours follows; older ones take other classes for some families.
+FOLLOWED = Version("5.23")
+as_followed = pytest.mark.skipif(
+    Version(transformers.__version__) < FOLLOWED, reason="transformers has an older table"
+)
 SMOLLM2 = os.environ.get("SPECX_SMOLLM2")  # a folder with SmolLM2 135M Instruct
 
 
@@ -63,7 +70,13 @@ def check_same_facts(ours: Tokenizer, theirs: Any) -> None:
     assert ours.encode("One.") == theirs.encode("One.")
 
 
-@pytest.mark.parametrize("family", tokenizer_folders.FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=as_followed if name == "deepseek" else ())
+        for name in tokenizer_folders.FAMILIES
+    ],
+)
 def test_ids_and_text_are_those_of_transformers(family: str, tmp_path: Path) -> None:
     check_same(tokenizer_folders.write(tmp_path, family))
 
@@ -85,6 +98,7 @@ def test_smollm2() -> None:
         assert ours.apply_chat_template(chat, **how) == theirs.apply_chat_template(chat, **how)
 
 
+@as_followed
 @pytest.mark.parametrize("family", tokenizer_class.FAMILIES)
 def test_what_is_known_of_families_is_what_transformers_has_noted(family: str) -> None:
     registered = auto.TOKENIZER_MAPPING_NAMES.get(family) or ""
@@ -108,6 +122,7 @@ STATED = (
 )
 
 
+@as_followed
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3_text", "mistral", "phi3"])
 @pytest.mark.parametrize("onto_bytes", [True, False])
 def test_the_class_is_the_one_that_transformers_takes(
