@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from specx.kernels.blocks import BlockFormat
 from specx.kernels.native.emitter import F32, I32, I64, PLACE, Emitter, Value, VectorUnit
+from specx.kernels.native.products import LINE
 
 I8, I16, HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
 TABLE = 16  # lanes of AVX-512
@@ -38,6 +39,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
         lines = [byte(e, w, e.times(e.sum(first, j), w_row)) for j in range(width)]
         inputs = [e.at(x, e.times(i, x_row)) for i in own]
         with e.loop(0, blocks) as number:
+            fetch_next(number, first, width)
             places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
             chunks = [widen(e, place, form) for place in places]
             start = e.times(number, form.values)
@@ -51,6 +53,14 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
                     totals[j].set(e.fma(factor, weight, totals[j].get()))
         for i, totals in zip(own, sums, strict=True):
             e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
+
+    def fetch_next(number: Value, first: Value, width: int) -> None:
+        """Fetch what the next columns have: as many blocks as are read now, of one of them."""
+        at_once = width * form.bytes
+        column = e.sum(first, width, e.builder.srem(number, I64(width)))
+        ahead = byte(e, w, e.times(column, w_row), e.times(e.over(number, width), at_once))
+        for start in range(0, at_once, LINE):
+            e.fetch(byte(e, ahead, start))
 
     def strip(first: Value, width: int) -> None:
         start: Value = I64(0)
@@ -111,7 +121,7 @@ ACROSS = 32  # values of a column that are widened before those of the next
 
 def _groups(e: Emitter, width: int) -> list[int]:
     """Return how many rows a tile may have, the most first."""
-    return [e.sums // 4, *(n for n in (4, 2) if n < e.sums // 4), 1] if width > 1 else [1]
+    return [e.sums // 4, *(n for n in (4, 3, 2) if n < e.sums // 4), 1] if width > 1 else [1]
 
 
 # ---------------------------------------------------------------- parts of blocks
