@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from specx.bench import floors
 from specx.cli.main import app
 from specx.engine.footprint import Footprint, check_footprint
 from specx.engine.forward import cache_shape, rows_ahead
@@ -51,6 +52,7 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     assert told is not None
     model = load_model(spec, "cpu", "target")
     assert told.weights == pytest.approx(model.weight_bytes, rel=0.05)
+    assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
     cache = PreallocatedCache(cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU))
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
 
@@ -77,7 +79,9 @@ def test_nothing_is_told_of_models_that_transformers_computes(tmp_path: Path) ->
     check_footprint(files, TOKENS)
 
 
-def test_doctor_tells_it(tmp_path: Path) -> None:
+def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings = floors.Ceilings(bandwidth=1e10, matmul=1e11)
+    monkeypatch.setattr(floors, "measure_ceilings", lambda _: ceilings)
     file = file_with_windows(tmp_path)
     command = ["doctor", "--model", str(file), "--length", "2k", "--json"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
@@ -90,7 +94,9 @@ def test_doctor_tells_it(tmp_path: Path) -> None:
     assert "Q8_0" in found["weights"]
     assert "2048 tokens" in found["keys_and_values"]
     assert "window of" in found["keys_and_values"]
-    assert float(report["time"]["tokens_per_second"].split()[0]) > 0
+    seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
+    tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
+    assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)
 
 
 _PEAK = """
