@@ -142,7 +142,7 @@ def _bytes(model: LoadedModel) -> int:
     total = model.weight_bytes
     if model.decoder_spec is None:  # which has buffers, too
         total = sum(weight.nbytes for weight in model.model.parameters())
-    return total - (0 if embedding is head else embedding.nbytes)
+    return total - (0 if embedding is head else sum(t.nbytes for t in tensors_of(embedding)))
 
 
 def _bytes_of_head(model: LoadedHead) -> int:

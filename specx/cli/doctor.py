@@ -40,6 +40,18 @@ GB = 10**9
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Say if a model (a hub id, a folder or a GGUF file) fits, and what a text will "
+            "cost, without loading it.",
+        ),
+    ] = None,
+    length: Annotated[
+        str,
+        typer.Option(metavar="TOKENS", help="Of the text that `--model` is to read and write."),
+    ] = "8k",
     sources: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +62,12 @@ def doctor(
     ] = None,
 ) -> None:
     """Show what this machine has and what specx will use. Nothing that is missing is an error."""
-    report = examine() if sources is None else {"sources": measure_sources(sources)}
+    if model is not None:
+        from specx.cli.model_fit import examine_model
+
+        report = examine_model(model, length)
+    else:
+        report = examine() if sources is None else {"sources": measure_sources(sources)}
     typer.echo(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
 
 

@@ -40,11 +40,26 @@ def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
 
 
 def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
+    groups, places = groups_of(spec, model.window, moves_keys=moves_keys)
+    return CacheShape(
+        groups=groups, places=places, dtype=model.dtype, device=model.device, ops=model.ops
+    )
+
+
+def groups_of(
+    spec: DecoderSpec, longest: int, *, moves_keys: bool = False
+) -> tuple[tuple[CacheGroup, ...], tuple[tuple[int, int], ...]]:
+    """Return the groups of a decoder's cache, and the places of its layers (``CacheShape``).
+
+    ``longest``: tokens of a text; layers with a window as long see everything.
+    """
     members: dict[tuple[object, ...], list[int]] = {}
+    windows = [layer.attention.window for layer in spec.layers]
+    windows = [None if window is None or window >= longest else window for window in windows]
     for index, layer in enumerate(spec.layers):
         attention = layer.attention
         if attention.shared is None:
-            kind = attention.kv_heads, attention.head_dim, model.window_of(index)
+            kind = attention.kv_heads, attention.head_dim, windows[index]
             turns = id(attention.rope) if moves_keys else None
             members.setdefault((*kind, turns), []).append(index)
     places = {
@@ -63,17 +78,11 @@ def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -
                 layers=len(layers),
                 kv_heads=attention.kv_heads,
                 head_dim=attention.head_dim,
-                window=model.window_of(layers[0]),
+                window=windows[layers[0]],
                 rope=attention.rope,
             )
         )
-    return CacheShape(
-        groups=tuple(groups),
-        places=tuple(places[index] for index in range(len(spec.layers))),
-        dtype=model.dtype,
-        device=model.device,
-        ops=model.ops,
-    )
+    return tuple(groups), tuple(places[index] for index in range(len(spec.layers)))
 
 
 def forward(

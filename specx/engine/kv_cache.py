@@ -38,6 +38,10 @@ class CacheGroup:
             return capacity
         return min(capacity, self.window + ahead)
 
+    def numbers(self, capacity: int, ahead: int | None) -> int:
+        """Return how many numbers a cache keeps for them."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.rows(capacity, ahead)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CacheShape:
@@ -63,10 +67,7 @@ class CacheShape:
 
     def bytes(self, capacity: int, ahead: int | None = None) -> int:
         """Return the bytes of keys and values of a ``PreallocatedCache`` of these arguments."""
-        numbers = (
-            2 * g.layers * g.kv_heads * g.head_dim * g.rows(capacity, ahead) for g in self.groups
-        )
-        return self.dtype.itemsize * sum(numbers)
+        return self.dtype.itemsize * sum(g.numbers(capacity, ahead) for g in self.groups)
 
 
 class PreallocatedCache:

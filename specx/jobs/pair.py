@@ -1,9 +1,12 @@
 """Loading the models of a profile, once for all documents."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
+from specx.engine.footprint import check_footprint
 from specx.engine.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
@@ -11,7 +14,7 @@ from specx.models.compiled import compile_layers
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import open_head
 from specx.models.head_load import load_head
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
 from specx.reports.environment import environment
@@ -67,7 +70,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
         _check_reach(profile, method, head)
         facts = head_facts(target, head)
         return Pair(target, facts.target_allowed, head, facts.draft_allowed)
-    draft = load_model(spec, device, "draft")
+    draft = load_model(spec, device, "draft", check=_has_room(profile))
     _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
     if compiled:
@@ -78,7 +81,13 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
 def _load(profile: Profile, device: torch.device) -> LoadedModel:
     settings = profile.target
     spec = ModelSpec(settings.model, settings.revision, settings.dtype, profile.attention)
-    return load_model(spec, device, "target", positions=settings.window)
+    check, positions = _has_room(profile), settings.window
+    return load_model(spec, device, "target", positions=positions, check=check)
+
+
+def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
+    """Return what refuses a model without room for its output, which no prompt is read without."""
+    return partial(check_footprint, tokens=profile.output_limit)
 
 
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:

@@ -227,6 +227,15 @@ def check_tensors(
 Shape = tuple[int, ...]
 
 
+def parameters(spec: DecoderSpec, weight_map: WeightMap) -> int:
+    """Return the number of weights in a decoder's linear maps and embeddings."""
+    total = sum(math.prod(shape) for _, shape in _shapes(spec, weight_map))
+    if spec.per_layer is not None:
+        inputs = len(spec.layers) * spec.per_layer.size
+        total += inputs * (spec.per_layer.vocabulary + 3 * spec.hidden)
+    return total
+
+
 def _shapes(spec: DecoderSpec, weight_map: WeightMap) -> Iterator[tuple[tuple[str, ...], Shape]]:
     """Yield the tensors of each linear map of a decoder, and the shape of all together."""
     outside, table = weight_map.outside(spec), (spec.vocabulary, spec.hidden)

@@ -175,17 +175,21 @@ def load_model(
     *,
     positions: int | None = None,
     modules: bool = False,
+    check: Callable[["ModelFiles"], None] | None = None,
 ) -> LoadedModel:
     """Load a model and see that specx computes it correctly.
 
     ``positions`` is the number of tokens that may be used, by default the model's window.
     ``modules``: of transformers are wanted, even where a decoder of our own would serve.
+    ``check`` is asked before weights are looked for.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported, and
     OutOfMemoryError (exit 5) when it does not fit, UsageError (exit 2) for a device that is not
     there; each message is one sentence.
     """
-    files = _open(spec, usable(device), role)
+    files = open_model(spec, device, role)
+    if check is not None:
+        check(files)
     loaded = None if modules else _own_decoder(files)
     if loaded is None:
         from specx.models.modules import load_modules
@@ -234,7 +238,9 @@ def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:
     return DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
 
 
-def _open(spec: ModelSpec, device: torch.device, role: Role) -> ModelFiles:
+def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
+    """Find a model and read all but its weights. Raises as ``load_model`` does."""
+    device = usable(device)
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)

@@ -80,7 +80,7 @@ class NativePass:
     def __init__(self, weights: DecoderWeights) -> None:
         """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
         self._weights = weights
-        self.saved_bytes = _bytes_saved_by_blocks(weights)
+        self.saved_bytes = 0
         self._is_prepared = False
         self._preparing = threading.Lock()
         self._vocabulary = weights.head.weight.shape[0]
@@ -334,12 +334,6 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
         changed: dict[str, Any] = {name: _shortened(getattr(layer, name)) for name in MAPS}
         layers.append(replace(layer, **changed))
     return replace(weights, layers=layers, head=_shortened(weights.head))
-
-
-def _bytes_saved_by_blocks(weights: DecoderWeights) -> int:
-    """Return the bytes by which matrices in blocks are smaller than float32."""
-    found = [each.weight for each in maps_of(weights) if isinstance(each.weight, BlockMatrix)]
-    return sum(4 * each.numel() - each.packed_bytes for each in found)
 
 
 def maps_of(weights: DecoderWeights) -> list[LinearMap]:

@@ -12,8 +12,10 @@ from llvmlite import ir
 
 from specx.kernels.blocks import BlockFormat
 from specx.kernels.native.emitter import F32, I32, I64, PLACE, Emitter, Value, VectorUnit
+from specx.kernels.native.products import LINE
 
 I8, I16, HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
+TABLE = 16  # lanes of AVX-512
 LEAST_FOR_HALF = 8  # lanes of a processor that is sure to convert float16 itself
 
 Chunk = Callable[[int], Value]  # of its number: the next values of a block, as many as lanes
@@ -37,6 +39,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
         lines = [byte(e, w, e.times(e.sum(first, j), w_row)) for j in range(width)]
         inputs = [e.at(x, e.times(i, x_row)) for i in own]
         with e.loop(0, blocks) as number:
+            fetch_next(number, first, width)
             places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
             chunks = [widen(e, place, form) for place in places]
             start = e.times(number, form.values)
@@ -50,6 +53,14 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
                     totals[j].set(e.fma(factor, weight, totals[j].get()))
         for i, totals in zip(own, sums, strict=True):
             e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
+
+    def fetch_next(number: Value, first: Value, width: int) -> None:
+        """Fetch what the next columns have: as many blocks as are read now, of one of them."""
+        at_once = width * form.bytes
+        column = e.sum(first, width, e.builder.srem(number, I64(width)))
+        ahead = byte(e, w, e.times(column, w_row), e.times(e.over(number, width), at_once))
+        for start in range(0, at_once, LINE):
+            e.fetch(byte(e, ahead, start))
 
     def strip(first: Value, width: int) -> None:
         start: Value = I64(0)
@@ -110,7 +121,7 @@ ACROSS = 32  # values of a column that are widened before those of the next
 
 def _groups(e: Emitter, width: int) -> list[int]:
     """Return how many rows a tile may have, the most first."""
-    return [e.sums // 4, *(n for n in (4, 2) if n < e.sums // 4), 1] if width > 1 else [1]
+    return [e.sums // 4, *(n for n in (4, 3, 2) if n < e.sums // 4), 1] if width > 1 else [1]
 
 
 # ---------------------------------------------------------------- parts of blocks
@@ -166,19 +177,44 @@ def _lane(e: Emitter, vector: Value, lane: int) -> Value:
     return e.builder.shuffle_vector(vector, vector, mask)
 
 
-def _nibbles(e: Emitter, place: Value, start: int) -> Chunk:
-    """Return the 4 bits of 32 values: lower nibbles of 16 bytes, then the upper ones."""
+def _nibbles(e: Emitter, place: Value, start: int, *, masks: bool = True) -> Chunk:
+    """Return the 4 bits of 32 values: lower nibbles of 16 bytes, then the upper ones.
+
+    ``masks``: the bits above the lower ones are taken off.
+    """
     loaded: dict[int, Value] = {}
 
     def chunk(c: int) -> Value:
         upper, first = divmod(c * e.lanes, 16)
         if first not in loaded:
             loaded[first] = _bytes(e, place, start + first, e.lanes)
-        if upper:
-            return e.builder.lshr(loaded[first], _same(I32, 4, e.lanes))
-        return e.builder.and_(loaded[first], _same(I32, 15, e.lanes))
+        return _half(e, loaded[first], upper=bool(upper), masks=masks)
 
     return chunk
+
+
+def _half(e: Emitter, found: Value, *, upper: bool, masks: bool) -> Value:
+    """Return the upper or the lower 4 bits of bytes."""
+    if upper:
+        return e.builder.lshr(found, _same(I32, 4, e.lanes))
+    return e.builder.and_(found, _same(I32, 15, e.lanes)) if masks else found
+
+
+def _looks_up(e: Emitter) -> bool:
+    """Return True if one instruction finds 16 values by their 4 bits, as AVX-512 does.
+
+    What a block makes of 0 to 15 is then computed once, and not for each of its values.
+    """
+    return e.lanes == TABLE
+
+
+def _found(e: Emitter, table: Value, places: Value) -> Value:
+    """Return elements of a table of 16, by the lowest 4 bits of each place."""
+    return e.call("llvm.x86.avx512.permvar.sf.512", table, places, result=table.type)
+
+
+def _first_numbers(less: int = 0) -> Value:
+    return ir.VectorType(F32, TABLE)([float(i - less) for i in range(TABLE)])
 
 
 def _with_fifth_bits(e: Emitter, place: Value, start: int, low: Chunk) -> Chunk:
@@ -199,30 +235,47 @@ def _with_fifth_bits(e: Emitter, place: Value, start: int, low: Chunk) -> Chunk:
 
 def _scaled(e: Emitter, place: Value, form: BlockFormat, values: Chunk, less: int = 0) -> Chunk:
     """Return values, less a number, times the scale of the block, and its minimum added."""
-    lanes, minimum = e.lanes, form.fields.get("minimum")
-    ends = _halves(e, place, form.fields["scale"], 4)
-    scale = _lane(e, ends, 0)
-    least = _lane(e, ends, (minimum - form.fields["scale"]) // 2) if minimum is not None else None
+    lanes, spread = e.lanes, _spread_by(e, place, form)
 
     def chunk(c: int) -> Value:
         whole = values(c)
         if less:
             whole = e.builder.sub(whole, _same(I32, less, lanes))
-        value = _float(e, whole, lanes)
-        return e.mul(scale, value) if least is None else e.fma(scale, value, least)
+        return spread(_float(e, whole, lanes))
 
     return chunk
+
+
+def _spread_by(e: Emitter, place: Value, form: BlockFormat) -> Callable[[Value], Value]:
+    """Return what multiplies by the scale of a block, and adds its minimum."""
+    minimum = form.fields.get("minimum")
+    ends = _halves(e, place, form.fields["scale"], 4)
+    scale = _lane(e, ends, 0)
+    if minimum is None:
+        return lambda value: e.mul(scale, value)
+    least = _lane(e, ends, (minimum - form.fields["scale"]) // 2)
+    return lambda value: e.fma(scale, value, least)
+
+
+def _four_bits(e: Emitter, place: Value, form: BlockFormat, less: int = 0) -> Chunk:
+    """Return values of 4 bits, less a number, times the scale, and the minimum added."""
+    low = form.fields["low"]
+    if not _looks_up(e):
+        return _scaled(e, place, form, _nibbles(e, place, low), less)
+    table = _spread_by(e, place, form)(_first_numbers(less))
+    places = _nibbles(e, place, low, masks=False)
+    return lambda c: _found(e, table, places(c))
 
 
 # ---------------------------------------------------------------- blocks of 32
 
 
 def _q4_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
-    return _scaled(e, place, form, _nibbles(e, place, form.fields["low"]), less=8)
+    return _four_bits(e, place, form, less=8)
 
 
 def _q4_1(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
-    return _scaled(e, place, form, _nibbles(e, place, form.fields["low"]))
+    return _four_bits(e, place, form)
 
 
 def _five_bits(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
@@ -285,7 +338,7 @@ def _in_parts(e: Emitter, place: Value, form: BlockFormat, values: Chunk) -> Chu
     return chunk
 
 
-def _q4_k_values(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+def _q4_k_values(e: Emitter, place: Value, form: BlockFormat, *, masks: bool = True) -> Chunk:
     """Return values whose parts are by turns in lower and in upper nibbles of 32 bytes."""
     start = form.fields["low"]
     loaded: dict[int, Value] = {}
@@ -295,15 +348,25 @@ def _q4_k_values(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
         at = start + part // 2 * 32 + first
         if at not in loaded:
             loaded[at] = _bytes(e, place, at, e.lanes)
-        if part % 2:
-            return e.builder.lshr(loaded[at], _same(I32, 4, e.lanes))
-        return e.builder.and_(loaded[at], _same(I32, 15, e.lanes))
+        return _half(e, loaded[at], upper=bool(part % 2), masks=masks)
 
     return chunk
 
 
 def _q4_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
-    return _in_parts(e, place, form, _q4_k_values(e, place, form))
+    if not _looks_up(e):
+        return _in_parts(e, place, form, _q4_k_values(e, place, form))
+    scales, minima = _parts(e, place, form)
+    numbers, places = _first_numbers(), _q4_k_values(e, place, form, masks=False)
+    tables: dict[int, Value] = {}  # made when they are due: registers are few
+
+    def chunk(c: int) -> Value:
+        part = c * e.lanes // 32
+        if part not in tables:
+            tables[part] = e.fma(scales[part], numbers, e.builder.fneg(minima[part]))
+        return _found(e, tables[part], places(c))
+
+    return chunk
 
 
 def _q5_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:

@@ -1,0 +1,78 @@
+"""``specx doctor --model``: the memory and the time of a text, before a model is loaded."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from specx.bench.lengths import parse_length
+from specx.cores import Others, choose_threads
+from specx.errors import ModelError
+from specx.profile import profile_for
+
+MB, GB = 10**6, 10**9
+# Python, torch, the tokenizer and the compiler of machine code, measured on Linux.
+PROGRAM = 390 * MB
+
+
+def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
+    """Return what a model takes for a text of ``length`` tokens, with the arithmetic.
+
+    Raises UsageError for a length that is none, and ModelError for a model that is missing,
+    damaged, or of no family whose config specx reads.
+    """
+    tokens, profile = parse_length(length), profile_for(None, model, None)
+    choose_threads(None, os.environ, Others()).set(os.environ)  # before torch is imported
+    from specx.bench.floors import measure_ceilings
+    from specx.engine.footprint import Footprint
+    from specx.jobs.pair import choose_device
+    from specx.models.families import text_config
+    from specx.models.load import ModelSpec, open_model
+    from specx.models.memory import free_bytes
+
+    device = choose_device("auto")
+    target = profile.on("cuda" if device.type == "cuda" else "cpu").target
+    files = open_model(ModelSpec(target.model, target.revision, target.dtype), device, "target")
+    found = Footprint.of(files, tokens)
+    if found is None:
+        raise ModelError(
+            f"{files.source.label} is of no family whose memory is known before it is loaded."
+        )
+    free, ceilings = free_bytes(device), measure_ceilings(device)
+    program = PROGRAM if device.type == "cpu" else 0
+    needed = found.total + program
+    seconds = found.read / ceilings.bandwidth
+    window = text_config(files.raw).get("max_position_embeddings")
+    return {
+        "model": {"name": model, "device": device.type, "window": window, "tokens": tokens},
+        "memory": {
+            "weights": _weights(found),
+            "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
+            "in_between": f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits",
+            **({"program": f"{_size(program)}: Python, torch, tokenizer"} if program else {}),
+            "needed_gb": round(needed / GB, 2),
+            "free_memory_gb": None if free is None else round(free / GB, 2),
+            "fits": None if free is None else needed <= free,
+        },
+        "time": {
+            "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
+            "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(found.read)}",
+            "tokens_per_second": f"{1 / seconds:.1f} at most, without drafts",
+        },
+    }
+
+
+def _weights(found: Any) -> str:
+    kind = found.formats or str(found.dtype).removeprefix("torch.")
+    return f"{_size(found.weights)}: {kind}"
+
+
+def _caches(found: Any) -> Iterator[str]:
+    """Yield the arithmetic of each group of layers: those with one window alike."""
+    for group in found.groups:
+        heads = f"{group.layers} layers × 2 × {group.kv_heads} heads × {group.head_dim}"
+        rows = f"window of {group.window}" if group.window else f"{found.tokens} tokens"
+        yield f"{heads} × {found.dtype.itemsize} bytes × {rows}"
+
+
+def _size(count: int) -> str:
+    return f"{count / GB:.2f} GB" if count >= GB else f"{count / MB:.0f} MB"
