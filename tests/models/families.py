@@ -195,6 +195,9 @@ def _cells() -> Iterator[Cell]:
     yield Cell("ernie4_5", "biases", SIZES | {"use_bias": True} | untied)
     yield Cell("starcoder2", "LayerNorm, plain MLP", SIZES)
     yield Cell("starcoder2", "a window, no biases", SIZES | WINDOWED | {"use_bias": False} | untied)
+    yield Cell("stablelm", "LayerNorm, a quarter turns", DIVIDED)
+    own = {"use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True}
+    yield Cell("stablelm", "parallel, a norm for each head, biases", DIVIDED | own)
     yield Cell("apertus", "xielu", SIZES | {"rope_parameters": LLAMA3})
     yield Cell("arcee", "squared ReLU", SIZES | {"mlp_bias": True})
     yield Cell("hunyuan_v1_dense", "norms behind RoPE", SIZES)
@@ -290,6 +293,7 @@ FEATURES = frozenset(
         "frequencies by kind of layer", "shared keys and values", "keys as values",
         "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
+        "parallel, a norm for each head, biases",
         "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
         "a text part, norms of heads",
     }

@@ -101,6 +101,9 @@ _FAMILIES = (
         defaults=normed.STARCODER2,
         read=normed.starcoder2,
     ),
+    Family(
+        model_type="stablelm", name="StableLM 2", defaults=normed.STABLELM, read=normed.stablelm
+    ),
     Family(model_type="apertus", name="Apertus", defaults=llama.APERTUS, read=llama.apertus),
     Family(model_type="arcee", name="Arcee", defaults=llama.ARCEE, read=llama.arcee),
     Family(

@@ -37,6 +37,17 @@ EXAONE4 = SIZES | {
     "sliding_window_pattern": 4,
     "layer_types": None,
 }
+STABLELM = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | {
+    "vocab_size": 50_304,
+    "hidden_size": 2560,
+    "intermediate_size": 6912,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 4096,
+    "layer_norm_eps": 1e-5,
+    "use_qkv_bias": False,
+    "qk_layernorm": False,
+    "use_parallel_residual": False,
+}
 STARCODER2 = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | {
     "vocab_size": 49_152,
     "hidden_size": 3072,
@@ -201,6 +212,32 @@ def starcoder2(settings: Settings) -> Architecture:
     norms = frozenset({"input_norm", "output_norm", "norm"})
     weights = WeightMap(
         biased=biases(settings, **maps) | norms, gate_up=("mlp.c_fc",), down="mlp.c_proj"
+    )
+    spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
+    return Architecture(spec=spec, weights=weights)
+
+
+def stablelm(settings: Settings) -> Architecture:
+    """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
+    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
+    turned = ropes(settings, Turning(partial=True, partial_factor=0.25))
+    parallel = settings.flag("use_parallel_residual")
+    norm = NormSpec(eps=settings.number("layer_norm_eps"), centred=True, wide=True)
+    head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
+    layer = LayerSpec(
+        attention=settings.attention(
+            rope=turned.of(), head_norm=head_norm if settings.flag("qk_layernorm") else None
+        ),
+        mlp=settings.mlp(),
+        input_norm=norm,
+        output_norm=None if parallel else norm,
+        parallel=parallel,
+    )
+    weights = WeightMap(
+        order=turned.order,
+        biased=biases(settings, heads="use_qkv_bias") | {"input_norm", "output_norm", "norm"},
+        query_norm="self_attn.q_layernorm.norms.{}",
+        key_norm="self_attn.k_layernorm.norms.{}",
     )
     spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
     return Architecture(spec=spec, weights=weights)
