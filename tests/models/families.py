@@ -198,6 +198,8 @@ def _cells() -> Iterator[Cell]:
     yield Cell("stablelm", "LayerNorm, a quarter turns", DIVIDED)
     own = {"use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True}
     yield Cell("stablelm", "parallel, a norm for each head, biases", DIVIDED | own)
+    yield Cell("nemotron", "norms around 0, half turns", SIZES)
+    yield Cell("nemotron", "all biases, tied", SIZES | tied | bias | {"mlp_bias": True})
     yield Cell("apertus", "xielu", SIZES | {"rope_parameters": LLAMA3})
     yield Cell("arcee", "squared ReLU", SIZES | {"mlp_bias": True})
     yield Cell("hunyuan_v1_dense", "norms behind RoPE", SIZES)
@@ -293,7 +295,7 @@ FEATURES = frozenset(
         "frequencies by kind of layer", "shared keys and values", "keys as values",
         "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
-        "parallel, a norm for each head, biases",
+        "parallel, a norm for each head, biases", "norms around 0, half turns",
         "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
         "a text part, norms of heads",
     }

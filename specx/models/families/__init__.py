@@ -101,8 +101,12 @@ _FAMILIES = (
         defaults=normed.STARCODER2,
         read=normed.starcoder2,
     ),
+    Family(model_type="stablelm", name="StableLM", defaults=normed.STABLELM, read=normed.stablelm),
     Family(
-        model_type="stablelm", name="StableLM 2", defaults=normed.STABLELM, read=normed.stablelm
+        model_type="nemotron",
+        name="Nemotron 4, Minitron",
+        defaults=normed.NEMOTRON,
+        read=normed.nemotron,
     ),
     Family(model_type="apertus", name="Apertus", defaults=llama.APERTUS, read=llama.apertus),
     Family(model_type="arcee", name="Arcee", defaults=llama.ARCEE, read=llama.arcee),

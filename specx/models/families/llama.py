@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from specx.kernels.spec import HeadNormSpec, LayerSpec, MlpSpec, QueryTemperature
+from specx.kernels.spec import HeadNormSpec, LayerSpec, MlpSpec, NormSpec, QueryTemperature
 from specx.models.families.family import Architecture, decoder
 from specx.models.families.frequencies import Turning, ropes
 from specx.models.families.settings import FULL, SLIDING, Settings
@@ -157,6 +157,7 @@ def plain(
     turning: Turning = Turning(),  # noqa: B008 - frozen
     types: list[str] | None = None,
     rotates: Callable[[int], bool] = lambda _: True,
+    norm: NormSpec | None = None,
     head_norm: HeadNormSpec | None = None,
     temperature: QueryTemperature | None = None,
     scaling: float | None = None,
@@ -168,12 +169,12 @@ def plain(
 ) -> Architecture:
     """Return a decoder with a norm before attention and one before the MLP.
 
-    ``types``: of the layers; ``rotates``: if a layer has positions; ``mlp_of``: the MLP of a layer,
-    where they differ; ``weights``: where a checkpoint differs from Llama's; ``outside``: scales
+    ``types``: of the layers; ``rotates``: if a layer has positions; ``norm``: RMSNorm, if not said;
+    ``mlp_of``: the MLP of a layer, where they differ; ``weights``: where a checkpoint differs from Llama's; ``outside``: scales
     outside the layers.
     """
     types = types or [FULL for _ in settings.layers]
-    turned, norm = ropes(settings, turning), settings.rms()
+    turned, norm = ropes(settings, turning), norm or settings.rms()
     layers = [
         LayerSpec(
             attention=settings.attention(

@@ -93,8 +93,8 @@ class WeightMap:
     ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
     norms follow unless those are ``turned``. ``query_norm``, ``key_norm``: of all heads, or one for
     each head, whose number stands for {}. ``norm_offset``: what is added to each weight of a norm,
-    in float32. ``keys_are_values``: layers without a map to values. ``constants``: of xielu,
-    under whole names.
+    in float32, or ``rounds_offset`` in the weight's format. ``keys_are_values``: layers without a
+    map to values. ``constants``: of xielu, under whole names.
     """
 
     embedding: str = "model.embed_tokens"
@@ -118,6 +118,7 @@ class WeightMap:
     biased: frozenset[str] = frozenset()
     order: Tensor | None = None
     norm_offset: float = 0.0
+    rounds_offset: bool = False
     keys_are_values: frozenset[int] = frozenset()
     per_layer: dict[str, str] = field(default_factory=dict)
 
@@ -302,6 +303,8 @@ class WeightReader:
         weight, offset = self._read(names, name), self.weight_map.norm_offset
         if not offset:
             return weight
+        if self.weight_map.rounds_offset:
+            return weight + offset
         return weight.to(torch.promote_types(weight.dtype, torch.float32)) + offset
 
     def _head_norm(self, names: dict[str, Names], name: str) -> Tensor:
