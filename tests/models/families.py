@@ -193,6 +193,9 @@ def _cells() -> Iterator[Cell]:
     yield Cell("seed_oss", "all biases", SIZES | {"attention_out_bias": True, "mlp_bias": True})
     yield Cell("ernie4_5", "interleaved, tied", SIZES)
     yield Cell("ernie4_5", "biases", SIZES | {"use_bias": True} | untied)
+    sixteen = {"head_dim": 16}  # its output is as wide as the hidden states
+    yield Cell("helium", "interleaved, wide norms", SIZES | sixteen)
+    yield Cell("helium", "biases but behind attention", SIZES | sixteen | bias | {"mlp_bias": True})
     yield Cell("starcoder2", "LayerNorm, plain MLP", SIZES)
     yield Cell("starcoder2", "a window, no biases", SIZES | WINDOWED | {"use_bias": False} | untied)
     yield Cell("stablelm", "LayerNorm, a quarter turns", DIVIDED)

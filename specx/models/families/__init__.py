@@ -95,6 +95,7 @@ _FAMILIES = (
     Family(model_type="glm4", name="GLM-4", defaults=normed.GLM4, read=normed.glm4),
     Family(model_type="seed_oss", name="Seed-OSS", defaults=llama.SEED_OSS, read=llama.seed_oss),
     Family(model_type="ernie4_5", name="ERNIE 4.5", defaults=llama.ERNIE, read=llama.ernie),
+    Family(model_type="helium", name="Helium", defaults=normed.HELIUM, read=normed.helium),
     Family(
         model_type="starcoder2",
         name="Starcoder 2",

@@ -1,12 +1,20 @@
-"""Families that norm elsewhere than Llama: behind each part, in parallel, or with LayerNorm."""
+"""Families with other norms than Llama's: behind each part, in parallel, wide, or LayerNorm."""
 
 from dataclasses import replace
 
 from specx.kernels.spec import HeadNormSpec, LayerSpec, NormSpec
-from specx.models.families.family import Architecture, decoder
+from specx.models.families.family import (
+    ATTENTION,
+    MLP,
+    SIZES,
+    Architecture,
+    biases,
+    decoder,
+    plain,
+)
 from specx.models.families.frequencies import Ropes, Turning, ropes
 from specx.models.families.gemma import nested
-from specx.models.families.llama import ATTENTION, GLM, MLP, SIZES, biases, plain
+from specx.models.families.llama import GLM
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 
@@ -59,6 +67,19 @@ NEMOTRON = CENTRED | {
     "hidden_act": "relu2",
     "max_position_embeddings": 4096,
     "norm_eps": 1e-5,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+HELIUM = SIZES | {
+    "vocab_size": 48_000,
+    "hidden_size": 2560,
+    "intermediate_size": 7040,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 20,
+    "head_dim": 128,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-8,
     "attention_bias": False,
     "mlp_bias": False,
 }
@@ -213,6 +234,15 @@ def glm4(settings: Settings) -> Architecture:
     )
     spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
     return Architecture(spec=spec, weights=weights)
+
+
+def helium(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        turning=Turning(theta=100_000.0, interleaved=True),
+        norm=settings.rms(wide=True),
+        weights={"biased": biases(settings, heads="attention_bias", **MLP)},
+    )
 
 
 def starcoder2(settings: Settings) -> Architecture:
