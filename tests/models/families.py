@@ -193,8 +193,16 @@ def _cells() -> Iterator[Cell]:
     yield Cell("seed_oss", "all biases", SIZES | {"attention_out_bias": True, "mlp_bias": True})
     yield Cell("ernie4_5", "interleaved, tied", SIZES)
     yield Cell("ernie4_5", "biases", SIZES | {"use_bias": True} | untied)
+    sixteen = {"head_dim": 16}  # its output is as wide as the hidden states
+    yield Cell("helium", "interleaved, wide norms", SIZES | sixteen)
+    yield Cell("helium", "biases but behind attention", SIZES | sixteen | bias | {"mlp_bias": True})
     yield Cell("starcoder2", "LayerNorm, plain MLP", SIZES)
     yield Cell("starcoder2", "a window, no biases", SIZES | WINDOWED | {"use_bias": False} | untied)
+    yield Cell("stablelm", "LayerNorm, a quarter turns", DIVIDED)
+    own = {"use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True}
+    yield Cell("stablelm", "parallel, a norm for each head, biases", DIVIDED | own)
+    yield Cell("nemotron", "norms around 0, half turns", SIZES)
+    yield Cell("nemotron", "all biases, tied", SIZES | tied | bias | {"mlp_bias": True})
     yield Cell("apertus", "xielu", SIZES | {"rope_parameters": LLAMA3})
     yield Cell("arcee", "squared ReLU", SIZES | {"mlp_bias": True})
     yield Cell("hunyuan_v1_dense", "norms behind RoPE", SIZES)
@@ -290,6 +298,7 @@ FEATURES = frozenset(
         "frequencies by kind of layer", "shared keys and values", "keys as values",
         "norms of whole heads, behind", "parallel, interleaved", "norms of single heads",
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
+        "parallel, a norm for each head, biases", "norms around 0, half turns",
         "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
         "a text part, norms of heads",
     }

@@ -270,6 +270,12 @@ def test_every_family_has_a_cell():
     assert {cell.family for cell in CELLS} == set(FAMILIES)
 
 
+def test_what_is_said_of_cells_is_said_of_some():
+    """A name that no cell has would mean nothing."""
+    known = {cell.feature for cell in CELLS}
+    assert not (COMPILED | FEATURES | LAYER_BY_LAYER) - known
+
+
 def test_the_page_is_current():
     script = Path(__file__).parents[2] / "docs" / "models_table.py"
     page = runpy.run_path(str(script))

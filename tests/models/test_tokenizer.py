@@ -17,6 +17,8 @@ from transformers.models.auto import tokenization_auto as auto
 
 from specx.errors import ModelError
 from specx.models import tokenizer_class
+from specx.models.families import FAMILIES as DECODERS
+from specx.models.families.text_part import PARTS
 from specx.models.source import locate
 from specx.models.tokenizer import Tokenizer
 from specx.models.tokenizer_class import WHOLE
@@ -109,6 +111,11 @@ def test_what_is_known_of_families_is_what_transformers_has_noted(family: str) -
     )
 
 
+def test_every_family_of_decoders_is_known() -> None:
+    """Else transformers is imported for its tokenizer alone, which takes a second and more."""
+    assert {*DECODERS, *PARTS} <= {*tokenizer_class.FAMILIES}
+
+
 STATED = (
     *(None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"),
     *(
@@ -123,7 +130,10 @@ STATED = (
 
 
 @as_followed
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3_text", "mistral", "phi3"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "qwen2", "qwen3", "gemma3_text", "mistral", "phi3", "qwen3_vl", "minimax_m2"],
+)
 @pytest.mark.parametrize("onto_bytes", [True, False])
 def test_the_class_is_the_one_that_transformers_takes(
     family: str, onto_bytes: bool, tmp_path: Path

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from specx.kernels.spec import HeadNormSpec, MlpSpec
 from specx.models.families.experts import BY_NUMBER, among, with_experts
-from specx.models.families.family import Architecture
+from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.llama import ATTENTION, SIZES, biases, plain
 from specx.models.families.settings import Settings
 from specx.models.families.weight_map import ExpertNames
 

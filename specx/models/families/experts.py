@@ -5,17 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from specx.kernels.spec import ExpertsSpec, HeadNormSpec, LayerSpec, MlpSpec, SwigluClamp
-from specx.models.families.family import Architecture, decoder
-from specx.models.families.frequencies import Turning, ropes
-from specx.models.families.llama import (
+from specx.models.families.family import (
     ATTENTION,
-    GRANITE,
-    QWEN,
     SIZES,
+    Architecture,
     biases,
-    granite_scales,
+    decoder,
     plain,
 )
+from specx.models.families.frequencies import Turning, ropes
+from specx.models.families.llama import GRANITE, QWEN, granite_scales
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import ExpertNames, WeightMap
 

@@ -12,9 +12,8 @@ from specx.kernels.spec import (
     NormSpec,
     PerLayerInputSpec,
 )
-from specx.models.families.family import Architecture, decoder
+from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
 from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.llama import ATTENTION, SIZES, biases
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 

@@ -1,26 +1,12 @@
 """Families whose layers are Llama's, with other sizes, biases, windows, norms of heads or MLPs."""
 
-from collections.abc import Callable
 from typing import Any
 
-from specx.kernels.spec import HeadNormSpec, LayerSpec, MlpSpec, QueryTemperature
-from specx.models.families.family import Architecture, decoder
-from specx.models.families.frequencies import Turning, ropes
+from specx.kernels.spec import HeadNormSpec, QueryTemperature
+from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, biases, plain
+from specx.models.families.frequencies import Turning
 from specx.models.families.settings import FULL, SLIDING, Settings
-from specx.models.families.weight_map import WeightMap
 
-SIZES = {
-    "vocab_size": 32_000,
-    "hidden_size": 4096,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": None,
-    "hidden_act": "silu",
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-}
 MISTRAL = SIZES | {
     "intermediate_size": 14_336,
     "num_key_value_heads": 8,
@@ -149,58 +135,6 @@ MINISTRAL3_ROPE = {
     "mscale": 1.0,
     "llama_4_scaling_beta": 0.1,
 }
-
-
-def plain(
-    settings: Settings,
-    *,
-    turning: Turning = Turning(),  # noqa: B008 - frozen
-    types: list[str] | None = None,
-    rotates: Callable[[int], bool] = lambda _: True,
-    head_norm: HeadNormSpec | None = None,
-    temperature: QueryTemperature | None = None,
-    scaling: float | None = None,
-    gated: bool = True,
-    mlp_of: Callable[[int], MlpSpec] | None = None,
-    residual_scale: float = 1.0,
-    weights: dict[str, Any] | None = None,
-    **outside: Any,
-) -> Architecture:
-    """Return a decoder with a norm before attention and one before the MLP.
-
-    ``types``: of the layers; ``rotates``: if a layer has positions; ``mlp_of``: the MLP of a layer,
-    where they differ; ``weights``: where a checkpoint differs from Llama's; ``outside``: scales
-    outside the layers.
-    """
-    types = types or [FULL for _ in settings.layers]
-    turned, norm = ropes(settings, turning), settings.rms()
-    layers = [
-        LayerSpec(
-            attention=settings.attention(
-                rope=turned.of(kind) if rotates(index) else None,
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-                temperature=temperature,
-                scaling=scaling,
-            ),
-            mlp=mlp_of(index) if mlp_of else settings.mlp(gated=gated),
-            input_norm=norm,
-            output_norm=norm,
-            residual_scale=residual_scale,
-        )
-        for index, kind in enumerate(types)
-    ]
-    spec = decoder(settings, turned, layers, norm, **outside)
-    return Architecture(spec=spec, weights=WeightMap(order=turned.order, **(weights or {})))
-
-
-def biases(settings: Settings, **flags: str) -> frozenset[str]:
-    """Return the fields whose maps have a bias: each with the key of the config that says so."""
-    return frozenset(name for name, key in flags.items() if settings.flag(key))
-
-
-ATTENTION = {"heads": "attention_bias", "out": "attention_bias"}
-MLP = {"gate_up": "mlp_bias", "down": "mlp_bias"}
 
 
 def llama(settings: Settings) -> Architecture:

@@ -1,19 +1,29 @@
-"""Families that norm elsewhere than Llama: behind each part, in parallel, or with LayerNorm."""
+"""Families with other norms than Llama's: behind each part, in parallel, wide, or LayerNorm."""
 
 from dataclasses import replace
 
 from specx.kernels.spec import HeadNormSpec, LayerSpec, NormSpec
-from specx.models.families.family import Architecture, decoder
+from specx.models.families.family import (
+    ATTENTION,
+    MLP,
+    SIZES,
+    Architecture,
+    biases,
+    decoder,
+    plain,
+)
 from specx.models.families.frequencies import Ropes, Turning, ropes
 from specx.models.families.gemma import nested
-from specx.models.families.llama import ATTENTION, GLM, SIZES, biases
+from specx.models.families.llama import GLM
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 
 BEHIND = WeightMap(attended_norm="post_attention_layernorm", mlp_norm="post_feedforward_layernorm")
+NORMS = frozenset({"input_norm", "output_norm", "norm"})
 OLMO2 = SIZES | {"vocab_size": 50_304, "rms_norm_eps": 1e-5, "attention_bias": False}
 OLMO3 = OLMO2 | {"sliding_window": 4096, "layer_types": None}
-COHERE = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | {
+CENTRED = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"}
+COHERE = CENTRED | {
     "vocab_size": 256_000,
     "hidden_size": 8192,
     "intermediate_size": 22_528,
@@ -37,7 +47,43 @@ EXAONE4 = SIZES | {
     "sliding_window_pattern": 4,
     "layer_types": None,
 }
-STARCODER2 = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | {
+STABLELM = CENTRED | {
+    "vocab_size": 50_304,
+    "hidden_size": 2560,
+    "intermediate_size": 6912,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 4096,
+    "layer_norm_eps": 1e-5,
+    "use_qkv_bias": False,
+    "qk_layernorm": False,
+    "use_parallel_residual": False,
+}
+NEMOTRON = CENTRED | {
+    "vocab_size": 256_000,
+    "hidden_size": 6144,
+    "intermediate_size": 24_576,
+    "num_attention_heads": 48,
+    "head_dim": None,
+    "hidden_act": "relu2",
+    "max_position_embeddings": 4096,
+    "norm_eps": 1e-5,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+HELIUM = SIZES | {
+    "vocab_size": 48_000,
+    "hidden_size": 2560,
+    "intermediate_size": 7040,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 20,
+    "head_dim": 128,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-8,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+STARCODER2 = CENTRED | {
     "vocab_size": 49_152,
     "hidden_size": 3072,
     "intermediate_size": 12_288,
@@ -143,7 +189,7 @@ def _parallel(
     settings: Settings, types: list[str], head_norm: HeadNormSpec | None, *, full_turns: bool
 ) -> Architecture:
     turned = ropes(settings, Turning(theta=_cohere_theta(full_turns), interleaved=True, wide=True))
-    norm = NormSpec(eps=settings.number("layer_norm_eps"), centred=True, wide=True)
+    norm = settings.layer_norm()
     layers = [
         LayerSpec(
             attention=settings.attention(
@@ -190,17 +236,67 @@ def glm4(settings: Settings) -> Architecture:
     return Architecture(spec=spec, weights=weights)
 
 
-def starcoder2(settings: Settings) -> Architecture:
-    turned = ropes(settings, Turning())
-    norm = NormSpec(eps=settings.number("norm_epsilon"), centred=True, wide=True)
-    attention = settings.attention(rope=turned.of(), window=settings.window_of(SLIDING))
-    layer = LayerSpec(
-        attention=attention, mlp=settings.mlp(gated=False), input_norm=norm, output_norm=norm
+def helium(settings: Settings) -> Architecture:
+    return plain(
+        settings,
+        turning=Turning(theta=100_000.0, interleaved=True),
+        norm=settings.rms(wide=True),
+        weights={"biased": biases(settings, heads="attention_bias", **MLP)},
     )
+
+
+def starcoder2(settings: Settings) -> Architecture:
     maps = dict.fromkeys(("heads", "out", "gate_up", "down"), "use_bias")
-    norms = frozenset({"input_norm", "output_norm", "norm"})
+    return plain(
+        settings,
+        types=[SLIDING for _ in settings.layers],
+        norm=settings.layer_norm("norm_epsilon"),
+        gated=False,
+        weights={
+            "biased": biases(settings, **maps) | NORMS,
+            "gate_up": ("mlp.c_fc",),
+            "down": "mlp.c_proj",
+        },
+    )
+
+
+def nemotron(settings: Settings) -> Architecture:
+    """Return Nemotron's: half of each head turns; norms have weights around 0."""
+    return plain(
+        settings,
+        turning=Turning(partial=True, partial_factor=0.5),
+        norm=settings.layer_norm("norm_eps"),
+        gated=False,
+        weights={
+            "biased": biases(settings, **ATTENTION, **MLP) | NORMS,
+            "gate_up": ("mlp.up_proj",),
+            "norm_offset": 1.0,
+            "rounds_offset": True,
+        },
+    )
+
+
+def stablelm(settings: Settings) -> Architecture:
+    """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
+    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
+    turned = ropes(settings, Turning(partial=True, partial_factor=0.25))
+    parallel = settings.flag("use_parallel_residual")
+    norm = settings.layer_norm()
+    head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
+    layer = LayerSpec(
+        attention=settings.attention(
+            rope=turned.of(), head_norm=head_norm if settings.flag("qk_layernorm") else None
+        ),
+        mlp=settings.mlp(),
+        input_norm=norm,
+        output_norm=None if parallel else norm,
+        parallel=parallel,
+    )
     weights = WeightMap(
-        biased=biases(settings, **maps) | norms, gate_up=("mlp.c_fc",), down="mlp.c_proj"
+        order=turned.order,
+        biased=biases(settings, heads="use_qkv_bias") | NORMS,
+        query_norm="self_attn.q_layernorm.norms.{}",
+        key_norm="self_attn.k_layernorm.norms.{}",
     )
     spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
     return Architecture(spec=spec, weights=weights)

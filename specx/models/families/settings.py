@@ -121,6 +121,10 @@ class Settings:
     def rms(self, *, wide: bool = False) -> NormSpec:
         return NormSpec(eps=self.number("rms_norm_eps"), wide=wide)
 
+    def layer_norm(self, key: str = "layer_norm_eps") -> NormSpec:
+        """Return torch's LayerNorm. ``key``: of its epsilon."""
+        return NormSpec(eps=self.number(key), centred=True, wide=True)
+
     def attention(
         self,
         *,

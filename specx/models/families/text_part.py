@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.kernels.spec import HeadNormSpec
-from specx.models.families.family import Architecture
-from specx.models.families.llama import ATTENTION, QWEN, SIZES, biases, plain, qwen2
+from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.llama import QWEN, qwen2
 from specx.models.families.settings import Settings
 
 QWEN2_5_VL = QWEN | {

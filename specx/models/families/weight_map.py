@@ -91,9 +91,10 @@ class WeightMap:
     order of ``LayerWeights``. ``biased``: the fields whose maps have biases, norms among them.
     ``experts``: of layers that have such.
     ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
-    norms follow unless those are ``turned``. ``norm_offset``: what is added to each weight of a
-    norm, in float32. ``keys_are_values``: layers without a map to values. ``constants``: of xielu,
-    under whole names.
+    norms follow unless those are ``turned``. ``query_norm``, ``key_norm``: of all heads, or one for
+    each head, whose number stands for {}. ``norm_offset``: what is added to each weight of a norm,
+    in float32, or ``rounds_offset`` in the weight's format. ``keys_are_values``: layers without a
+    map to values. ``constants``: of xielu, under whole names.
     """
 
     embedding: str = "model.embed_tokens"
@@ -117,6 +118,7 @@ class WeightMap:
     biased: frozenset[str] = frozenset()
     order: Tensor | None = None
     norm_offset: float = 0.0
+    rounds_offset: bool = False
     keys_are_values: frozenset[int] = frozenset()
     per_layer: dict[str, str] = field(default_factory=dict)
 
@@ -135,9 +137,9 @@ class WeightMap:
             if getattr(layer, name) is not None:
                 maps[name] = (getattr(self, name),)
         if layer.attention.head_norm is not None:
-            maps["query_norm"] = (self.query_norm,)
+            maps["query_norm"] = _by_head(self.query_norm, layer.attention.query_heads)
             if layer.attention.shared is None:
-                maps["key_norm"] = (self.key_norm,)
+                maps["key_norm"] = _by_head(self.key_norm, layer.attention.kv_heads)
         if spec.per_layer is not None:
             maps |= {name: (self.per_layer[name],) for name in ("layer_down", "layer_up")}
             maps["layer_norm"] = (self.per_layer["layer_norm"],)
@@ -301,15 +303,19 @@ class WeightReader:
         weight, offset = self._read(names, name), self.weight_map.norm_offset
         if not offset:
             return weight
+        if self.weight_map.rounds_offset:
+            return weight + offset
         return weight.to(torch.promote_types(weight.dtype, torch.float32)) + offset
 
     def _head_norm(self, names: dict[str, Names], name: str) -> Tensor:
         """Read a norm of heads, its elements in the order in which they turn."""
         weight, order = self._norm(names, name), self.weight_map.order
         head_norm = self.spec.layers[0].attention.head_norm
+        dim = self.spec.layers[0].attention.head_dim
+        if len(names[name]) > 1:  # one below the other
+            weight = weight.view(-1, dim)
         if order is None or head_norm is None or head_norm.turned:
             return weight
-        dim = self.spec.layers[0].attention.head_dim
         return weight.view(-1, dim)[:, order].view(weight.shape)
 
     def _constants(self, names: Names | None) -> tuple[float, float, float, float] | None:
@@ -325,6 +331,11 @@ class WeightReader:
         eps = positive.new_tensor([-1e-6]) if eps is None else eps
         alphas = softplus(positive), beta + softplus(negative)
         return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
+
+
+def _by_head(name: str, heads: int) -> Names:
+    """Return the name of one norm for all heads, or the names of one for each."""
+    return tuple(name.format(head) for head in range(heads)) if "{}" in name else (name,)
 
 
 def _in_halves(maps: Tensor) -> Tensor:
