@@ -17,7 +17,8 @@ from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
 from specx.models.families import family_of, read_architecture, text_config
-from specx.models.families.weight_map import ExpertNames, WeightMap, WeightReader
+from specx.models.families.family import Architecture
+from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, stated_dtype
 from specx.models.memory import free_bytes
 from specx.models.rope import RopeFacts, rope_kind, window
@@ -31,22 +32,33 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     Raises ModelError for weights that are missing, superfluous, damaged or of another shape, and
     OutOfMemoryError.
     """
-    label, raw, chosen = files.source.label, files.raw, files.spec
+    label, raw = files.source.label, files.raw
     architecture = read_architecture(raw, label)
-    spec, weight_map = architecture.spec, architecture.weights
-    if files.role == "draft":
-        _check_movable(spec, label)
     with Checkpoint(found, label, files.device) as tensors:
-        spec = tied_as_stored(spec, weight_map, tensors)
-        check_tensors(tensors, spec, weight_map)
-        first = tensors.stored_dtype(f"{weight_map.embedding}.weight")
-        dtype = tensors.dtype = DTYPES[chosen.dtype] or stated_dtype(raw) or first
-        head_dim = max(layer.attention.head_dim for layer in spec.layers)
-        ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
-        reader = WeightReader(
-            spec=spec, weight_map=weight_map, tensors=tensors, arranged=ops.arranged
-        )
-        weights = reader.decoder(partial(_spare, files.device))
+        spec = tied_as_stored(architecture.spec, architecture.weights, tensors)
+        architecture = replace(architecture, spec=spec)
+        check_tensors(tensors, architecture.spec, architecture.weights)
+        first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
+        tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
+        return loaded_decoder(files, architecture, tensors, tensors.dtype)
+
+
+def loaded_decoder(
+    files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
+) -> LoadedModel:
+    """Make a decoder of tensors that lie on the device of ``files``, in ``dtype``.
+
+    Raises ModelError for a draft whose keys cannot be moved, and what reading raises.
+    """
+    spec, chosen = architecture.spec, files.spec
+    if files.role == "draft":
+        _check_movable(spec, files.source.label)
+    head_dim = max(layer.attention.head_dim for layer in spec.layers)
+    ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
+    reader = WeightReader(
+        spec=spec, weight_map=architecture.weights, tensors=tensors, arranged=ops.arranged
+    )
+    weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
         **vars(_facts(files, spec)),
         model=Decoder(weights, ops),
@@ -58,7 +70,8 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         ops=ops,
         stated=files.stated,
         decoder_spec=spec,
-        spec_of=_by_length(raw, label),
+        spec_of=_by_length(files.raw, files.source.label),
+        config=files.raw,
     )
 
 

@@ -29,7 +29,7 @@ from specx.kernels.ancestors import AncestorMask
 from specx.kernels.trees import Level
 from specx.models import hub
 from specx.models.architecture import read_raw
-from specx.models.call import AttentionCall
+from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.profile import HUB_ID, Profile
 from specx.records import PrefillProgress
@@ -160,9 +160,7 @@ class LongSpec(ModelDrafter):
     def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
         working = self.cache.working
         mapping = working.mapping(len(tokens))
-        call = self.model.tree_call(
-            ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
-        )
+        call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
         return self.run(tokens, mapping.slots, call, logits_of)
 
     def run(
