@@ -18,7 +18,6 @@ from torch.nn.functional import silu
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import LoadedHead, open_head
 from specx.models.head_load import load_head
-from specx.models.head_modules import load_head_modules
 from specx.models.load import LoadedModel, ModelSpec
 from tests.engine.pairs import loaded
 from tests.tiny import VOCAB
@@ -154,14 +153,6 @@ def make_head_file(
     if embeds:
         tensors["embed_tokens.weight"] = randn(VOCAB, hidden, scale=0.3)
     return HeadFile(layout, config, tensors)
-
-
-def load_modules(folder: Path, target: LoadedModel) -> LoadedHead:
-    """The same as modules of transformers."""
-    spec = ModelSpec(str(folder), None, "float32")
-    files = open_head(spec, ONE)
-    assert files is not None
-    return load_head_modules(files, spec, target, HeadChoices())
 
 
 def load(

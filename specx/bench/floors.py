@@ -14,8 +14,6 @@ import torch
 
 from specx.engine.methods import Pair
 from specx.models.decoder_files import tensors_of
-from specx.models.fused_layers import saved_bytes
-from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
 from specx.profile import Profile, TreeSettings
@@ -117,9 +115,7 @@ def read_bytes(model: LoadedModel, rows: int = 1) -> float:
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
-    own = model.decoder_spec is not None
-    saved = model.model.saved_bytes if own else saved_bytes(model.model)
-    return _bytes(model) - saved - _untouched(model, rows)
+    return _bytes(model) - model.model.saved_bytes - _untouched(model, rows)
 
 
 def _untouched(model: LoadedModel, rows: int) -> float:
@@ -139,29 +135,19 @@ def _bytes(model: LoadedModel) -> int:
     if isinstance(model, LoadedHead):
         return _bytes_of_head(model)
     embedding, head = model.vocabulary_weights
-    total = model.weight_bytes
-    if model.decoder_spec is None:  # which has buffers, too
-        total = sum(weight.nbytes for weight in model.model.parameters())
-    return total - (0 if embedding is head else sum(t.nbytes for t in tensors_of(embedding)))
+    return model.weight_bytes - (
+        0 if embedding is head else sum(t.nbytes for t in tensors_of(embedding))
+    )
 
 
 def _bytes_of_head(model: LoadedHead) -> int:
-    head, reads_features = model.model, model.spec.kind == "eagle3"
-    if isinstance(head, HeadDecoder):
-        weights = head.weights
-        every, lm_head = list(tensors_of(weights)), [weights.head.weight]
-        unread = [weights.embedding, weights.target_ids]
-        unread += tensors_of([layer.spec for layer in weights.layers])  # frequencies, no weights
-        unread += tensors_of(weights.fc) if reads_features else []
-    else:
-        every, lm_head = list(head.parameters()), list(head.lm_head.parameters())
-        unread = [
-            *head.embed_tokens.parameters(),
-            *(head.fc.parameters() if reads_features else ()),
-        ]
+    weights = model.model.weights
+    unread = [weights.embedding, weights.target_ids]
+    unread += tensors_of([layer.spec for layer in weights.layers])  # frequencies, no weights
+    unread += tensors_of(weights.fc) if model.spec.kind == "eagle3" else []
     left = {weight.data_ptr() for weight in unread}
-    left -= {weight.data_ptr() for weight in lm_head}  # may be the embedding
-    sizes = {weight.data_ptr(): weight.nbytes for weight in every}
+    left -= {weights.head.weight.data_ptr()}  # may be the embedding
+    sizes = {weight.data_ptr(): weight.nbytes for weight in tensors_of(weights)}
     return sum(size for place, size in sizes.items() if place not in left)
 
 

@@ -7,83 +7,101 @@ in float32), except that keys shared by a group of heads are not repeated: kinde
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from specx.kernels.ancestors import AncestorMask
+from specx.kernels.ops import Ops
 from specx.kernels.torch.softmax import DENSE_SCORES
-from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 
 Phase = Literal["tree", "prefill"]
 
 
-@dataclass(kw_only=True)
-class MaskedTreeCall(TreeCall):
-    """A tree whose rows attend under one mask over the whole storage.
+class MaskedOps:
+    """The operations of a backend, of which attention in some phases is under one mask.
 
-    Where the host does not know how many rows are written (on a GPU), those beyond must be finite:
-    a weight of 0 does not silence a NaN.
+    What comes behind a chunk of a prompt is not computed, while reading the prompt at once would
+    compute and mask it: kinder to the baseline, too. Where the host does not know how many rows are
+    written (on a GPU), a tree sees storage beyond those, which must be finite: a weight of 0 does
+    not silence a NaN.
     """
 
-    def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
+    def __init__(self, ops: Ops, phases: Collection[Phase]) -> None:
+        self.ops, self.phases = ops, frozenset(phases)
+        self._tree: tuple[AncestorMask | None, Tensor | None] = None, None  # of the last pass
+        self._chunk: tuple[object, Tensor | None] = None, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ops, name)
+
+    def whole_pass(self, weights: Any) -> None:
+        """Return None: layers attend one by one."""
+
+    def tree_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
+        scaling: float, *, needs_lse: bool = True, **how: Any,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Attend as ``Ops.tree_attention``."""
+        if "tree" not in self.phases:
+            return self.ops.tree_attention(
+                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse, **how
+            )
         assert not how, "one mask for all layers"
-        keys, values = self.mapping.storage[layer].unbind()
-        visible = self.visible
+        if self._tree[0] is not mask:  # a pass makes one, for all layers
+            self._tree = mask, tree_rows(prefix, mask, keys.shape[1])
+        visible = self._tree[1]
+        assert visible is not None
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
-        if (kept := self.kept_of(layer)) is not None:  # only it needs the sums
+        lse = None
+        if needs_lse:
             lse = _scores(q, keys, scaling, visible).logsumexp(-1).reshape(q.shape[:2])
-            kept.note(q, lse)
+        return masked_attention(q, keys, values, scaling, visible), lse
+
+    def prefill_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
+        scaling: float, **how: Any,
+    ) -> Tensor:  # fmt: skip
+        """Attend as ``Ops.prefill_attention``."""
+        if "prefill" not in self.phases:
+            return self.ops.prefill_attention(q, keys, values, past, window, scaling, **how)
+        assert not how, "one mask for all layers"
+        which = past, q.shape[1], window, q.device
+        if self._chunk[0] != which:
+            self._chunk = which, chunk_rows(past, q.shape[1], window, q.device)
+        visible = self._chunk[1]
+        assert visible is not None
+        keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
         return masked_attention(q, keys, values, scaling, visible)
 
-    @cached_property
-    def visible(self) -> Tensor:
-        """The rows of the storage that each new token sees, made once for all layers: [T, S]."""
-        own, capacity = self.mask.dense, self.mapping.storage[0].shape[2]
-        if own.device.type == "cpu":  # where a look at the length costs nothing
-            capacity = int(self.prefix) + own.shape[1]
-        row = torch.arange(capacity, device=own.device) - self.prefix
-        return (row < 0) | (own[:, row.clamp(0, own.shape[1] - 1)] & (row < own.shape[1]))
+
+def tree_rows(prefix: Tensor, mask: AncestorMask, capacity: int) -> Tensor:
+    """Return the rows of a storage that each row of a tree sees: bool [T, S]."""
+    own = mask.dense
+    if own.device.type == "cpu":  # where a look at the length costs nothing
+        capacity = int(prefix) + own.shape[1]
+    row = torch.arange(capacity, device=own.device) - prefix
+    return (row < 0) | (own[:, row.clamp(0, own.shape[1] - 1)] & (row < own.shape[1]))
 
 
-@dataclass(kw_only=True)
-class MaskedPrefillCall(PrefillCall):
-    """A chunk of a prompt that attends under one mask.
-
-    What comes behind the chunk is not computed, while reading the prompt at once would compute and
-    mask it: kinder to the baseline, too.
-    """
-
-    def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
-        *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
-        **how: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
-        assert not how, "one mask for all layers"
-        visible = self.visible
-        keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]
-        return masked_attention(q, keys, values, scaling, visible), None
-
-    @cached_property
-    def visible(self) -> Tensor:
-        """The rows that each new token sees, made once for all layers: bool [T, past + T]."""
-        slots = self.mapping.slots
-        column = torch.arange(self.past + len(slots), device=slots.device)
-        row = column[self.past :, None]
-        return (column <= row) & (column > row - (self.window or len(column)))
+def chunk_rows(past: int, rows: int, window: int | None, device: torch.device) -> Tensor:
+    """Return the rows that each of so many tokens behind ``past`` sees: bool [T, past + T]."""
+    column = torch.arange(past + rows, device=device)
+    row = column[past:, None]
+    return (column <= row) & (column > row - (window or len(column)))
 
 
 def masked(model: LoadedModel, phases: Collection[Phase]) -> LoadedModel:
     """Return the model attending under one mask in these phases."""
-    calls: dict[str, Any] = {}
-    if "tree" in phases:
-        calls["tree_call"] = MaskedTreeCall
-    if "prefill" in phases:
-        calls["prefill_call"] = MaskedPrefillCall
-    return replace(model, **calls)
+    if not phases:
+        return model
+    ops: Any = MaskedOps(model.ops, phases)
+    own = model.model
+    return replace(model, ops=ops, model=Decoder(own.weights, ops) if model.is_ours else own)
 
 
 def masked_attention(

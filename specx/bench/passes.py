@@ -4,17 +4,16 @@
 ``python -m specx.bench.passes FOLDER --length 1k,4k,16k --rows 1 --out passes.json``
 
 The cache is random, in float32. So are the weights of a shape, as numbers of bfloat16, in which
-such models are published; each pass runs through fused layers and, in turn, through transformers'
-own modules in a second model of the same weights. A folder's model is measured alone. A pass stands
-beside the time that it cannot be faster than (``floors.py``). Memory is read in turn with the
+such models are published; each pass runs through our decoder and, in turn, through transformers'
+own modules of the same weights. A folder's model is measured alone. A pass stands beside the time
+that it cannot be faster than (``floors.py``). Memory is read in turn with the
 passes, because its bandwidth is not the same all the time.
 """
 
 import argparse
-import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -22,18 +21,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig
 
 from specx.bench.floors import Ceilings, measure_ceilings, pass_floor, reader
 from specx.bench.lengths import parse_lengths
-from specx.bench.scaled import random_model
+from specx.bench.methods.stock_model import stock_model
+from specx.bench.scaled import tensor_shapes
+from specx.bench.scaled_weights import fill_randomly
 from specx.bench.shapes import LAPTOP, Shape
-from specx.engine.forward import cache_shape, forward
+from specx.engine.forward import cache_shape
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.models import attention as dispatch
-from specx.models.fused_layers import fuse_layers
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.call import TreeCall
+from specx.models.decoder_files import loaded_decoder
+from specx.models.families import read_architecture
+from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
 from specx.models.memory import check_memory
 from specx.models.modules import in_memory
 
@@ -82,14 +83,14 @@ def _arguments() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Forms:
-    """A model through fused layers, and perhaps the same as modules of transformers."""
+    """A model as our decoder, and perhaps the same as modules of transformers."""
 
-    fused: LoadedModel
+    decoder: LoadedModel
     modules: LoadedModel | None = None
 
     def each(self) -> dict[str, LoadedModel]:
         """Return those that are there, by name."""
-        forms = {"fused": self.fused, "modules": self.modules}
+        forms = {"decoder": self.decoder, "modules": self.modules}
         return {name: form for name, form in forms.items() if form is not None}
 
 
@@ -104,7 +105,7 @@ class TimedPass:
 
     tokens: int
     rows: int
-    fused_ms: float
+    decoder_ms: float
     modules_ms: float | None
     floor_ms: float
     bandwidth: float
@@ -112,30 +113,43 @@ class TimedPass:
 
     @property
     def over_floor(self) -> float:
-        return self.fused_ms / self.floor_ms
+        return self.decoder_ms / self.floor_ms
 
 
 def build(shape: Shape, length: int) -> Forms:
-    """Return both forms of a model of random weights.
+    """Return both forms of a model of random weights, which they share.
 
     Raises OutOfMemoryError before anything is built when they do not fit with a cache of ``length``
     tokens.
     """
     cached = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * length
-    check_memory(4 * (2 * shape.parameters() + cached), CPU, f"Both forms of {shape.name}")
-    special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
-    settings = {**shape.config(), **special, "tie_word_embeddings": shape.tied}
-    config = AutoConfig.for_model(shape.family, **settings)
-    tokenizer = load_model(ModelSpec("embedded:target"), CPU, "target").tokenizer
-    models = [random_model(config, torch.float32, CPU, seed=0)]
-    for weight in models[0].parameters():
-        weight.data.copy_(weight.data.bfloat16())
-    models.append(copy.deepcopy(models[0]))
-    for model in models:
-        dispatch.use_in(model)
-    fused, modules = (in_memory(model, tokenizer, f"random {shape.name}") for model in models)
-    fuse_layers(fused.model, fused.ops)
-    return Forms(fused, modules)
+    check_memory(4 * (shape.parameters() + cached), CPU, f"A model of {shape.name}")
+    config = {**shape.config(), "model_type": shape.family, "tie_word_embeddings": shape.tied}
+    config |= {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+    small = open_model(ModelSpec("embedded:target"), CPU, "target")
+    name = f"random {shape.name}"
+    files = replace(small, spec=ModelSpec(name), raw=config)
+    tensors = RandomTensors(tensor_shapes(shape))
+    decoder = loaded_decoder(files, read_architecture(config, name), tensors, torch.float32)
+    return Forms(decoder, in_memory(stock_model(decoder), small.tokenizer, name))
+
+
+class RandomTensors:
+    """Tensors by name, of normal numbers of bfloat16 in float32 (``Tensors``)."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
+        self._numbers = {name: number for number, name in enumerate(shapes)}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._shapes.keys()
+
+    def joined(self, names: Sequence[str]) -> Tensor:
+        made = [torch.empty(self._shapes[name]) for name in names]
+        for name, tensor in zip(names, made, strict=True):
+            fill_randomly([tensor], self._numbers[name])
+        return torch.cat(made).bfloat16().float()
 
 
 def measure(
@@ -147,7 +161,7 @@ def measure(
     ``read``: measures the bandwidth of reading, in bytes/s, which takes the place of that in
     ``ceilings``.
     """
-    cache = PreallocatedCache(cache_shape(forms.fused), length + max(rows))
+    cache = PreallocatedCache(cache_shape(forms.decoder), length + max(rows))
     cache.storage.normal_(generator=torch.Generator().manual_seed(1))
     cache.length.fill_(length)
     for count in rows:
@@ -165,9 +179,9 @@ def measure(
         yield TimedPass(
             tokens=length,
             rows=count,
-            fused_ms=times_ms["fused"],
+            decoder_ms=times_ms["decoder"],
             modules_ms=times_ms.get("modules"),
-            floor_ms=1e3 * pass_floor(forms.fused, best, length, count),
+            floor_ms=1e3 * pass_floor(forms.decoder, best, length, count),
             bandwidth=best.bandwidth,
             difference=_apart(logits),
         )
@@ -177,20 +191,20 @@ def _apart(logits: dict[str, Tensor]) -> float | None:
     if "modules" not in logits:
         return None
     largest = logits["modules"].abs().max()
-    return float((logits["fused"] - logits["modules"]).abs().max() / largest)
+    return float((logits["decoder"] - logits["modules"]).abs().max() / largest)
 
 
 def one_pass(model: LoadedModel, cache: PreallocatedCache, rows: int) -> Tensor:
     """Return the logits [rows, V] of a chain of random tokens behind what the cache holds."""
     tokens = torch.randint(model.vocab_size, (rows,), generator=torch.Generator().manual_seed(rows))
-    call = model.tree_call(
+    call = TreeCall(
         ops=model.ops,
         mapping=cache.mapping(rows),
         prefix=cache.length,
         mask=AncestorMask(chain_sets(rows, CPU), rows),
     )
     with torch.inference_mode():
-        return forward(model, tokens, cache.next_position + torch.arange(rows), cache, call)
+        return model.model.run(tokens, cache.next_position + torch.arange(rows), call)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from specx.bench.cases import Case
-from specx.bench.masked import MaskedTreeCall
+from specx.bench.masked import MaskedOps
 from specx.bench.prefill import restore
 from specx.engine.decode import decode_with
 from specx.engine.drafter import Drafter
@@ -119,7 +119,8 @@ class Setting:
     def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
         """Make the target of a document; it has read what methods share."""
         target = Target(model, capacity, retrieval_layer)
-        if model.tree_call is MaskedTreeCall:  # a weight of 0 does not silence a NaN
+        # A weight of 0 does not silence a NaN.
+        if isinstance(model.ops, MaskedOps) and "tree" in model.ops.phases:
             for storage in target.cache.storages:
                 storage.zero_()
         if self.read is not None and self._shares:

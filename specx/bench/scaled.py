@@ -6,38 +6,31 @@ its function; every weight that they leave open is random, because arithmetic on
 than on real data. Tables made with such models are labelled ``scaled mini``.
 """
 
-import copy
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from torch import Tensor
 
 from specx.bench.scaled_head import scaled_head
 from specx.bench.scaled_weights import (
+    ScaledTensors,
     check_frequencies,
     check_holds,
-    exact,
-    fill_randomly,
-    place_heads,
     scaled_layer,
-    write_attention,
-    write_feed_forward,
-    write_norm,
-    write_rows,
+    shape_of,
 )
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
 from specx.engine.methods import Pair, with_layer
 from specx.errors import UsageError
-from specx.models import attention as dispatch
-from specx.models.architecture import read_config
+from specx.models.checkpoint import Checkpoint
 from specx.models.compat import check_pair, head_facts
-from specx.models.fused_layers import fuse_layers
-from specx.models.load import LoadedModel, ModelSpec, Role, load_model, usable
+from specx.models.decoder_files import loaded_decoder
+from specx.models.families import read_architecture
+from specx.models.load import LoadedModel, ModelFiles, ModelSpec, Role, open_model, usable
 from specx.models.memory import check_memory
-from specx.models.modules import in_memory
-from specx.models.source import locate
+from specx.models.weights import weight_files
 from specx.profile import Profile
 
 
@@ -65,13 +58,12 @@ def scaled_pair(
     needed = sum(each.parameters(rows) for each in (shape, own)) * dtype.itemsize
     kind = str(dtype).removeprefix("torch.")
     check_memory(needed, device, f"The scaled pair {target} and {draft} in {kind}")
-    small = _embedded("target")
-    large = _scaled(small, shape, rows, dtype, device, seed)
+    large = _scaled("target", shape, rows, dtype, device, seed)
     if isinstance(own, HeadShape):
-        head = scaled_head(small, large, own, seed)
+        head = scaled_head(large, own, seed)
         facts = head_facts(large, head)
         return Pair(large, facts.target_allowed, head, facts.draft_allowed)
-    large_draft = _scaled(_embedded("draft"), own, rows, dtype, device, seed)
+    large_draft = _scaled("draft", own, rows, dtype, device, seed)
     facts = check_pair(large, large_draft)
     return Pair(large, facts.target_allowed, large_draft, facts.draft_allowed)
 
@@ -84,24 +76,31 @@ def scaled_profile(profile: Profile, target: str) -> Profile:
     layer = profile.draft_cache.layer
     if not isinstance(layer, int):
         return profile
-    source = locate("embedded:target", None, "target")
-    config = read_config(source.folder, source.label)
+    layers = open_model(ModelSpec("embedded:target"), "cpu", "target").raw["num_hidden_layers"]
     shape = TARGETS[_known(TARGETS, target, "target")]
-    return with_layer(profile, scaled_layer(layer, config.num_hidden_layers, shape.num_layers))
+    return with_layer(profile, scaled_layer(layer, layers, shape.num_layers))
 
 
-@torch.no_grad()
+@dataclass(frozen=True, kw_only=True)
+class SmallModel:
+    """A Llama to be scaled: its config as it is written, and its tensors by name."""
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
 def scale(
-    small: LlamaForCausalLM,
+    small: SmallModel,
     shape: Shape,
     vocab_size: int | None = None,
     *,
     dtype: torch.dtype,
     device: str | torch.device,
     seed: int = 0,
-) -> LlamaForCausalLM:
-    """Return a Llama of ``shape`` with the logits of ``small``, built on ``device`` from the start.
+) -> tuple[dict[str, Any], ScaledTensors]:
+    """Return config and tensors of a Llama of ``shape`` with the logits of ``small``.
 
+    Tensors are made on ``device`` when they are asked for: the host never holds them.
     ``vocab_size``: rows of its embedding, by default the shape's. Rows that ``small`` lacks are
     the mean of its rows, so their logit is the mean logit and never the largest; still, mask them.
 
@@ -115,61 +114,49 @@ def scale(
     Raises ModelError when the shape does not hold ``small``.
     """
     rows = shape.vocab_size if vocab_size is None else vocab_size
-    check_holds(small.config, shape, rows)
-    config = _large_config(small.config, shape, rows)
-    large: LlamaForCausalLM = random_model(config, dtype, device, seed)
-    check_frequencies(small.model.rotary_emb, large.model.rotary_emb)
-    large.generation_config = copy.deepcopy(small.generation_config)
-    _write_vocabulary(small, large)
-    first = scaled_layer(0, small.config.num_hidden_layers, shape.num_layers)
-    for layer in large.model.layers[:first]:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()
-    heads = place_heads(small.config, shape)
-    for ours, layer in zip(small.model.layers, large.model.layers[first:], strict=True):
-        write_attention(ours.self_attn, layer.self_attn, heads)
-        write_feed_forward(ours.mlp, layer.mlp)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            write_norm(getattr(ours, name), getattr(layer, name))
-    write_norm(small.model.norm, large.model.norm)
-    return large
-
-
-def _write_vocabulary(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
-    """Write embedding and head. The embedding writes to the first d elements only; the head may
-    read the zeros beyond."""
-    embedding, head = large.model.embed_tokens.weight, large.lm_head.weight
-    write_rows(exact(small.lm_head, head), head)
-    write_rows(exact(small.model.embed_tokens, embedding), embedding)
-    embedding[:, small.config.hidden_size :] = 0
-
-
-def random_model(config: Any, dtype: torch.dtype, device: str | torch.device, seed: int) -> Any:
-    """Return a model of normal weights, made on its device: the host never holds it."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    model = model.to_empty(device=device)
-    model.tie_weights()  # moving takes tied weights apart
-    # Frequencies are no weights and were lost on the way. Made on the CPU as those of models that
-    # are loaded: a GPU's powers may differ in the last bit.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(device)
-    model = model.eval().requires_grad_(False)
-    fill_randomly(model.parameters(), seed)
-    return model
-
-
-def _large_config(small: LlamaConfig, shape: Shape, rows: int) -> LlamaConfig:
-    return LlamaConfig(
+    ours = read_architecture(small.config, "The small model")
+    sizes = shape_of(ours.spec, "small")
+    check_holds(sizes, shape, rows, biased=bool(ours.weights.biased))
+    config = {
+        **small.config,
         **(shape.config() | {"vocab_size": rows}),
-        hidden_act=small.hidden_act,
-        max_position_embeddings=small.max_position_embeddings,
-        rms_norm_eps=small.rms_norm_eps * small.hidden_size / shape.hidden_size,
-        rope_parameters=copy.deepcopy(small.rope_parameters),
-        tie_word_embeddings=shape.tied,
-        bos_token_id=small.bos_token_id,
-        eos_token_id=small.eos_token_id,
-        pad_token_id=small.pad_token_id,
+        "rms_norm_eps": small.config["rms_norm_eps"] * sizes.hidden_size / shape.hidden_size,
+        "tie_word_embeddings": shape.tied,
+    }
+    check_frequencies(ours.spec, read_architecture(config, "The large model").spec)
+    tensors = ScaledTensors(
+        small.tensors,
+        tensor_shapes(replace(shape, vocab_size=rows)),
+        (sizes, shape),
+        dtype=dtype,
+        device=torch.device(device),
+        seed=seed,
     )
+    return config, tensors
+
+
+def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a Llama's tensors by name, or of Qwen3's."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    queries, keys = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
+    layer: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+    }
+    if shape.family == "qwen3":
+        layer |= {f"self_attn.{name}_norm": (shape.head_dim,) for name in "qk"}
+    table = (shape.vocab_size, hidden)
+    found = {"model.embed_tokens.weight": table, "model.norm.weight": (hidden,)}
+    for index in range(shape.num_layers):
+        found |= {f"model.layers.{index}.{name}.weight": each for name, each in layer.items()}
+    return found if shape.tied else found | {"lm_head.weight": table}
 
 
 def _known(names: Collection[str], name: str, role: Role) -> str:
@@ -178,21 +165,22 @@ def _known(names: Collection[str], name: str, role: Role) -> str:
     return name
 
 
-def _embedded(role: Role) -> LoadedModel:
-    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), "cpu", role, modules=True)
-
-
 def _scaled(
-    small: LoadedModel,
-    shape: Shape,
-    rows: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    seed: int,
+    role: Role, shape: Shape, rows: int, dtype: torch.dtype, device: torch.device, seed: int
 ) -> LoadedModel:
-    """Return a small model in its large form, ready for the engine."""
-    model = scale(small.model, shape, rows, dtype=dtype, device=device, seed=seed)
-    dispatch.use_in(model)
-    loaded = in_memory(model, small.tokenizer, f"scaled mini {shape.name}")
-    fuse_layers(model, loaded.ops)
-    return loaded
+    """Return an embedded model in its large form, ready for the engine."""
+    files = open_model(ModelSpec(f"embedded:{role}"), "cpu", role)
+    config, tensors = scale(read_small(files), shape, rows, dtype=dtype, device=device, seed=seed)
+    name = f"scaled mini {shape.name}"
+    label = f"The {role} {name}"
+    source = replace(files.source, label=label)
+    own = replace(files, spec=ModelSpec(name), device=device, source=source, raw=config)
+    return loaded_decoder(own, read_architecture(config, label), tensors, dtype)
+
+
+def read_small(files: ModelFiles) -> SmallModel:
+    """Read all of a small model."""
+    found = weight_files(files.source)
+    with Checkpoint(found, files.source.label, torch.device("cpu")) as stored:
+        tensors = {name: stored.joined([name]) for name in stored.names}
+    return SmallModel(config=files.raw, tensors=tensors)

@@ -4,18 +4,20 @@ With d and D elements of a hidden state, the first d elements of the large one a
 and the others are zero.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig
 
 from specx.bench.shapes import Shape
 from specx.errors import ModelError
+from specx.kernels.spec import DecoderSpec
 
 STD = 0.02  # of the weights that are left open: activations keep the size they have in real models
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
 def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
@@ -42,24 +44,25 @@ class HeadPlaces:
     ``sources`` [Hkv of the large model]: the KV head of the small model that each one copies.
     ``queries``: rows of the large q_proj, columns of its o_proj, one for each of the small
     model's. ``keys``: rows of the large k_proj and v_proj, for the small model's rows repeated
-    as ``sources`` says. ``stretch``: factor between the head sizes.
+    as ``sources`` says. ``stretch``: factor between the head sizes; ``size``: of a small head.
     """
 
     sources: Tensor
     queries: Tensor
     keys: Tensor
     stretch: int
+    size: int
 
 
-def place_heads(config: LlamaConfig, shape: Shape) -> HeadPlaces:
+def place_heads(small: Shape, shape: Shape) -> HeadPlaces:
     """Place every small query head where it meets a copy of its own KV head.
 
     The copies of a KV head are neighbours, and so are the large query heads that read them.
     """
-    kv_heads, size = config.num_key_value_heads, config.head_dim
+    kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
     firsts = torch.searchsorted(sources, torch.arange(kv_heads))  # copies of each, the first
-    groups = config.num_attention_heads // kv_heads, shape.num_heads // shape.num_kv_heads
+    groups = small.num_heads // kv_heads, shape.num_heads // shape.num_kv_heads
     places = (firsts[:, None] * groups[1] + torch.arange(groups[0])).flatten()
     # Half-split layout: pair i is elements i and i + size/2. The frequency of a pair depends on
     # its place relative to the size of the head.
@@ -70,52 +73,118 @@ def place_heads(config: LlamaConfig, shape: Shape) -> HeadPlaces:
     def rows(heads: Tensor) -> Tensor:
         return (heads[:, None] * shape.head_dim + elements).flatten()
 
-    return HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch)
+    return HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch, size)
 
 
-def write_attention(small: Any, large: Any, heads: HeadPlaces, states: int = 1) -> None:
-    """Write queries, keys, values and output of one layer, which reads so many ``states`` side by
-    side.
+class ScaledTensors:
+    """The tensors of a large form by name, each made on the device when it is asked for.
 
-    What has no counterpart in the small model has zero queries: unused elements add nothing to a
-    score, and unused heads attend uniformly, so that a mean over heads keeps its order.
+    ``names``: of all tensors. The same seed makes the same ones, in whatever order.
     """
-    query, out = large.q_proj.weight, large.o_proj.weight
-    queries, keys = (rows.to(query.device) for rows in (heads.queries, heads.keys))
-    columns = columns_of(small.q_proj, large.q_proj, states)
-    used = query[queries]
-    used[:, columns] = (exact(small.q_proj, query) * heads.stretch**0.5).to(query.dtype)
-    query.zero_()[queries] = used
-    for name in ("k_proj", "v_proj"):
-        ours, theirs = getattr(small, name), getattr(large, name).weight
-        by_head = exact(ours, theirs).unflatten(0, (-1, small.head_dim))
-        repeated = by_head[heads.sources.to(theirs.device)].flatten(0, 1)
-        theirs[keys[:, None], columns] = repeated.to(theirs.dtype)
-    out.zero_()[: small.o_proj.out_features, queries] = exact(small.o_proj, out).to(out.dtype)
+
+    def __init__(
+        self,
+        small: Mapping[str, Tensor],
+        shapes: Mapping[str, tuple[int, ...]],
+        forms: tuple[Shape, Shape],
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int,
+        states: Mapping[str, int] | None = None,
+    ) -> None:
+        """``small``: tensors of the small model; ``shapes``: of the large one's; ``forms``: the
+        sizes of both. ``states``: how many hidden states maps read side by side, by their names
+        in front of "weight", where it is more than one."""
+        self._small, self._shapes, self._states = small, shapes, states or {}
+        self._first = forms[1].num_layers - forms[0].num_layers
+        self._heads, self._hidden = place_heads(*forms), forms[0].hidden_size
+        self._dtype, self._device, self._seed = dtype, device, seed
+        self._numbers = {name: number for number, name in enumerate(shapes)}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._shapes.keys()
+
+    def joined(self, names: Sequence[str]) -> Tensor:
+        """Make tensors, one below the other. Raises KeyError for one that is not there."""
+        shapes = [self._shapes[name] for name in names]
+        rows = [shape[0] for shape in shapes]
+        size = (sum(rows), *shapes[0][1:])
+        whole = torch.empty(size, dtype=self._dtype, device=self._device)
+        for name, tensor in zip(names, whole.split(rows), strict=True):
+            fill_randomly([tensor], self._seed * len(self._numbers) + self._numbers[name])
+            self._write(name, tensor)
+        return whole
+
+    def _counterpart(self, name: str) -> Tensor | None:
+        """Return the small model's tensor, in float64: factors are rounded once."""
+        if name == HEAD and name not in self._small:
+            name = EMBEDDING
+        if (found := _LAYER.search(name)) is not None:
+            layer = int(found[1]) - self._first
+            name = f"{name[: found.start(1)]}{layer}{name[found.end(1) :]}"
+            if layer < 0:
+                return None
+        return self._small[name].to(self._device, torch.float64)
+
+    def _write(self, name: str, large: Tensor) -> None:
+        """Write what the small model has into a tensor that is random elsewhere."""
+        part, small = name.split(".")[-2], self._counterpart(name)
+        if small is None:  # a layer that adds nothing
+            if part in ("o_proj", "down_proj"):
+                large.zero_()
+        elif large.ndim == 1:
+            write_norm(small, large)
+        elif part in ("gate_proj", "up_proj"):  # units beyond are computed and go nowhere
+            large[: len(small), : small.shape[1]] = small
+        elif part == "down_proj":
+            large.zero_()[: len(small), : small.shape[1]] = small
+        elif part == "lm_head":
+            write_rows(small, large)
+        elif part == "embed_tokens":  # the head may read the zeros beyond
+            write_rows(small, large)
+            large[:, self._hidden :] = 0
+        elif part == "fc":
+            columns = self._columns(part, small, large)
+            large[: len(small), columns] = small.to(large.dtype)
+            large[len(small) :] = 0
+        else:
+            self._write_attention(part, small, large)
+
+    def _write_attention(self, part: str, small: Tensor, large: Tensor) -> None:
+        """Write one of queries, keys, values and output.
+
+        What has no counterpart in the small model has zero queries: unused elements add nothing to
+        a score, and unused heads attend uniformly, so that a mean over heads keeps its order.
+        """
+        heads = self._heads
+        queries, keys = (rows.to(large.device) for rows in (heads.queries, heads.keys))
+        if part == "o_proj":
+            large.zero_()[: len(small), queries] = small.to(large.dtype)
+            return
+        columns = self._columns(part, small, large)
+        if part == "q_proj":
+            used = large[queries]
+            used[:, columns] = (small * heads.stretch**0.5).to(large.dtype)
+            large.zero_()[queries] = used
+            return
+        by_head = small.unflatten(0, (-1, heads.size))
+        repeated = by_head[heads.sources.to(large.device)].flatten(0, 1)
+        large[keys[:, None], columns] = repeated.to(large.dtype)
+
+    def _columns(self, part: str, small: Tensor, large: Tensor) -> Tensor:
+        """Return the columns of a large map that read what those of the small one read."""
+        states = self._states.get(part, 1)
+        ours, theirs = small.shape[1] // states, large.shape[1] // states
+        columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
+        return columns.flatten().to(large.device)
 
 
-def columns_of(small: Any, large: Any, states: int) -> Tensor:
-    """Return the columns of a large map that read what those of the small one read: so many
-    ``states`` side by side."""
-    ours, theirs = small.in_features // states, large.in_features // states
-    columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
-    return columns.flatten().to(large.weight.device)
-
-
-def write_feed_forward(small: Any, large: Any) -> None:
-    """Write the units of one layer. Units beyond are computed and go nowhere."""
-    units, width = small.gate_proj.weight.shape
-    large.gate_proj.weight[:units, :width] = exact(small.gate_proj, large.gate_proj.weight)
-    large.up_proj.weight[:units, :width] = exact(small.up_proj, large.up_proj.weight)
-    large.down_proj.weight.zero_()[:width, :units] = exact(small.down_proj, large.down_proj.weight)
-
-
-def write_norm(small: Any, large: Any) -> None:
+def write_norm(small: Tensor, large: Tensor) -> None:
     """Write a norm; the large one divides by the root of a mean over D elements, of which d are
     not zero."""
-    width = len(small.weight)
-    ratio = width / len(large.weight)
-    large.weight[:width] = exact(small, large.weight) * ratio**0.5
+    large[: len(small)] = small * (len(small) / len(large)) ** 0.5
 
 
 def write_rows(small: Tensor, large: Tensor) -> None:
@@ -125,47 +194,57 @@ def write_rows(small: Tensor, large: Tensor) -> None:
     large[rows:, :width] = small.mean(0).to(large.dtype)
 
 
-def exact(module: Any, like: Tensor) -> Tensor:
-    """Return the weight of a small module where ``like`` is, in float64: factors are rounded
-    once."""
-    weight: Tensor = module.weight
-    return weight.to(like.device, torch.float64)
+def shape_of(spec: DecoderSpec, name: str) -> Shape:
+    """Return the sizes of a Llama."""
+    attention = spec.layers[0].attention
+    return Shape(
+        name=name,
+        hidden_size=spec.hidden,
+        num_layers=len(spec.layers),
+        num_heads=attention.query_heads,
+        num_kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        intermediate_size=spec.layers[0].mlp.inner,
+        vocab_size=spec.vocabulary,
+        tied=spec.tied,
+    )
 
 
-def check_holds(config: LlamaConfig, shape: Shape, rows: int) -> None:
-    """Raise ModelError where a shape with so many ids does not hold a model."""
-    problem = next(_problems(config, shape, rows), None)
-    if problem:
+def check_holds(small: Shape, shape: Shape, rows: int, *, biased: bool) -> None:
+    """Raise ModelError where a shape with so many ids does not hold a model.
+
+    ``biased``: the model has biases.
+    """
+    problem = next(_problems(small, replace(shape, vocab_size=rows)), None)
+    if problem or biased:
+        problem = problem or "it has biases"
         raise ModelError(f"A model cannot be scaled to {shape.name}: {problem}.")
 
 
-def _problems(config: LlamaConfig, shape: Shape, rows: int) -> Iterator[str]:
+def _problems(small: Shape, shape: Shape) -> Iterator[str]:
     sizes = {
-        "hidden size": (config.hidden_size, shape.hidden_size),
-        "number of layers": (config.num_hidden_layers, shape.num_layers),
-        "feed-forward size": (config.intermediate_size, shape.intermediate_size),
-        "number of KV heads": (config.num_key_value_heads, shape.num_kv_heads),
-        "vocabulary": (config.vocab_size, rows),
+        "hidden size": (small.hidden_size, shape.hidden_size),
+        "number of layers": (small.num_layers, shape.num_layers),
+        "feed-forward size": (small.intermediate_size, shape.intermediate_size),
+        "number of KV heads": (small.num_kv_heads, shape.num_kv_heads),
+        "vocabulary": (small.vocab_size, shape.vocab_size),
     }
     for what, (ours, theirs) in sizes.items():
         if ours > theirs:
             yield f"its {what} is {ours}, more than {theirs}"
-    if shape.head_dim % config.head_dim:
-        yield f"its heads of {config.head_dim} do not divide heads of {shape.head_dim}"
-    copies = shape.num_kv_heads // config.num_key_value_heads  # or one more
+    if shape.head_dim % small.head_dim:
+        yield f"its heads of {small.head_dim} do not divide heads of {shape.head_dim}"
+    copies = shape.num_kv_heads // small.num_kv_heads  # or one more
     readers = copies * (shape.num_heads // shape.num_kv_heads)
-    needed = config.num_attention_heads // config.num_key_value_heads
+    needed = small.num_heads // small.num_kv_heads
     if needed > readers:
         yield f"{needed} of its heads share a KV head, and there is room for {readers}"
-    if shape.tied and not config.tie_word_embeddings:
+    if shape.tied and not small.tied:
         yield "its lm head is not its embedding"
-    if config.attention_bias or config.mlp_bias:
-        yield "it has biases"
 
 
-def check_frequencies(small: Any, large: Any) -> None:
-    """Refuse kinds of RoPE (yarn) that reckon with the size of the head itself: compare two
-    rotary embeddings."""
-    ours, theirs = (rotary.inv_freq.cpu() for rotary in (small, large))
-    if not torch.allclose(ours.float(), theirs[:: len(theirs) // len(ours)], rtol=1e-6, atol=0):
+def check_frequencies(small: DecoderSpec, large: DecoderSpec) -> None:
+    """Refuse kinds of RoPE (yarn) that reckon with the size of the head itself."""
+    ours, theirs = (spec.ropes[0].inv_freq for spec in (small, large))
+    if not torch.allclose(ours, theirs[:: len(theirs) // len(ours)], rtol=1e-6, atol=0):
         raise ModelError("A model cannot be scaled: its RoPE frequencies depend on its head size.")

@@ -27,10 +27,8 @@ from specx.errors import UsageError
 from specx.jobs.pair import choose_device, facts, load_pair
 from specx.jobs.warnings import not_done
 from specx.models.compat import check_pair
-from specx.models.config_file import read_raw
 from specx.models.families import text_config
 from specx.models.load import LoadedModel, ModelSpec, load_model
-from specx.models.source import locate
 from specx.profile import Profile
 from specx.records import Timings
 
@@ -131,11 +129,7 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
 
 def _trained(model: LoadedModel) -> int:
     """Return the tokens of text that the model was trained for."""
-    if model.decoder_spec is None:
-        return int(model.model.config.max_position_embeddings)
-    source = locate(model.source, None, "target")
-    config = text_config(read_raw(source.folder, source.label))
-    return int(config.get("max_position_embeddings", model.window))
+    return int(text_config(model.config).get("max_position_embeddings", model.window))
 
 
 def _larger(request: Request, pair: Pair) -> Pair | None:

@@ -135,7 +135,7 @@ def _make_workspace(
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=profile.graphs, fused_layers=pair.fused_layers),
+        runner=runner_for(device, graphs=profile.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
     return Workspace(capacity, state, drafter)
@@ -149,7 +149,7 @@ def _plain_times(pair: Pair, profile: Profile) -> PlainTimes | None:
     if pair.target.device.type != "cuda":
         return None
     sampling = sampling_of(pair, profile)
-    kind = profile.graphs, profile.compile, sampling.temperature > 0, sampling.penalizes
+    kind = profile.graphs, sampling.temperature > 0, sampling.penalizes
     return pair.plain_times.setdefault(kind, PlainTimes())
 
 

@@ -1,20 +1,14 @@
-"""One forward pass of a transformers model through specx's attention and cache."""
+"""What forward passes have in common: the shapes of caches, and prompts in chunks."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
+from specx.engine.kv_cache import CacheGroup, CacheShape
 from specx.errors import is_out_of_memory
 from specx.kernels.spec import DecoderSpec
 from specx.kernels.trees import MAX_ROWS
-from specx.models.call import AttentionCall, PrefillCall, TreeCall
-from specx.models.compiled import around_forward
-from specx.models.decoder import Decoder
-from specx.models.fused_layers import fused_model_of
-from specx.models.head_decoder import HeadDecoder
 from specx.models.load import LoadedModel
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
@@ -85,67 +79,6 @@ def groups_of(
     return tuple(groups), tuple(places[index] for index in range(len(spec.layers)))
 
 
-def forward(
-    model: LoadedModel,
-    tokens: Tensor,
-    positions: Tensor,
-    cache: PreallocatedCache,
-    call: AttentionCall,
-    logits_of: Tensor | int = 0,
-) -> Tensor:
-    """Run tokens int64 [T] at positions int64 [T]; return logits [rows, V].
-
-    ``logits_of``: the rows (int64) that need logits, or how many of the last rows; 0 means all.
-    The new rows are written where the call maps them; the caller commits them.
-    """
-    if isinstance(model.model, Decoder):
-        assert isinstance(call, PrefillCall | TreeCall)
-        return model.model.run(tokens, positions, call, logits_of)
-    fused = fused_model_of(model.model)
-    if fused is not None and fused.serves(call):
-        return fused.run(tokens, positions, call, logits_of)
-    # transformers hands it through to the attention function, and to the forward of fused layers.
-    extra: dict[str, Any] = {"specx_call": call}
-    eager = _runs_eagerly(model, tokens.shape[0], call)
-    with around_forward(model, cache.storage, eager=eager):
-        output = model.model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            past_key_values=_as_transformers(cache),
-            use_cache=True,
-            logits_to_keep=logits_of,
-            **extra,
-        )
-    logits: Tensor = output.logits[0]
-    return logits
-
-
-def head_forward(
-    model: LoadedModel,
-    rows: tuple[Tensor, Tensor, Tensor],
-    cache: PreallocatedCache,
-    call: AttentionCall,
-    wanted: Tensor | int | None = 0,
-    parents: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run a head; return the states [wanted, H] of what follows rows, and logits [wanted, V].
-
-    ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. ``wanted``: the rows
-    (int64), or how many of the last; 0: all, None: none, but their keys and values. ``parents``
-    int64 [T]: places of the states, which may be others in number. Logits are in the head's own
-    ids; otherwise as in ``forward``.
-    """
-    if isinstance(model.model, HeadDecoder):
-        assert isinstance(call, PrefillCall | TreeCall)
-        return model.model.run(rows, call, wanted, parents)
-    tokens, states, positions = rows
-    out, logits = model.model(
-        tokens[None], states[None], positions[None], wanted, parents,
-        past_key_values=_as_transformers(cache), use_cache=True, specx_call=call,
-    )  # fmt: skip
-    return out[0], logits[0]
-
-
 def in_chunks(
     read: Callable[[int, int], Tensor], start: int, end: int, device: torch.device
 ) -> Iterator[tuple[int, Tensor]]:
@@ -170,23 +103,3 @@ def in_chunks(
             continue
         yield stop, logits
         start = stop
-
-
-def _as_transformers(cache: PreallocatedCache) -> Any:
-    """Return what transformers' models take for a cache, the same one each time."""
-    from specx.models.seam_cache import SeamCache
-
-    if cache.seam is None:
-        cache.seam = SeamCache(len(cache.places), cache.length, cache.capacity)
-    return cache.seam
-
-
-def _runs_eagerly(model: LoadedModel, tokens: int, call: AttentionCall) -> bool:
-    """Return True for passes of a prefill that are not worth compiling for.
-
-    The end of a text comes in too many lengths; a draft that prefills in a window gains less in a
-    hundred documents than compiling takes.
-    """
-    if not isinstance(call, PrefillCall):
-        return False
-    return tokens != PREFILL_CHUNK[model.device.type] or call.window is not None

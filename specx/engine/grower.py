@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from specx.engine.forward import forward
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.torch.trees import expected_gain
 from specx.kernels.trees import Level, LevelInputs, TokenTree
-from specx.models.call import AttentionCall
+from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.profile import TreeSettings
 
@@ -101,13 +100,13 @@ class TreeGrower:
             length=cache.length, after=(depth - 1) * nodes,
             position=cache.next_position, ahead=depth - 1,
         )  # fmt: skip
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.ops,
             mapping=cache.mapping_to(inputs.slots),
             prefix=cache.length,
             mask=AncestorMask(inputs.visible, depth * nodes),
         )
-        return self.run(level, inputs.positions, cache, call), inputs
+        return self.run(level, inputs.positions, call), inputs
 
     def _read_one(
         self, level: Level, depth: int, cache: PreallocatedCache
@@ -115,16 +114,14 @@ class TreeGrower:
         """Read the one node of a level of a chain: it sees all before it, which is known ahead."""
         mask, behind = self._chain[depth - 1], depth - 1
         slot, position = cache.length + behind, cache.next_position + behind
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.ops,
             mapping=cache.mapping_to(slot),
             prefix=cache.length,
             mask=mask,
         )
-        return self.run(level, position, cache, call), LevelInputs(mask.sets, position, slot)
+        return self.run(level, position, call), LevelInputs(mask.sets, position, slot)
 
-    def run(
-        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
-    ) -> Tensor:
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
         """Run the model over the nodes of a level at positions int64 [N]; return logits [N, V]."""
-        return forward(self.model, level.tokens, positions, cache, call)
+        return self.model.model.run(level.tokens, positions, call)

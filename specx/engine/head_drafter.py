@@ -6,15 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specx.engine.forward import head_forward
 from specx.engine.grower import TreeGrower
-from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.policies import Streaming
 from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.trees import MAX_ROWS, Level
-from specx.models.call import AttentionCall
+from specx.models.call import AttentionCall, TreeCall
 from specx.models.features import Features, FeatureSource
 from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
@@ -64,11 +62,9 @@ class HeadGrower(TreeGrower):
             return level
         return replace(level, tokens=self._target_ids.index_select(0, level.tokens))
 
-    def run(
-        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall
-    ) -> Tensor:
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
         rows = level.tokens, self.states, positions
-        states, logits = head_forward(self.model, rows, cache, call, parents=level.parents)
+        states, logits = self.model.model.run(rows, call, parents=level.parents)
         self.states[: len(states)] = states
         return logits
 
@@ -127,7 +123,7 @@ class HeadDrafter(ModelDrafter):
         positions = torch.arange(start, start + count, device=tokens.device)
         rows = tokens, self._project(features), positions
         call = self._prefill_call(start, count)
-        head_forward(self.model, rows, store, call, wanted=None)  # nobody drafts behind them
+        self.model.model.run(rows, call, wanted=None)  # nobody drafts behind them
         store.commit(count)
         self._followed += count
 
@@ -135,14 +131,12 @@ class HeadDrafter(ModelDrafter):
         assert self._read_features is not None
         working, store = self.cache.working, self.cache.store
         mapping = working.mapping(len(tokens))
-        call = self.model.tree_call(
-            ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
-        )
+        call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
         states = self._project(self._read_features.read(store.length, len(tokens)))
         rows = tokens, states, mapping.slots
         if not isinstance(logits_of, Tensor):  # nobody drafts behind them
-            return head_forward(self.model, rows, working, call, wanted=None)[1]
-        states, logits = head_forward(self.model, rows, working, call, logits_of)
+            return self.model.model.run(rows, call, wanted=None)[1]
+        states, logits = self.model.model.run(rows, call, logits_of)
         self.grower.states[:1] = states
         return logits
 

@@ -96,7 +96,6 @@ class PreallocatedCache:
             for group in shape.groups
         ]
         self.places, self._ahead = shape.places, ahead
-        self.seam: object = None  # as transformers' models see it, once one has
         self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
         # Views are made once: a pass would spend some microseconds a layer on them.
         self._by_layer: Tensor | Sequence[Tensor] = self.storages[0]
@@ -115,7 +114,6 @@ class PreallocatedCache:
         seen = copy(self)
         seen.places = tuple(self.places[layer] for layer in layers)
         seen._by_layer = [self.storages[group][number] for group, number in seen.places]
-        seen.seam = None
         return seen
 
     def clear(self) -> None:

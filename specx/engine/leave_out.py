@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import PREFILL_CHUNK, cache_shape
 from specx.engine.kv_cache import PreallocatedCache
 from specx.kernels.chunks import PASSAGE, Passages
-from specx.models.call import KeptQueries
+from specx.models.call import KeptQueries, PrefillCall
 from specx.models.load import LoadedModel
 
 
@@ -76,11 +76,11 @@ class LeaveOut:
         chunk, logits, done = PREFILL_CHUNK[model.device.type], None, 0
         for end in [*range(chunk, len(tokens) - logits_of, chunk), len(tokens)]:
             past = start + done
-            call = model.prefill_call(
+            call = PrefillCall(
                 ops=model.ops, mapping=cache.mapping(end - done), kept=kept, past=past
             )
             positions = torch.arange(past, start + end, device=tokens.device)
-            logits = forward(model, tokens[done:end], positions, cache, call, logits_of=logits_of)
+            logits = model.model.run(tokens[done:end], positions, call, logits_of)
             cache.commit(end - done)
             done = end
         assert logits is not None

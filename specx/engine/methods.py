@@ -15,7 +15,6 @@ from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.tree_choice import EVERY, KnownTexts
 from specx.errors import UsageError
 from specx.kernels.chunks import Grid
-from specx.models.fused_layers import is_fused
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel, turns_alike
 from specx.profile import (
@@ -61,10 +60,9 @@ class Pair:
         return self._others[0]
 
     @property
-    def fused_layers(self) -> bool:
-        """True if the layers of all its models are (``models/fused_layers.py``)."""
-        models = [self.target, self.draft] if self.draft else [self.target]
-        return all(is_fused(each.model) for each in models)
+    def is_ours(self) -> bool:
+        """True if specx computes all its models, none of them transformers."""
+        return self.target.is_ours and (self.draft is None or self.draft.is_ours)
 
 
 def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:

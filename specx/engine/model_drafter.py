@@ -10,7 +10,7 @@ from torch import Tensor
 from specx.engine.cost import TreePlan, TreeShape
 from specx.engine.draft_cache import DraftCache
 from specx.engine.drafter import Drafter, Outcome, StepPlan
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward, in_chunks
+from specx.engine.forward import PREFILL_CHUNK, cache_shape, in_chunks
 from specx.engine.grower import TreeGrower
 from specx.engine.kv_cache import CacheGroup
 from specx.engine.lazy_prefill import LazyPrefill
@@ -20,7 +20,7 @@ from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.kernels.chunks import Grid
 from specx.kernels.trees import Level, Path, TokenTree
-from specx.models.call import PrefillCall
+from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.profile import DraftCacheSettings, TreeSettings
@@ -221,7 +221,7 @@ class ModelDrafter(Drafter):
         def read(start: int, end: int) -> Tensor:
             positions = torch.arange(start, end, device=prompt.device)
             call = self._prefill_call(start, end - start)
-            return forward(self.model, prompt[start:end], positions, store, call, logits_of=1)
+            return self.model.model.run(prompt[start:end], positions, call, 1)
 
         for end, _ in in_chunks(read, begin, len(prompt), self.model.device):
             store.commit(end - begin)
@@ -241,7 +241,7 @@ class ModelDrafter(Drafter):
         return LazyPrefill(decoder, self.cache.store, prompt, self.cache.grid, window)
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
-        return self.model.prefill_call(
+        return PrefillCall(
             ops=self.model.ops,
             mapping=self.cache.store.mapping(count),
             past=start,
@@ -314,10 +314,10 @@ class ModelDrafter(Drafter):
         """Read a chain of tokens behind what has been read."""
         working = self.cache.working
         mapping = working.mapping(tokens.shape[0])
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.model.ops,
             mapping=mapping,
             prefix=working.length,
             mask=mask,
         )
-        return forward(self.model, tokens, mapping.slots, working, call, logits_of=logits_of)
+        return self.model.model.run(tokens, mapping.slots, call, logits_of)

@@ -98,8 +98,8 @@ class GraphRunner:
 
     Recording takes the host as long as running eagerly, several times what a replay takes.
     ``eager_calls``: of a stage before it is recorded; 0 suits stages that need nothing at first use
-    but their kernels, which can be loaded while a graph is recorded. Other layers may do more when
-    they first run: what torch compiles tries kernels out, which cannot be recorded.
+    but their kernels, which can be loaded while a graph is recorded. transformers' modules may do
+    more when they first run, which cannot be recorded.
     """
 
     eager_calls: int
@@ -175,13 +175,12 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def runner_for(device: torch.device, *, fused_layers: bool, graphs: bool = True) -> Runner:
+def runner_for(device: torch.device, *, is_ours: bool, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device, unless ``graphs`` are not wanted.
 
     Without Triton a step on a GPU asks the host for lengths, and what waits cannot be recorded.
-    ``fused_layers``: those of all models at work are (``models/fused_layers.py``), and the device
-    has done something else before.
+    ``is_ours``: specx computes all models at work, and the device has done something else before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
-        return GraphRunner(eager_calls=0 if fused_layers else 1)
+        return GraphRunner(eager_calls=0 if is_ours else 1)
     return EagerRunner()

@@ -6,15 +6,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.engine.forward import cache_shape, forward, in_chunks, rows_ahead
+from specx.engine.forward import cache_shape, in_chunks, rows_ahead
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.sources import SourceQueries
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.chunks import Grid, Passages
 from specx.kernels.torch.scores import scaled_scores
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
-from specx.models.call import KeptQueries
-from specx.models.features import Features, FeatureSource, watch_features
+from specx.models.call import KeptQueries, PrefillCall, TreeCall
+from specx.models.features import Features, FeatureSource
 from specx.models.load import LoadedModel
 from specx.records import PrefillProgress
 
@@ -41,8 +41,6 @@ class Target:
     def keep_features(self, source: FeatureSource) -> None:
         """Note hidden states from now on, of each chunk of the prompt and of each tree."""
         model, rows = self.model, rows_ahead(self.model.device)
-        if model.decoder_spec is None:
-            watch_features(model.model, source)
         self.features = Features(source, rows, model.dtype, model.device)
 
     def keep_sources(self, layer: int, tokens: int) -> None:
@@ -93,7 +91,7 @@ class Target:
 
     def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
         """Read a part of the prompt; return the logits [1, V] of its last position."""
-        call = self.model.prefill_call(
+        call = PrefillCall(
             ops=self.ops,
             mapping=self.cache.mapping(end - start),
             kept=self._kept(),
@@ -101,7 +99,7 @@ class Target:
             past=start,
         )
         positions = torch.arange(start, end, device=prompt.device)
-        return forward(self.model, prompt[start:end], positions, self.cache, call, logits_of=1)
+        return self.model.model.run(prompt[start:end], positions, call, 1)
 
     def _note_lse(self, retrieval: KeptQueries, length: int, row: int) -> None:
         """Note the log-sum-exp of the last token, which prefill does not compute."""
@@ -117,7 +115,7 @@ class Target:
         The rows lie behind the text until ``keep``.
         """
         rows = tree.nodes + 1
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.ops,
             mapping=self.cache.mapping(rows),
             kept=self._kept(),
@@ -126,7 +124,7 @@ class Target:
             mask=AncestorMask(tree.ancestors()[:, None], rows),
         )
         positions = self.cache.next_position + tree.depths
-        return forward(self.model, tree.tokens, positions, self.cache, call)
+        return self.model.model.run(tree.tokens, positions, call)
 
     def keep(self, path: Path) -> None:
         """Commit the accepted rows of the tree that was verified last; drop the others."""

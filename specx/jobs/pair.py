@@ -10,7 +10,6 @@ from specx.engine.footprint import check_footprint
 from specx.engine.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
-from specx.models.compiled import compile_layers
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import open_head
 from specx.models.head_load import load_head
@@ -58,9 +57,9 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if method not in WITHOUT_DRAFT and profile.draft is None:
         raise no_draft(profile)
     target = _load(profile, device)
-    settings, compiled = profile.draft, profile.compile and device.type == "cuda"
+    settings = profile.draft
     if method in WITHOUT_DRAFT or settings is None:
-        return Pair(compile_layers(target) if compiled else target, allowed_alone(target))
+        return Pair(target, allowed_alone(target))
     dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
     spec = ModelSpec(settings.model, settings.revision, dtype, profile.attention)
     if (files := open_head(spec, device)) is not None:
@@ -73,8 +72,6 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     draft = load_model(spec, device, "draft", check=_has_room(profile))
     _check_reach(profile, method, draft)
     facts = check_pair(target, draft)
-    if compiled:
-        target, draft = compile_layers(target), compile_layers(draft)
     return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
 
 

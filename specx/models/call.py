@@ -1,12 +1,12 @@
 """The record that travels through a forward pass to every layer's attention.
 
-transformers hands extra keyword arguments of a model's forward on to the attention function; specx
-passes exactly one, ``specx_call``: a ``PrefillCall`` or a ``TreeCall``.
+It is a ``PrefillCall`` or a ``TreeCall``. transformers' modules get it as their one extra keyword
+argument, ``specx_call`` (``seam.py``).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -95,11 +95,12 @@ class AttentionCall(ABC):
     features: Features | None = None
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **_: Any
     ) -> Tensor:
         """Store the new keys and values of a layer, and attend.
 
-        query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D].
+        query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D]. Other
+        arguments, which transformers passes, have no effect (``seam_trial.py`` looks at them).
         """
         keys, values = self.mapping.storage[layer].unbind()
         self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
@@ -143,16 +144,11 @@ class AttentionCall(ABC):
 class PrefillCall(AttentionCall):
     """New tokens that see the ``past`` cached rows and each other causally.
 
-    ``window``: a token sees at most so many tokens, its own included. ``start``: ``past`` as int64
-    [] on the CPU, for compiled layers: of an int, torch would compile one variant each.
+    ``window``: a token sees at most so many tokens, its own included.
     """
 
     past: int
     window: int | None = None
-    start: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.start = torch.tensor(self.past)
 
     def compute(
         self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding as lookup
 
-from specx.kernels.layers import DecoderWeights, LayerWeights
+from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights
 from specx.kernels.ops import Ops
 from specx.kernels.spec import DecoderSpec, QueryTemperature
 from specx.models.call import PrefillCall, TreeCall
-from specx.models.whole_pass import run_at_once
 
 Call = PrefillCall | TreeCall
 Angles = tuple[Tensor, Tensor]
@@ -234,8 +233,7 @@ class Decoder:
 
         ``kept``: the rows that have logits (int64), or how many of the last; 0 means all.
         """
-        logits = run_at_once(self._whole, ids, positions, call, kept)
-        if logits is not None:
+        if (logits := self._run_at_once(ids, positions, call, kept)) is not None:
             return logits
         x = self.embed(ids)
         inputs = self.inputs(ids, positions, x)
@@ -259,6 +257,30 @@ class Decoder:
         if features is not None:
             features.note_output(x[None])
         return self.logits(rows_of(x, rest))
+
+    def _run_at_once(
+        self, ids: Tensor, positions: Tensor, call: Call, wanted: Tensor | int
+    ) -> Tensor | None:
+        """Compute logits as ``run``, all layers at once; None for a pass layer by layer."""
+        whole, mapping = self._whole, call.mapping
+        if whole is None or not isinstance(call, TreeCall) or call.features is not None:
+            return None
+        if not whole.serves(ids.shape[0]):
+            return None
+        few = FewRows(
+            tokens=ids,
+            positions=positions,
+            storage=mapping.storage,
+            rows=mapping.slots,
+            prefix=call.prefix,
+            mask=call.mask,
+            wanted=wanted,
+            kept=tuple(kept.layer for kept in call.kept),
+        )
+        logits, found = whole(few)
+        for kept, queries_and_lse in zip(call.kept, found, strict=True):
+            kept.note(*queries_and_lse)
+        return logits
 
     def _cut(self, call: Call, kept: Tensor | int) -> int:
         """Return the layer in which rows without logits end, or the number of layers."""

@@ -52,7 +52,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         check_tensors(tensors, architecture.spec, architecture.weights)
         first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
         tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
-        return _loaded(files, architecture, tensors, tensors.dtype)
+        return loaded_decoder(files, architecture, tensors, tensors.dtype)
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
@@ -67,19 +67,23 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
-        loaded = _loaded(files, architecture, tensors, dtype)
+        loaded = loaded_decoder(files, architecture, tensors, dtype)
         if loaded.model.is_whole:
             return replace(loaded, formats=formats)
     check_fit(gguf.bytes_in((), dtype), files.source, files.device)
     tensors = GgufTensors(gguf, files.device, dtype)
     check_tensors(tensors, architecture.spec, architecture.weights)
-    loaded = _loaded(files, architecture, tensors, dtype)
+    loaded = loaded_decoder(files, architecture, tensors, dtype)
     return replace(loaded, formats=f"{formats}, unpacked to {str(dtype).removeprefix('torch.')}")
 
 
-def _loaded(
+def loaded_decoder(
     files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
 ) -> LoadedModel:
+    """Make a decoder of tensors that lie on the device of ``files``, in ``dtype``.
+
+    Raises ModelError for a draft whose keys cannot be moved, and what reading raises.
+    """
     spec, chosen = architecture.spec, files.spec
     if files.role == "draft":
         _check_movable(spec, files.source.label)
@@ -101,6 +105,7 @@ def _loaded(
         stated=files.stated,
         decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
+        config=files.raw,
     )
 
 

@@ -1,15 +1,12 @@
 """The hidden states of a target that a head reads, noted while a forward pass goes through it.
 
-Hooks on the layers are the seam: they find the record in the pass's ``specx_call``, and do nothing
-where there is none. So they serve layers of any kind, fused ones too, and a pass that is recorded.
-A pass without transformers' forward (``FusedModel``) notes them itself.
+Whoever computes the pass writes to the record that it finds in the call.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 RECENT = 512  # tokens: more than a head ever falls behind
 
@@ -76,53 +73,3 @@ class Features:
     def read(self, position: Tensor | int, count: int) -> Tensor:
         """Return the features of ``count`` tokens from ``position`` (int64 [1]) on: [count, F]."""
         return self._recent.index_select(0, (position + self._counted[:count]) % RECENT)
-
-
-def watch_features(model: Any, source: FeatureSource) -> None:
-    """Put the hooks on a model that note ``source``. Idempotent."""
-    decoder = model.get_decoder()
-    watched = decoder.__dict__.setdefault("specx_watched", set())
-    count = len(decoder.layers)
-    for layer in source.layers or (None,):
-        if layer in watched:
-            continue
-        watched.add(layer)
-        if layer is None:
-            decoder.register_forward_hook(_NormedOutput(), with_kwargs=True)
-        elif layer == count:
-            decoder.layers[-1].register_forward_hook(_LayerOutput(layer), with_kwargs=True)
-        else:
-            decoder.layers[layer].register_forward_pre_hook(_LayerInput(layer), with_kwargs=True)
-
-
-class FeatureHook:
-    """A hook that notes features, where a pass wants some. Whoever notes them passes over it."""
-
-    @staticmethod
-    def wanted(kwargs: dict[str, Any]) -> Features | None:
-        return getattr(kwargs.get("specx_call"), "features", None)
-
-
-@dataclass(frozen=True)
-class _LayerInput(FeatureHook):
-    layer: int
-
-    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if (features := self.wanted(kwargs)) is not None:
-            features.note_layer(args[0] if args else kwargs["hidden_states"], self.layer)
-
-
-@dataclass(frozen=True)
-class _LayerOutput(FeatureHook):
-    layer: int
-
-    def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
-        if (features := self.wanted(kwargs)) is not None:
-            features.note_layer(output[0] if isinstance(output, tuple) else output, self.layer)
-
-
-@dataclass(frozen=True)
-class _NormedOutput(FeatureHook):
-    def __call__(self, _: nn.Module, __: object, kwargs: dict[str, Any], output: Any) -> None:
-        if (features := self.wanted(kwargs)) is not None:
-            features.note_output(output.last_hidden_state)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from specx.errors import ModelError
 from specx.kernels.layers import LinearMap
 from specx.models.decoder_files import tensors_of
 from specx.models.head_config import HeadChoices, read_head_spec
@@ -34,17 +35,18 @@ class _Moved:
 def load_head(
     files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
 ) -> LoadedHead:
-    """Build the head for its target; for one that is transformers' modules, of such modules.
+    """Build the head for its target.
 
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
-    if target.decoder_spec is None:
-        from specx.models.head_modules import load_head_modules
-
-        return load_head_modules(files, spec, target, choices)
     label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     shape = read_head_spec(files.raw, shapes, target, choices, label)
+    if not target.is_ours and target.num_layers in shape.features:
+        raise ModelError(
+            f"{label} reads the output of the last layer of {target.source}, which transformers' "
+            "modules do not show; choose another head."
+        )
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights

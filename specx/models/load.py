@@ -12,13 +12,14 @@ from specx.errors import ModelError, UsageError
 from specx.kernels.ops import Ops, ops_for
 from specx.kernels.spec import DecoderSpec
 from specx.kernels.torch.flash_packages import UnusableError
-from specx.models.call import PrefillCall, TreeCall
 from specx.models.config_file import read_raw
+from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
 from specx.models.reason import reason
 from specx.models.source import ModelSource, locate
@@ -55,13 +56,11 @@ class LoadedModel(ModelFacts):
     """A model ready for the engine, in evaluation mode and without gradients.
 
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
-    operations of its device; ``compiled``: its layers are (``compiled.py``); ``stated``: by its own
-    ``generation_config.json``, how tokens are to be chosen; ``formats``: of a GGUF model, and
-    if its weights were unpacked; ``decoder_spec``: of a
-    ``Decoder``, None where modules are transformers'; ``spec_of``: returns it for a text of so many
-    tokens, None where it is the same for all; ``scalings``: of each layer of transformers' modules,
-    where they were seen; ``prefill_call``, ``tree_call``: the records
-    its forward passes are called with.
+    operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
+    be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
+    a ``Decoder``, None for other models; ``spec_of``: returns it for a text of so many tokens, None
+    where it is the same for all; ``config``: its ``config.json`` as it is written; ``scalings``: of
+    each layer of a ``SeamModel``.
     """
 
     model: Any
@@ -71,14 +70,17 @@ class LoadedModel(ModelFacts):
     device: torch.device
     weight_bytes: int
     ops: Ops
-    compiled: bool = False
     stated: Stated = field(default_factory=Stated)
     formats: str | None = None
     decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
     scalings: tuple[float, ...] = ()
-    prefill_call: type[PrefillCall] = PrefillCall
-    tree_call: type[TreeCall] = TreeCall
+
+    @property
+    def is_ours(self) -> bool:
+        """False for a model that transformers computes (``SeamModel``)."""
+        return isinstance(self.model, Decoder | HeadDecoder)
 
     def for_text(self, tokens: int) -> "LoadedModel":
         """Return the model for a text of at most so many tokens, with output; often this one.
@@ -96,20 +98,13 @@ class LoadedModel(ModelFacts):
     @property
     def vocabulary_weights(self) -> tuple[Tensor, Tensor]:
         """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
-        if self.decoder_spec is not None:
-            weights = self.model.weights
-            return weights.embedding, weights.head.weight
-        model = self.model
-        return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        weights = self.model.weights
+        return weights.embedding, weights.head.weight
 
     @property
     def vocabulary_maps(self) -> tuple[TensorMap, TensorMap]:
         """Return the embedding, from tokens int64 [T] to [T, K], and the lm head, to [T, V]."""
-        model = self.model
-        if self.decoder_spec is not None:
-            return model.embed, model.logits
-        lm_head = model.get_output_embeddings()
-        return model.get_input_embeddings(), lambda x: lm_head(x[None])[0]
+        return self.model.embed, self.model.logits
 
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""
@@ -122,10 +117,7 @@ class LoadedModel(ModelFacts):
         """Return the factor that a layer multiplies its scores with."""
         if self.decoder_spec is not None:
             return self.decoder_spec.layers[layer].attention.scaling
-        if self.scalings:
-            return self.scalings[layer]
-        scaling: float = self.model.get_decoder().layers[layer].self_attn.scaling
-        return scaling
+        return self.scalings[layer]
 
     def softcap_of(self, layer: int) -> float | None:
         """Return the cap of a layer's scores, if they have one."""
@@ -174,13 +166,11 @@ def load_model(
     role: Role,
     *,
     positions: int | None = None,
-    modules: bool = False,
     check: Callable[["ModelFiles"], None] | None = None,
 ) -> LoadedModel:
     """Load a model and see that specx computes it correctly.
 
     ``positions`` is the number of tokens that may be used, by default the model's window.
-    ``modules``: of transformers are wanted, even where a decoder of our own would serve.
     ``check`` is asked before weights are looked for.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported, and
@@ -190,18 +180,13 @@ def load_model(
     files = open_model(spec, device, role)
     if check is not None:
         check(files)
-    loaded = None if modules else _own_decoder(files)
-    if loaded is None:
-        from specx.models.modules import load_modules
-
-        return load_modules(files, positions)
-    return loaded
+    return _own_decoder(files, positions) or _by_transformers(files, positions)
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
 
 
-def _own_decoder(files: ModelFiles) -> LoadedModel | None:
+def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
     """Load a decoder of our own; None for a model that is left to transformers."""
     raw, label = files.raw, files.source.label
     if files.gguf is not None:  # which transformers could not read as exactly
@@ -214,10 +199,13 @@ def _own_decoder(files: ModelFiles) -> LoadedModel | None:
         return None
     try:
         read_architecture(raw, label)
-    except ModelError:
+    except ModelError as refusal:
         if has_parts(raw):
             raise
-        return None  # transformers may know what it means, or say what is wrong with it
+        try:  # it may know what the config means
+            return _by_transformers(files, positions)
+        except ModelError:
+            raise refusal from None
     source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
     if any(file.suffix != ".safetensors" for file in found):
         return None
@@ -230,6 +218,12 @@ def unpacked_dtype(files: ModelFiles) -> torch.dtype:
     """Return the number format that a GGUF model is unpacked to, unless a profile says another."""
     usual = torch.float32 if files.device.type == "cpu" else torch.bfloat16
     return DTYPES[files.spec.dtype] or usual
+
+
+def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
+    from specx.models.modules import load_modules
+
+    return load_modules(files, positions)
 
 
 def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:

@@ -1,10 +1,13 @@
-"""A model tried out in pieces and on a branching tree, beside transformers' own pass.
+"""Trial runs of a loaded model of transformers, before anything relies on the seam.
 
-The config of a model says neither that its tokens see none behind them nor that it heeds the
-positions that it is given. The decoder of Bart and BERT with a head for tokens load like any other
-causal model and compute something else as soon as a text comes in pieces.
+Two tokens that see only themselves show whether every layer calls the attention interface, and with
+what. A chunk and a branching tree beside transformers' own pass show what no config says: that
+tokens see none behind them, and that positions are heeded. The decoder of Bart and BERT with a head
+for tokens load like any other causal model. What does not pass is refused, not miscomputed.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,67 +16,205 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
+from specx.kernels.torch.cache import rotate
+from specx.models.architecture import check_window
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
+from specx.models.config_file import SUPPORTED
 from specx.models.load import LoadedModel
 from specx.models.reason import reason
-from specx.models.seam import attending
-from specx.models.seam_cache import SeamCache
+from specx.models.rope import RopeFacts
 
-PREFIX, SETS = 4, (0b1, 0b11, 0b101)  # tokens in front of a root with two children
-ROUNDING = 16  # of a number format, with which logits may differ, or a thousandth of their spread
-QUANTIZED = 0.25  # of their spread: what is quantized as it comes differs between two shapes
-
-
-@torch.no_grad()
-def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False) -> None:
-    """Compare logits of a chunk and a tree with those of whole texts. Raises ModelError."""
-    model = loaded.model
-    ids = torch.linspace(loaded.vocab_size // 4, 3 * loaded.vocab_size // 4, PREFIX + len(SETS))
-    ids = ids.long().to(loaded.device)
-    texts = torch.stack([ids[: PREFIX + 2], ids[[*range(PREFIX + 1), PREFIX + 2]]])
-    try:
-        with attending(model, "eager"):
-            whole = [model(input_ids=text[None], use_cache=False).logits[0] for text in texts]
-        logits = _in_pieces(loaded, ids)
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        raise ModelError(
-            f"{label} ({type(model).__name__}) fails on a trial run in pieces ({reason(error)}); "
-            "choose another model."
-        ) from error
-    expected = torch.cat([whole[0][:-1], whole[0][-1:], whole[1][-1:]]).float()
-    apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
-    limit = max(1e-3, ROUNDING * torch.finfo(loaded.dtype).eps, QUANTIZED * is_quantized)
-    if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
-        raise ModelError(
-            f"{label} ({type(model).__name__}) computes other logits in pieces than at once: its "
-            "tokens see those behind them, or it ignores the positions that it is given; choose a "
-            "causal language model."
-        )
+_SHIFT = 13  # positions; far enough to turn every frequency that matters
+_TOLERANCE = 0.05  # relative, mean over pairs; bfloat16 costs 0.005, a wrong rotation above 0.3
+_UNDERSTOOD = frozenset(  # keyword arguments that do not change what attention computes
+    {"attention_mask", "dropout", "sliding_window", "position_ids", "is_causal", "use_cache"}
+    | {"cache_position", "position_embeddings", "output_attentions", "output_hidden_states"}
+    | {"output_router_logits", "return_dict"}
+)
+_SPOKEN = {"s_aux": "attention sinks (s_aux)", "softcap": "logit soft-capping (softcap)"}
+_PREFIX, _SETS = 4, (0b1, 0b11, 0b101)  # tokens in front of a root with two children
+_ROUNDING = 16  # of a number format, with which logits may differ, or a thousandth of their spread
+_QUANTIZED = 0.25  # of their spread: what is quantized as it comes differs between two shapes
+_FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 
-def _in_pieces(loaded: LoadedModel, ids: Tensor) -> Tensor:
-    """Return logits [T, V] of tokens: a chunk, and behind it a root with two children.
+@dataclass(kw_only=True)
+class _WatchedCall(TreeCall):
+    """A tree whose layers' calls are looked at, by ``watch(layer, heads, scaling, extras)``."""
 
-    Attention is torch's on every device: kernels have tests of their own, and take a while to be
-    compiled.
+    watch: Callable[[int, tuple[Tensor, ...], float, dict[str, Any]], None]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **extras: Any
+    ) -> Tensor:
+        self.watch(layer, (query, key, value), scaling, extras)
+        return super().attend(layer, query, key, value, scaling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeamTrial:
+    """Tries a model out. ``label`` begins every sentence; ``positions`` may be used."""
+
+    loaded: LoadedModel
+    label: str
+    positions: int
+
+    @property
+    def _named(self) -> str:
+        return f"{self.label} ({type(self.loaded.model.module).__name__})"
+
+    def scalings(self) -> tuple[float, ...]:
+        """Return the factor of each layer's scores.
+
+        Raises ModelError when a layer does not reach the attention interface, when extra keyword
+        arguments do not, or when attention needs what specx does not compute.
+        """
+        return self._apart(0)[0]
+
+    def check_rotation(self) -> None:
+        """See that rotating every layer's keys gives the keys of other positions.
+
+        Retrieval moves cached keys with ``kernels.torch.cache.rotate``, which is exact only when
+        RoPE is laid out as ``RopeFacts`` says. Where tokens see only themselves, the keys of all
+        layers depend on positions through RoPE alone. Raises ModelError.
+        """
+        rope = self.loaded.rope
+        near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
+        for layer, (here, there) in enumerate(zip(near, far, strict=True)):
+            if rope is None or _rotation_error(here, there, rope) > _TOLERANCE:
+                raise ModelError(
+                    f"{self.label} does not rotate the keys of layer {layer} as Llama does, and "
+                    "retrieval needs that to move them; choose a draft of the Llama, Mistral or "
+                    "Qwen families."
+                )
+
+    @torch.no_grad()
+    def check_pieces(self, *, is_quantized: bool = False) -> None:
+        """Compare logits of a chunk and a tree with those of whole texts. Raises ModelError."""
+        loaded, module = self.loaded, self.loaded.model.module
+        first, count = loaded.vocab_size // 4, _PREFIX + len(_SETS)
+        ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)
+        texts = [ids[: _PREFIX + 2], ids[[*range(_PREFIX + 1), _PREFIX + 2]]]
+        try:
+            own, module.config._attn_implementation = module.config._attn_implementation, "eager"
+            try:
+                whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
+            finally:
+                module.config._attn_implementation = own
+            logits = self._in_pieces(ids)
+        except _FAILURES as error:
+            raise ModelError(
+                f"{self._named} fails on a trial run in pieces ({reason(error)}); choose another "
+                "model."
+            ) from error
+        expected = torch.cat([whole[0], whole[1][-1:]]).float()
+        apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
+        limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
+        if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
+            raise ModelError(
+                f"{self._named} computes other logits in pieces than at once: its tokens see those "
+                "behind them, or it ignores the positions that it is given; choose a causal "
+                "language model."
+            )
+
+    def _in_pieces(self, ids: Tensor) -> Tensor:
+        """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
+        run, rows = self.loaded.model.run, torch.arange(len(ids), device=self.loaded.device)
+        storage, past = self._storage(len(ids)), slice(_PREFIX)
+        chunk = PrefillCall(ops=_ops(), mapping=SlotMapping(storage, rows[past]), past=0)
+        tree = TreeCall(**self._tree(storage, rows[_PREFIX:], _SETS))
+        first = run(ids[past], rows[past], chunk)
+        positions = rows[_PREFIX] + torch.tensor([0, 1, 1], device=rows.device)
+        return torch.cat([first, run(ids[_PREFIX:], positions, tree)])
+
+    @torch.no_grad()
+    def _apart(self, first: int) -> tuple[tuple[float, ...], Tensor]:
+        """Run two tokens from a position on that see only themselves.
+
+        Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
+        """
+        loaded, seen = self.loaded, list[tuple[int, float]]()
+
+        def watch(
+            layer: int, heads: Sequence[Tensor], scaling: float, more: dict[str, Any]
+        ) -> None:
+            self._check_call(layer, heads, more)
+            seen.append((layer, float(scaling)))
+
+        # Two ids from the middle: the embeddings of the first and last ids are often padding.
+        third, storage = loaded.vocab_size // 3, self._storage(2)
+        ids = torch.tensor([third, loaded.vocab_size // 2], device=loaded.device)
+        rows, error = torch.arange(2, device=loaded.device), None
+        call = _WatchedCall(**self._tree(storage, rows, (0b1, 0b10)), watch=watch)
+        try:
+            loaded.model.run(ids, first + rows, call)
+        except _FAILURES as raised:
+            error = raised
+        if error is not None and "specx_call" in str(error):
+            raise ModelError(
+                f"{self._named} does not pass extra keyword arguments on to its attention, which "
+                f"specx needs; {SUPPORTED}."
+            ) from error
+        if error is not None and seen:
+            raise ModelError(
+                f"{self._named} fails on a trial run of two tokens ({reason(error)}); choose "
+                "another model."
+            ) from error
+        if [layer for layer, _ in seen] != list(range(loaded.num_layers)):
+            raise ModelError(
+                f"{self._named} calls the attention interface of transformers in "
+                f"{len(dict(seen))} of {loaded.num_layers} layers, so specx cannot compute its "
+                f"attention; {SUPPORTED}."
+            ) from error
+        return tuple(scaling for _, scaling in seen), storage
+
+    def _check_call(self, layer: int, heads: Sequence[Tensor], extras: dict[str, Any]) -> None:
+        where, loaded = f"{self.label} has an attention (layer {layer})", self.loaded
+        unknown = sorted(k for k, v in extras.items() if v is not None and k not in _UNDERSTOOD)
+        if unknown:
+            raise ModelError(
+                f"{where} that needs {_SPOKEN.get(unknown[0], unknown[0])}, which is not "
+                f"supported; {SUPPORTED}."
+            )
+        check_window(extras.get("sliding_window"), self.label, self.positions)
+        if extras.get("attention_mask") is not None:
+            raise ModelError(
+                f"{where} with a mask of its own, which is not supported; {SUPPORTED}."
+            )
+        every = (loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads)
+        if [tuple(t.shape) for t in heads] != [(1, n, 2, loaded.head_dim) for n in every]:
+            raise ModelError(
+                f"{where} whose heads do not have the shape that its config states, which is not "
+                f"supported; {SUPPORTED}."
+            )
+
+    def _storage(self, rows: int) -> Tensor:
+        loaded = self.loaded
+        shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
+        return torch.zeros(shape, dtype=loaded.dtype, device=loaded.device)
+
+    def _tree(self, storage: Tensor, rows: Tensor, sets: Sequence[int]) -> dict[str, Any]:
+        """Return what calls of a tree have whose rows see ``sets`` of its rows."""
+        mask = AncestorMask(torch.tensor(sets, device=rows.device)[:, None], len(sets))
+        mapping = SlotMapping(storage, rows)
+        return {"ops": _ops(), "mapping": mapping, "prefix": rows[:1].clone(), "mask": mask}
+
+
+def _ops() -> Any:
+    """Attention is torch's on every device: kernels have tests of their own, and are compiled."""
+    return TorchOps()
+
+
+def _rotation_error(here: Tensor, there: Tensor, rope: RopeFacts) -> float:
+    """Return the mean relative error of moving keys [Hkv, T, D] by ``_SHIFT`` positions.
+
+    Relative to each rotated pair's own length: a few elements of trained keys are so large that
+    they would hide all others.
     """
-    model, device, count = loaded.model, loaded.device, len(ids)
-    shape = (loaded.num_layers, 2, loaded.num_kv_heads, count, loaded.head_dim)
-    storage = torch.zeros(shape, dtype=loaded.dtype, device=device)
-    length = torch.zeros(1, dtype=torch.int64, device=device)
-    rows, cache = torch.arange(count, device=device), SeamCache(loaded.num_layers, length, count)
-    chunk: Any = PrefillCall(ops=TorchOps(), mapping=SlotMapping(storage, rows[:PREFIX]), past=0)
-    tree: Any = TreeCall(
-        ops=TorchOps(),
-        mapping=SlotMapping(storage, rows[PREFIX:]),
-        prefix=torch.full_like(length, PREFIX),
-        mask=AncestorMask(torch.tensor(SETS, device=device)[:, None], len(SETS)),
-    )
-    positions = torch.cat([rows[: PREFIX + 2], rows[PREFIX + 1 : PREFIX + 2]])
-    found = []
-    for call, part in ((chunk, slice(PREFIX)), (tree, slice(PREFIX, count))):
-        given = {"past_key_values": cache, "use_cache": True, "specx_call": call}
-        output = model(input_ids=ids[part][None], position_ids=positions[part][None], **given)
-        found.append(output.logits[0])
-        length.fill_(PREFIX)
-    return torch.cat(found)
+    by = torch.full((here.shape[-2],), _SHIFT, device=here.device)
+    moved = rotate(here[None], by, rope.inv_freq.to(here.device))[0].float()
+    there, half = there.float(), rope.inv_freq.shape[0]
+    error, turned = moved - there, slice(2 * half)
+    lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
+    rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
+    return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)

@@ -23,9 +23,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from specx.models import attention
-from specx.models.head import Head
 from specx.models.head_spec import HeadSpec
+from specx.models.seam import NAME
+from specx.training.head_module import Head
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset, Mixture
 from specx.training.team import Team
@@ -121,7 +121,7 @@ class UnrolledCall:
     starts: list[int] = field(default_factory=list)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **_: Any
     ) -> Tensor:
         """Attend from query [1, H, T, D]; key, value [1, H, T, D], new -> [1, T, H, D]."""
         assert layer == 0
@@ -211,8 +211,7 @@ class HeadTrainer:
         self.target = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
         self.target.eval().requires_grad_(False)
         self.head = make_head(self.target).to(device)
-        attention.register()
-        self.head.config._attn_implementation = attention.NAME
+        self.head.config._attn_implementation = NAME
         self.trained = [each for each in self.head.parameters() if each.requires_grad]
         self.optimizer = torch.optim.AdamW(
             self.trained, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)

@@ -16,7 +16,7 @@ SMALL_CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
 
 
 def tiny_setting(family: str = "llama", **profile: Any) -> Setting:
-    pair = pair_of(loaded(family, **SURE, modules=True), loaded(family, **LIKE_IT, modules=True))
+    pair = pair_of(loaded(family, **SURE), loaded(family, **LIKE_IT))
     return Setting(pair, make_profile(**{"cache": SMALL_CACHE, **profile}))
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from specx.bench import masked
-from specx.bench.masked import MaskedPrefillCall, MaskedTreeCall
+from specx.bench.masked import MaskedOps, chunk_rows
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
-from specx.models.call import KeptQueries, SlotMapping
+from specx.models.call import KeptQueries, PrefillCall, SlotMapping, TreeCall
 from tests.kernels.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
@@ -34,14 +34,15 @@ def common(inputs: Inputs) -> dict[str, Any]:
     slots = torch.arange(written - rows, written)
     storage = torch.stack([keys, values])[None]
     retrieval = KeptQueries(0, inputs.q.clone(), torch.zeros(inputs.q.shape[:2]).double())
-    return {"ops": TorchOps(), "mapping": SlotMapping(storage, slots), "kept": (retrieval,)}
+    ops = MaskedOps(TorchOps(), ("tree", "prefill"))
+    return {"ops": ops, "mapping": SlotMapping(storage, slots), "kept": (retrieval,)}
 
 
 def check_tree(inputs: Inputs, visible: torch.Tensor, dtype: torch.dtype = torch.float64) -> None:
     """``visible`` bool [T, R]: what is seen of the rows behind the prefix."""
     prefix = inputs.k.shape[1] - visible.shape[1]
     mask = AncestorMask(sets_of(visible), visible.shape[1])
-    call = MaskedTreeCall(prefix=torch.tensor([prefix]), mask=mask, **common(inputs))
+    call = TreeCall(prefix=torch.tensor([prefix]), mask=mask, **common(inputs))
     out = call.attend_stored(0, inputs.q, inputs.scaling)
     seen = tree_mask(prefix, visible)
     expected, expected_lse = attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
@@ -55,7 +56,7 @@ def check_prefill(
     inputs: Inputs, window: int | None = None, dtype: torch.dtype = torch.float64
 ) -> None:
     rows, written = inputs.q.shape[1], inputs.k.shape[1]
-    call = MaskedPrefillCall(past=written - rows, window=window, **common(inputs))
+    call = PrefillCall(past=written - rows, window=window, **common(inputs))
     out = call.attend_stored(0, inputs.q, inputs.scaling)
     seen = causal_mask(rows, written - rows, window)
     expected, _ = attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
@@ -100,8 +101,10 @@ def test_rows_of_earlier_calls_are_seen_as_the_mask_says():
 def test_a_long_prefill_holds_a_bounded_number_of_scores(monkeypatch):
     monkeypatch.setattr(masked, "DENSE_SCORES", 2**16)
     inputs = make_inputs(600, 600, dtype=torch.float32)
-    call = MaskedPrefillCall(past=0, **common(inputs))
-    assert call.visible.shape == (600, 600)
-    with Allocations(inputs.q, call.mapping.storage, call.visible) as made:
+    call = PrefillCall(past=0, **common(inputs))
+    visible = chunk_rows(0, 600, None, inputs.q.device)
+    assert visible.shape == (600, 600)
+    call.ops._chunk = (0, 600, None, inputs.q.device), visible
+    with Allocations(inputs.q, call.mapping.storage, visible) as made:
         call.attend_stored(0, inputs.q, inputs.scaling)
     assert made.largest == inputs.q.numel() > 2**16  # the output; all scores are 20 times as many

@@ -1,17 +1,19 @@
 """A small model and its large form write the same."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from specx.bench.scaled import scale, scaled_pair, scaled_profile
+from specx.bench.scaled import SmallModel, read_small, scale, scaled_pair, scaled_profile
 from specx.bench.scaled_weights import scaled_layer
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
 from specx.documents.generated import generate_report
-from specx.engine.forward import cache_shape, forward
+from specx.engine.forward import cache_shape
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair, with_layer
 from specx.engine.target import Target
@@ -20,8 +22,11 @@ from specx.jobs.pair import load_pair
 from specx.kernels.chunks import Grid
 from specx.kernels.torch.scores import best_chunks
 from specx.models.call import PrefillCall
-from specx.models.load import LoadedModel, ModelSpec, load_model
-from specx.models.seam import check_rotation, check_seam
+from specx.models.decoder_files import loaded_decoder
+from specx.models.families import read_architecture
+from specx.models.generation_file import Stated
+from specx.models.load import LoadedModel, ModelFiles, ModelSpec, open_model
+from specx.models.source import ModelSource
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from tests.engine.pairs import Run, run
@@ -56,9 +61,9 @@ def large(**changes: Any) -> Shape:
 def larger(config: Any, **sizes: Any) -> Shape:
     """A shape a little larger than a model, and as ``sizes`` say."""
     return large(
-        num_layers=config.num_hidden_layers + 2,
-        intermediate_size=config.intermediate_size + 100,
-        vocab_size=config.vocab_size + 1000,
+        num_layers=config["num_hidden_layers"] + 2,
+        intermediate_size=config["intermediate_size"] + 100,
+        vocab_size=config["vocab_size"] + 1000,
         **sizes,
     )
 
@@ -70,12 +75,49 @@ def in_dtype(model: Any, dtype: torch.dtype) -> Any:
     return model
 
 
+def small_of(model: Any) -> SmallModel:
+    """A model of transformers as it would be read from its files."""
+    return SmallModel(config=model.config.to_dict(), tensors=model.state_dict())
+
+
+def scaled(
+    small: SmallModel, shape: Shape, rows: int | None = None, *, dtype: torch.dtype, seed: int = 0
+) -> Any:
+    """The large form as a model of transformers."""
+    config, tensors = scale(small, shape, rows, dtype=dtype, device=CPU, seed=seed)
+    return of_class(config, {name: tensors.joined([name]) for name in tensors.names}, dtype)
+
+
+def of_class(config: Any, tensors: Any, dtype: torch.dtype) -> Any:
+    own = AutoConfig.for_model(**config)
+    model = in_dtype(AutoModelForCausalLM.from_config(own, attn_implementation="sdpa"), dtype)
+    missing, extra = model.load_state_dict(tensors, strict=False)
+    assert not extra
+    assert not missing or (own.tie_word_embeddings and missing == ["lm_head.weight"])
+    return model.eval()
+
+
+def scaled_decoder(small: SmallModel, shape: Shape, tokenizer: Any) -> LoadedModel:
+    """The large form as the engine has it, in float32."""
+    config, tensors = scale(small, shape, dtype=torch.float32, device=CPU)
+    files = ModelFiles(
+        spec=ModelSpec("large"),
+        device=CPU,
+        role="target",
+        source=ModelSource(Path(), "The target large"),
+        raw=config,
+        tokenizer=tokenizer,
+        stated=Stated(),
+    )
+    return loaded_decoder(files, read_architecture(config, "large"), tensors, torch.float32)
+
+
 def logits_of(small: Any, shape: Shape, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Logits [L, V] of a model, and those of its large form [L, V of the shape]."""
     small = in_dtype(small, dtype)
-    scaled = scale(small, shape, dtype=dtype, device=CPU, seed=seed)
+    large = scaled(small_of(small), shape, dtype=dtype, seed=seed)
     with torch.no_grad():
-        return small(IDS).logits[0], scaled(IDS).logits[0]
+        return small(IDS).logits[0], large(IDS).logits[0]
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
@@ -129,8 +171,8 @@ def test_logits_are_close_elsewhere(shape: dict[str, Any], dtype: torch.dtype) -
 
 
 @cache
-def embedded(role: Any) -> LoadedModel:
-    return load_model(ModelSpec(f"embedded:{role}", dtype="float32"), CPU, role, modules=True)
+def embedded(role: Any) -> SmallModel:
+    return read_small(open_model(ModelSpec(f"embedded:{role}"), CPU, role))
 
 
 @pytest.mark.parametrize(
@@ -146,13 +188,10 @@ def embedded(role: Any) -> LoadedModel:
 def test_embedded_models(
     role: str, hidden_size: int, heads: dict[str, Any], tolerance: float
 ) -> None:
-    shape = larger(embedded(role).model.config, hidden_size=hidden_size, **heads)
-    model = scale(embedded(role).model, shape, dtype=torch.float64, device=CPU)
-    theirs = in_dtype(
-        load_model(ModelSpec(f"embedded:{role}"), CPU, role, modules=True).model, torch.float64
-    )
-    for one in (theirs, model):
-        one.set_attn_implementation("sdpa")
+    small = embedded(role)
+    shape = larger(small.config, hidden_size=hidden_size, **heads)
+    model = scaled(small, shape, dtype=torch.float64)
+    theirs = of_class(small.config, small.tensors, torch.float64)
     with torch.no_grad():
         assert difference(theirs(IDS).logits[0], model(IDS).logits[0]) < tolerance
 
@@ -169,8 +208,8 @@ def test_the_random_weights_do_not_matter() -> None:
 
 
 def test_what_must_not_be_zero_is_random() -> None:
-    model = scale(make_model(), large(), dtype=torch.float32, device=CPU, seed=3)
-    again = scale(make_model(), large(), dtype=torch.float32, device=CPU, seed=3)
+    model = scaled(small_of(make_model()), large(), dtype=torch.float32, seed=3)
+    again = scaled(small_of(make_model()), large(), dtype=torch.float32, seed=3)
     written = {"o_proj", "down_proj"}  # nothing may reach the residual stream beyond
     for (name, weight), other in zip(model.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(weight, other)
@@ -183,10 +222,10 @@ def test_what_must_not_be_zero_is_random() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_as_many_weights_as_the_shape_says(tied: bool) -> None:
-    shape = large(tied=tied)
-    model = scale(make_model(tie_word_embeddings=True), shape, dtype=torch.float32, device=CPU)
+    shape, small = large(tied=tied), small_of(make_model(tie_word_embeddings=True))
+    model = scaled(small, shape, dtype=torch.float32)
     assert sum(weight.numel() for weight in model.parameters()) == shape.parameters()
-    more = scale(make_model(tie_word_embeddings=True), shape, 700, dtype=torch.float32, device=CPU)
+    more = scaled(small, shape, 700, dtype=torch.float32)
     assert sum(weight.numel() for weight in more.parameters()) == shape.parameters(700)
 
 
@@ -210,13 +249,13 @@ def test_shapes_that_are_too_small(
     small: dict[str, Any], shape: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ModelError, match=f"cannot be scaled to large: {problem}"):
-        scale(make_model(**small), large(**shape), dtype=torch.float32, device=CPU)
+        scaled(small_of(make_model(**small)), large(**shape), dtype=torch.float32)
 
 
 def test_frequencies_that_depend_on_the_head_size() -> None:
     yarn = make_model(rope_parameters={**YARN, "rope_theta": 1e4}, head_dim=32)
     with pytest.raises(ModelError, match="RoPE frequencies depend on its head size"):
-        scale(yarn, large(head_dim=128), dtype=torch.float32, device=CPU)
+        scaled(small_of(yarn), large(head_dim=128), dtype=torch.float32)
 
 
 # The pair, in a size that a test can afford.
@@ -224,21 +263,21 @@ def test_frequencies_that_depend_on_the_head_size() -> None:
 
 @cache
 def modest_shapes() -> tuple[Shape, Shape]:
-    target, draft = (embedded(role).model.config for role in ("target", "draft"))
+    target, draft = (embedded(role).config for role in ("target", "draft"))
     return (
         larger(
             target,
-            hidden_size=2 * target.hidden_size,
-            num_heads=4 * target.num_attention_heads,
-            num_kv_heads=2 * target.num_key_value_heads,
-            head_dim=2 * target.head_dim,
+            hidden_size=2 * target["hidden_size"],
+            num_heads=4 * target["num_attention_heads"],
+            num_kv_heads=2 * target["num_key_value_heads"],
+            head_dim=2 * target["head_dim"],
         ),
         larger(
             draft,
-            hidden_size=3 * draft.hidden_size // 2,
-            num_heads=2 * draft.num_attention_heads,
-            num_kv_heads=2 * draft.num_key_value_heads,
-            head_dim=2 * draft.head_dim,
+            hidden_size=3 * draft["hidden_size"] // 2,
+            num_heads=2 * draft["num_attention_heads"],
+            num_kv_heads=2 * draft["num_key_value_heads"],
+            head_dim=2 * draft["head_dim"],
         ),
     )
 
@@ -302,13 +341,6 @@ def test_facts_of_a_scaled_pair() -> None:
         assert not mask[known:].any()
 
 
-def test_the_engine_takes_scaled_models() -> None:
-    target, draft = modest_pair().target, modest_pair().draft
-    assert draft is not None
-    check_seam(target.model, target, "The target", target.window)
-    check_rotation(draft.model, draft, "The draft")
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize("role", ["target", "draft"])
 def test_logits_after_a_cached_text(role: str) -> None:
@@ -322,7 +354,7 @@ def test_logits_after_a_cached_text(role: str) -> None:
             mapping = cache.mapping(last - first)
             call = PrefillCall(ops=model.ops, mapping=mapping, past=first)
             positions = torch.arange(first, last)
-            logits.append(forward(model, ids[first:last], positions, cache, call))
+            logits.append(model.model.run(ids[first:last], positions, call))
             cache.commit(last - first)
         seen.append(torch.cat(logits))
     assert difference(*seen) < TOLERANCE[torch.float32]

@@ -18,21 +18,28 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import calibrate
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Setting
-from specx.bench.scaled import scale, scaled_pair, scaled_profile
+from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.scaled_head import scale_head
 from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
 from specx.engine.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError
 from specx.jobs.pair import load_pair
-from specx.models import attention as dispatch
 from specx.models.compat import head_facts
-from specx.models.head_files import LoadedHead
-from specx.models.modules import in_memory
+from specx.models.head_files import LoadedHead, open_head
+from specx.models.load import ModelSpec
 from specx.profile import Profile, load_profile
-from tests.bench.test_scaled import ROWS, large, name_modest_shapes, prompt
+from tests.bench.test_scaled import (
+    ROWS,
+    large,
+    name_modest_shapes,
+    prompt,
+    scaled_decoder,
+    small_of,
+)
 from tests.bench.tiny_benches import columns_of
 from tests.engine.pairs import make_profile, make_prompt, run
-from tests.heads import LAYERS, SMALL, head_target, load_modules, make_head_file
+from tests.heads import LAYERS, SMALL, head_target, load, make_head_file
+from tests.tiny import make_model
 
 CPU = torch.device("cpu")
 SEES_ALL = {"chunk": 16, "top_k": 16, "sink": 1, "every": 3, "layer": 0, "window": None}
@@ -41,12 +48,19 @@ HEAD_ROWS = 300
 
 
 @cache
-def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
-    target = head_target(modules=True)
-    with TemporaryDirectory() as folder:
-        head = load_modules(make_head_file(layout, **flags).write(Path(folder) / "head"), target)
+def small_parts(layout: str = "specforge", **flags: Any) -> tuple[Pair, dict[str, Tensor]]:
+    """A pair with a head, and the tensors of that."""
+    target = head_target()
+    with TemporaryDirectory() as name:
+        folder = make_head_file(layout, **flags).write(Path(name) / "head")
+        head, files = load(folder, target), open_head(ModelSpec(str(folder)), CPU)
+    assert files is not None
     facts = head_facts(target, head)
-    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    return Pair(target, facts.target_allowed, head, facts.draft_allowed), files.tensors
+
+
+def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
+    return small_parts(layout, **flags)[0]
 
 
 def head_shape(**changes: Any) -> HeadShape:
@@ -55,11 +69,13 @@ def head_shape(**changes: Any) -> HeadShape:
     return replace(shape, vocab_size=HEAD_ROWS)
 
 
-def large_pair(small: Pair, target_shape: Shape, shape: HeadShape) -> Pair:
-    model = scale(small.target.model, target_shape, dtype=torch.float32, device=CPU)
-    dispatch.use_in(model)
-    target = in_memory(model, small.target.tokenizer, "large")
-    head = scale_head(small.draft, small.target.num_layers, target, shape)
+def large_pair(
+    small: tuple[Pair, dict[str, Tensor]], target_shape: Shape, shape: HeadShape
+) -> Pair:
+    pair, tensors = small
+    model = small_of(make_model("llama", 0, num_hidden_layers=LAYERS))  # the target's weights
+    target = scaled_decoder(model, target_shape, pair.target.tokenizer)
+    head = scale_head(pair.draft, tensors, pair.target.num_layers, target, shape)
     facts = head_facts(target, head)
     return Pair(target, facts.target_allowed, head, facts.draft_allowed)
 
@@ -85,9 +101,12 @@ def expected(pair: Pair, method: str = "specextend") -> Tensor:
 def test_the_large_head_expects_what_the_small_one_expects(
     shape: dict[str, Any], vocabulary: int
 ) -> None:
-    small = small_pair(vocabulary=vocabulary)
+    small = small_parts(vocabulary=vocabulary)
     target_shape = large(num_layers=LAYERS + 3, **shape)
-    ours, theirs = expected(small), expected(large_pair(small, target_shape, head_shape(**shape)))
+    ours, theirs = (
+        expected(small[0]),
+        expected(large_pair(small, target_shape, head_shape(**shape))),
+    )
     known = ours.isfinite()
     assert 0 < known.sum(1).max() <= vocabulary
     assert difference(ours[known], normalized(theirs, known)) < TOLERANCE
@@ -106,17 +125,18 @@ def normalized(logprobs: Tensor, known: Tensor) -> Tensor:
 
 def test_facts_of_a_scaled_head() -> None:
     small, shape = small_pair(), head_shape()
-    pair = large_pair(small, large(num_layers=LAYERS + 3), shape)
+    pair = large_pair(small_parts(), large(num_layers=LAYERS + 3), shape)
     head, target = pair.draft, pair.target
     assert isinstance(head, LoadedHead)
     assert isinstance(small.draft, LoadedHead)
     assert head.spec.features == tuple(layer + 3 for layer in small.draft.spec.features)
     assert head.source == "scaled mini eagle3"
-    assert head.weight_bytes == 4 * shape.parameters()
+    every = head.weight_bytes - 16 * 4  # frequencies, float32
+    assert every == 4 * shape.parameters()
     assert head.vocab_size == HEAD_ROWS
     # A level of a tree reads all but the map of the features.
     assert read_bytes(head) == 4 * (shape.parameters() - 3 * shape.hidden_size**2)
-    assert head.model.embed_tokens is target.model.get_input_embeddings()
+    assert head.model.weights.embedding is target.model.weights.embedding
     ids = head.model.target_ids.tolist()
     assert ids[:SMALL] == small.draft.model.target_ids.tolist()
     assert len(set(ids)) == HEAD_ROWS
@@ -124,17 +144,17 @@ def test_facts_of_a_scaled_head() -> None:
 
 
 def test_ids_that_the_small_head_lacks_never_win() -> None:
-    pair = large_pair(small_pair(), large(num_layers=LAYERS + 3), head_shape())
+    pair = large_pair(small_parts(), large(num_layers=LAYERS + 3), head_shape())
     best = expected(pair).argmax(1)
     assert set(best.tolist()) <= set(small_pair().draft.model.target_ids.tolist())
 
 
 def test_what_is_not_written_is_random() -> None:
-    head = large_pair(small_pair(), large(num_layers=LAYERS + 3), head_shape()).draft.model
-    layer = head.layers[0]
-    for weight in (layer.self_attn.k_proj, layer.self_attn.v_proj, layer.mlp.gate_proj):
-        assert weight.weight.ne(0).float().mean() > 0.99
-    assert layer.hidden_norm.weight.ne(0).all()
+    head = large_pair(small_parts(), large(num_layers=LAYERS + 3), head_shape()).draft.model
+    layer, queries = head.weights.layers[0], 8 * 32
+    for weight in (layer.heads.weight[queries:], layer.gate_up.weight):
+        assert weight.ne(0).float().mean() > 0.99
+    assert head.weights.input_norms.state.ne(0).all()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +172,7 @@ def test_heads_that_cannot_be_scaled(
 ) -> None:
     with pytest.raises(ModelError, match=f"cannot be scaled to eagle3: {problem}"):
         large_pair(
-            small_pair(layout, **flags),
+            small_parts(layout, **flags),
             large(num_layers=LAYERS + 3),
             replace(head_shape(), **shape),
         )

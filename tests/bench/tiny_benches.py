@@ -17,7 +17,7 @@ def tiny_bench(
     """A random target, and a draft that is often right, on one generated report."""
     cache = {"chunk": 16, "top_k": 4, "every": 2, "layer": 1, "window": None}
     profile = with_output(make_profile(cache=cache), output)
-    pair = pair_of(loaded(peak=5.0, modules=True), loaded(noise=0.01, peak=5.0, modules=True))
+    pair = pair_of(loaded(peak=5.0), loaded(noise=0.01, peak=5.0))
     documents = tuple(generated_documents(1, LENGTH, seed=seed))
     asked = tuple(find_methods(methods, profile))
     given = {"lengths": (LENGTH,), "tasks": ("instruct",), "most": 1, **fields}

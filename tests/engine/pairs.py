@@ -9,13 +9,10 @@ import torch
 
 from specx.engine.decode import decode
 from specx.engine.methods import Pair
-from specx.kernels.ops import built_in_ops
-from specx.models import attention as dispatch
 from specx.models.decoder import Decoder
-from specx.models.facts import model_facts
-from specx.models.families import read_architecture
-from specx.models.families.weight_map import WeightReader
 from specx.models.load import LoadedModel
+from specx.models.modules import in_memory
+from specx.models.seam_trial import SeamTrial
 from specx.profile import GenerationSettings, Profile
 from specx.profile.schema import (
     DraftCacheSettings,
@@ -25,7 +22,7 @@ from specx.profile.schema import (
     TreeSettings,
 )
 from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Stop, Timings
-from tests.models.families import Read
+from tests.models.families import decoder_of
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
@@ -42,7 +39,7 @@ def loaded(
 ) -> LoadedModel:
     """A random model as ``load_model`` would return it, without the way over the disk.
 
-    ``modules``: those of transformers; else our own decoder with the same weights.
+    ``modules``: run by transformers, behind the seam; else our own decoder with the same weights.
 
     ``noise`` is added to every weight, so that the model is like that of the same seed without
     it. ``peak`` multiplies the lm head: at 5, nearly all probability is on one token, as in a
@@ -57,32 +54,19 @@ def loaded(
         model.get_output_embeddings().weight *= peak
         for layer in model.get_decoder().layers:
             layer.self_attn.o_proj.weight *= attention
-    dispatch.use_in(model)
-    as_modules = LoadedModel(
-        **vars(model_facts(model, tokenizer)),
-        model=model.requires_grad_(False),
-        tokenizer=tokenizer,
-        source=f"{family}-{seed}",
-        dtype=model.dtype,
-        device=torch.device("cpu"),
-        weight_bytes=0,
-        ops=built_in_ops(torch.device("cpu")),
-    )
-    return as_modules if modules else as_decoder(as_modules)
+    as_modules = in_memory(model.requires_grad_(False), tokenizer, f"{family}-{seed}")
+    if not modules:
+        return as_decoder(as_modules)
+    scalings = SeamTrial(loaded=as_modules, label="The model", positions=1).scalings()
+    return replace(as_modules, scalings=scalings)
 
 
 def as_decoder(model: LoadedModel) -> LoadedModel:
     """The same model as our own decoder, with copies of its weights."""
-    architecture = read_architecture(model.model.config.to_dict(), model.source)
-    tensors = {name: weight.clone() for name, weight in model.model.state_dict().items()}
-    reader = WeightReader(
-        spec=architecture.spec,
-        weight_map=architecture.weights,
-        tensors=Read(tensors, model.dtype),
-        arranged=model.ops.arranged,
-    )
-    decoder = Decoder(reader.decoder(lambda: float("inf")), model.ops)
-    return replace(model, model=decoder, decoder_spec=architecture.spec)
+    module = model.model.module
+    decoder = decoder_of(module, model.ops)
+    config = module.config.to_dict()
+    return replace(model, model=decoder, decoder_spec=decoder.spec, config=config)
 
 
 def computed_wrongly(model: LoadedModel) -> LoadedModel:

@@ -203,7 +203,7 @@ def test_targets_that_no_family_describes(config, room, tmp_path):
     assert target.window == room
     allowed = torch.ones(VOCAB, dtype=torch.bool)
     pair = Pair(target, allowed, loaded("llama"), allowed)
-    assert not pair.fused_layers
+    assert not pair.is_ours
     prompt = make_prompt(room - 16)
     ids = torch.tensor([prompt])
     theirs = model.generate(

@@ -8,7 +8,7 @@ import torch
 from specx.engine.kv_cache import CacheGroup, CacheShape, PreallocatedCache
 from specx.kernels.ops import Ops
 from specx.models.call import SlotMapping
-from specx.models.seam_cache import SeamCache
+from specx.models.seam import SeamCache
 from tests.engine.cache_examples import normal, shape_of
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specx.engine import lazy_prefill, stopwatch
 from specx.engine.decode import decode
-from specx.engine.forward import PREFILL_CHUNK, cache_shape, forward
+from specx.engine.forward import PREFILL_CHUNK, cache_shape
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.lazy_prefill import LazyPrefill
 from specx.engine.model_drafter import LAZY, LAZY_BESIDE_OTHERS, ModelDrafter
@@ -44,7 +44,7 @@ def read_at_once(model: LoadedModel, window: int) -> torch.Tensor:
     store = store_of(model)
     call = PrefillCall(ops=model.ops, mapping=store.mapping(LENGTH), past=0, window=window)
     with torch.inference_mode():
-        forward(model, PROMPT, torch.arange(LENGTH), store, call, logits_of=1)
+        model.model.run(PROMPT, torch.arange(LENGTH), call, 1)
     return store.storage[:, :, :, :LENGTH]
 
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from specx.engine import grower, model_drafter
 from specx.engine.cost import TreePlan
 from specx.engine.drafter import DraftMode, Outcome
 from specx.engine.forward import PREFILL_CHUNK
@@ -14,6 +13,7 @@ from specx.engine.policies import CrossModelRetrieval, Streaming
 from specx.engine.target import Target
 from specx.kernels.trees import Path, TokenTree
 from specx.models.call import TreeCall
+from specx.models.decoder import Decoder
 from specx.profile.schema import DraftCacheSettings, TreeSettings
 from specx.records import Step
 from tests.engine.pairs import allowed, loaded, make_prompt, pair_of, run
@@ -263,21 +263,19 @@ def test_retrieval_of_everything_leaves_the_drafts_unchanged():
 
 def test_the_draft_never_sees_more_than_its_working_cache(monkeypatch):
     """Every forward of a tree attends to the working rows and what the step added."""
-    seen = []
-    forward = model_drafter.forward
+    seen, model = [], loaded()
+    own = Decoder.run
 
-    def watched(model, tokens, positions, cache, call, **settings):
-        if isinstance(call, TreeCall):
+    def watched(decoder, tokens, positions, call, *kept):
+        if isinstance(call, TreeCall) and decoder is model.model:
             seen.append((int(call.prefix), int(positions.max())))
-        return forward(model, tokens, positions, cache, call, **settings)
+        return own(decoder, tokens, positions, call, *kept)
 
-    for module in (model_drafter, grower):
-        monkeypatch.setattr(module, "forward", watched)
+    monkeypatch.setattr(Decoder, "run", watched)
     cache = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
     tree = {"nodes": 6, "depth": 3, "threshold": 0.0}
     profile = profile_of(tree=tree, cache=cache, max_new_tokens=40)
-    model = loaded()
-    run(pair_of(model, model), profile, "specextend", make_prompt(150))
+    run(pair_of(loaded(seed=1), model), profile, "specextend", make_prompt(150))
     most = 12 + 2 * 4  # the chosen chunks, and two steps of at most four tokens
     assert max(prefix for prefix, _ in seen) <= most
     assert max(position for _, position in seen) <= most + 3

@@ -121,9 +121,9 @@ def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
 
 def test_graphs_are_for_gpus_and_can_be_switched_off():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert isinstance(runner_for(cpu, fused_layers=True), EagerRunner)
-    assert isinstance(runner_for(gpu, fused_layers=True, graphs=False), EagerRunner)
-    recording = [runner_for(gpu, fused_layers=fused) for fused in (True, False)]
+    assert isinstance(runner_for(cpu, is_ours=True), EagerRunner)
+    assert isinstance(runner_for(gpu, is_ours=True, graphs=False), EagerRunner)
+    recording = [runner_for(gpu, is_ours=ours) for ours in (True, False)]
     assert all(isinstance(each, GraphRunner) for each in recording)
     assert [each.eager_calls for each in recording] == [0, 1]
     assert recording[1].another() == recording[1]

@@ -1,19 +1,17 @@
 """A model whose next token depends on the last two, read from its cache: exact and fast.
 
-It stands where a transformers model stands and sees the same arguments: what it knows of the text
+It stands where a decoder stands and sees the same arguments: what it knows of the text
 it knows from the cache's rows and from what each row may attend to.
 """
-
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from specx.kernels.torch.backend import TorchOps
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import rows_of
 from specx.models.load import LoadedModel
 from specx.models.rope import RopeFacts
-from specx.models.seam_cache import SeamCache
 
 
 class Trigrams:
@@ -22,27 +20,18 @@ class Trigrams:
     def __init__(self, table: Tensor) -> None:
         self.table = table
 
-    def get_decoder(self) -> "Trigrams":
-        return self
-
-    def __call__(
+    def run(
         self,
-        input_ids: Tensor,
-        position_ids: Tensor,  # noqa: ARG002 - tokens alone decide
-        past_key_values: SeamCache,
-        use_cache: bool,  # noqa: ARG002
-        logits_to_keep: Tensor | int,
-        specx_call: PrefillCall | TreeCall,
-    ) -> SimpleNamespace:
-        ids = input_ids[0]
-        rows = ids.float()[None, None, :, None].expand(1, 1, -1, 2)
-        assert past_key_values.update(rows, rows, 0) == (rows, rows)
-        values = specx_call.mapping.storage[0, 1]
-        values.index_copy_(1, specx_call.mapping.slots, rows[0])
+        ids: Tensor,
+        positions: Tensor,  # noqa: ARG002 - tokens alone decide
+        call: PrefillCall | TreeCall,
+        kept: Tensor | int = 0,
+    ) -> Tensor:
+        values = call.mapping.storage[0, 1]
+        values.index_copy_(1, call.mapping.slots, ids.float()[None, :, None].expand(1, -1, 2))
         text = values[0, :, 0].long()  # as long as the cache; what is not written is noise
-        before = text[self._previous(specx_call, len(ids))]
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        return SimpleNamespace(logits=self.table[before, ids][kept][None])
+        before = text[self._previous(call, len(ids))]
+        return rows_of(self.table[before, ids], kept)
 
     @staticmethod
     def _previous(call: PrefillCall | TreeCall, rows: int) -> Tensor:

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from specx.models.fused_layers import unfused
 
 from specx.documents.generated import generate_report
-from specx.engine.forward import cache_shape, forward
+from specx.engine.forward import cache_shape
 from specx.engine.kv_cache import PreallocatedCache
 from specx.jobs.lossless import logit_gap
 from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
-from specx.models.fused_layers import unfused
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.prompts.digest import Digest
@@ -51,7 +51,7 @@ def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
         mask=AncestorMask(chain_sets(rows, CUDA), rows),
     )
     with torch.inference_mode():
-        return forward(model, tokens, 100 + torch.arange(rows, device=CUDA), cache, call)
+        return model.model.run(tokens, 100 + torch.arange(rows, device=CUDA), call)
 
 
 @pytest.mark.parametrize("small", [False, True])

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from specx.models.fused_head import FusedHead, fuse_head
+from specx.models.fused_layers import unfused
+from specx.models.head import Head
 from torch import Tensor, nn
 from transformers import LlamaConfig, Qwen3Config
 
@@ -14,9 +17,6 @@ from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.ops import built_in_ops
 from specx.models import attention
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
-from specx.models.fused_head import FusedHead, fuse_head
-from specx.models.fused_layers import unfused
-from specx.models.head import Head
 from specx.models.head_spec import HeadSpec
 from specx.prompts.digest import Digest
 from specx.records import Method

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from specx.errors import SpecxError
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import LoadedModel, ModelSpec, Role, load_model, open_model
+from specx.models.modules import load_modules
 from tests.tiny import copy_checkpoint, make_checkpoint
 
 
@@ -45,8 +46,20 @@ def broken(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Pat
 
 @pytest.fixture
 def load() -> Callable[..., LoadedModel]:
-    def do(model: Path | str, role: str = "target", dtype: str = "auto", **kw: Any) -> LoadedModel:
-        return load_model(ModelSpec(str(model), dtype=dtype), "cpu", role, **kw)  # type: ignore[arg-type]
+    """``modules``: behind the seam, even where a decoder of our own would serve."""
+
+    def do(
+        model: Path | str,
+        role: Role = "target",
+        dtype: str = "auto",
+        *,
+        modules: bool = False,
+        **kw: Any,
+    ) -> LoadedModel:
+        spec = ModelSpec(str(model), dtype=dtype)
+        if modules:
+            return load_modules(open_model(spec, "cpu", role), kw.get("positions"))
+        return load_model(spec, "cpu", role, **kw)
 
     return do
 

@@ -342,6 +342,22 @@ class Read:
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
+def decoder_of(module: Any, ops: Ops = LAYERED, spare: float = float("inf")) -> Decoder:
+    """A model of transformers as our own decoder, with copies of its weights.
+
+    ``spare``: bytes that copies in other formats may take.
+    """
+    architecture = read_architecture(module.config.to_dict(), "The model")
+    tensors = {name: weight.clone() for name, weight in module.state_dict().items()}
+    reader = WeightReader(
+        spec=architecture.spec,
+        weight_map=architecture.weights,
+        tensors=Read(tensors, module.dtype),
+        arranged=ops.arranged,
+    )
+    return Decoder(reader.decoder(lambda: spare), ops)
+
+
 @dataclass
 class Pair:
     """A model of transformers, the config and the tensors that it writes, and our decoder."""

@@ -7,8 +7,8 @@ import torch
 
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
-from specx.models.attention import attention
 from specx.models.call import AttentionCall, KeptQueries, PrefillCall, SlotMapping, TreeCall
+from specx.models.seam import attention
 from tests.kernels import reference
 from tests.kernels.examples import Inputs, assert_close, make_inputs, sets_of
 

@@ -7,8 +7,8 @@ import torch
 import transformers
 
 from specx.errors import ModelError
-from specx.models.facts import model_facts
-from specx.models.seam import check_rotation, check_seam
+from specx.models.modules import in_memory
+from specx.models.seam_trial import SeamTrial
 from tests.tiny import make_model, make_tokenizer
 
 SHAPE: dict[str, Any] = {
@@ -26,10 +26,16 @@ SHAPE: dict[str, Any] = {
 
 
 def _try_out(model: Any, draft: bool = False) -> None:
-    facts = model_facts(model.eval(), make_tokenizer())
-    check_seam(model, facts, "The model", positions=256)
+    trial = _trial(model)
+    scalings = trial.scalings()
+    assert len(scalings) == trial.loaded.num_layers
     if draft:
-        check_rotation(model, facts, "The model")
+        trial.check_rotation()
+
+
+def _trial(model: Any) -> SeamTrial:
+    loaded = in_memory(model.eval(), make_tokenizer(), "tiny")
+    return SeamTrial(loaded=loaded, label="The model", positions=256)
 
 
 def _model(name: str, **overrides: Any) -> Any:
@@ -53,15 +59,10 @@ def test_other_plain_decoders_pass(name: str) -> None:
 
 def test_partial_rotation_is_a_fact() -> None:
     model = _model("Phi", partial_rotary_factor=0.5)
-    facts = model_facts(model.eval(), make_tokenizer())
-    check_rotation(model, facts, "The model")
-    assert facts.rope is not None
-    assert (len(facts.rope.inv_freq), facts.head_dim) == (4, 16)
-
-
-def test_the_attention_of_the_model_is_put_back() -> None:
-    _try_out(model := make_model())
-    assert model.config._attn_implementation == "sdpa"
+    trial = _trial(model)
+    trial.check_rotation()
+    assert trial.loaded.rope is not None
+    assert (len(trial.loaded.rope.inv_freq), trial.loaded.head_dim) == (4, 16)
 
 
 def test_attention_outside_the_interface() -> None:

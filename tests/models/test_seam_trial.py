@@ -7,16 +7,14 @@ import torch
 from transformers import BertConfig, BertLMHeadModel
 
 from specx.errors import ModelError
-from specx.models import attention
-from specx.models.load import LoadedModel
 from specx.models.modules import in_memory
-from specx.models.seam_trial import check_pieces
+from specx.models.seam_trial import SeamTrial
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
-def loaded(model: Any) -> LoadedModel:
-    attention.use_in(model)
-    return in_memory(model.eval(), make_tokenizer(), "tiny")
+def check_pieces(model: Any) -> None:
+    loaded = in_memory(model.eval(), make_tokenizer(), "tiny")
+    SeamTrial(loaded=loaded, label="The model", positions=256).check_pieces()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -25,7 +23,7 @@ def test_causal_models_pass(family: str, dtype: torch.dtype) -> None:
     model = make_model(family)
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
-    check_pieces(loaded(model), "The model")
+    check_pieces(model)
     assert model.config._attn_implementation == "specx"
 
 
@@ -36,7 +34,7 @@ def test_tokens_that_see_those_behind_them() -> None:
     for weight in model.parameters():
         weight.data *= 8  # else all logits are alike
     with pytest.raises(ModelError, match=r"tokens see those behind them, or it ignores the posit"):
-        check_pieces(loaded(model), "The model")
+        check_pieces(model)
 
 
 def test_positions_that_are_ignored() -> None:
@@ -51,7 +49,7 @@ def test_positions_that_are_ignored() -> None:
 
     model.model.forward = forward
     with pytest.raises(ModelError, match="computes other logits in pieces than at once"):
-        check_pieces(loaded(model), "The model")
+        check_pieces(model)
 
 
 def test_a_model_that_cannot_be_run_in_pieces() -> None:
@@ -62,4 +60,4 @@ def test_a_model_that_cannot_be_run_in_pieces() -> None:
 
     model.model.forward = forward
     with pytest.raises(ModelError, match=r"fails on a trial run in pieces \(no such position\)"):
-        check_pieces(loaded(model), "The model")
+        check_pieces(model)

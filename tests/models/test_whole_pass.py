@@ -7,18 +7,26 @@ import torch
 
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.torch.backend import CpuOps, TorchOps
-from specx.models import whole_pass
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
-from specx.models.fused_layers import FAMILIES, fuse_layers, saved_bytes
-from tests.models import test_fused_model as fused
-from tests.models.test_fused_model import TRIED, assert_alike
-from tests.tiny import make_model
+from specx.models.seam import NAME, SeamModel
+from tests.models.families import decoder_of
+from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
 from specx.kernels.layers import FewRows
 from specx.kernels.native import native_pass
 from specx.kernels.native.native_pass import NativePass, loading
 
+TRIED = [
+    ("llama", {"head_dim": 32}),
+    ("llama", {"head_dim": 48, "attention_bias": True, "mlp_bias": True}),
+    ("mistral", {"head_dim": 64, "rope_parameters": {**YARN, "rope_theta": 1e4}}),
+    ("qwen2", {"num_key_value_heads": 4}),
+    ("qwen3", {"head_dim": 128}),
+    ("qwen3", {"num_key_value_heads": 1}),
+    ("smollm3", {"head_dim": 32, "tie_word_embeddings": True}),
+    ("smollm3", {"rope_parameters": {**YARN, "rope_theta": 1e4}, "attention_bias": True}),
+]
 CAPACITY = 1300  # more than two blocks of keys
 TREE = torch.tensor([0b1, 0b11, 0b101, 0b1011, 0b10101])  # two children of the root, one of each
 
@@ -39,10 +47,29 @@ def _threads(request):
 
 
 def models_of(family, **settings):
-    """A model in machine code and the same in float64."""
-    model, exact = fused.models_of(family, CpuOps(), **settings)
-    assert isinstance(model.forward._whole, NativePass)
-    return model, exact
+    """A model in machine code, and the same as modules in float64. Biases and norms are random."""
+    model = make_model(family, rms_norm_eps=1e-3, **settings).requires_grad_(False)
+    for weight in model.parameters():
+        if weight.ndim == 1:
+            weight.copy_(1 + 0.3 * torch.randn(weight.shape))
+    decoder = in_machine_code(model)
+    exact = copy.deepcopy(model).double()
+    exact.set_attn_implementation(NAME)
+    exact = SeamModel(exact)
+    exact.config, exact.dtype = model.config, torch.float64
+    return decoder, exact
+
+
+def in_machine_code(model, **options):
+    decoder = decoder_of(model, CpuOps(), **options)
+    assert isinstance(decoder._whole, NativePass)
+    decoder.config = model.config
+    return decoder
+
+
+def assert_alike(results, expected):
+    for actual, exact in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual.double(), exact.double(), rtol=2e-5, atol=5e-5)
 
 
 def storage_of(model, seed=3):
@@ -69,29 +96,19 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
         prefix=torch.tensor([prefix]),
         mask=AncestorMask(sets, behind),
     )
-    positions = torch.tensor([[prefix + bin(int(word)).count("1") - 1 for word in sets[:, 0]]])
+    positions = torch.tensor([prefix + bin(int(word)).count("1") - 1 for word in sets[:, 0]])
     with torch.no_grad():
-        logits = model(
-            input_ids=tokens[None],
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=wanted,
-            specx_call=call,
-        ).logits[0]
+        logits = model.run(tokens, positions, call, wanted)
     return logits, storage[:, :, :, : prefix + behind], retrieval.queries, retrieval.lse
 
 
 def weights_in(model):
     """The weights of all linear maps, as a pass reads them."""
-    return [each.weight for each in native_pass.maps_of(model.forward._whole._weights)]
+    return [each.weight for each in native_pass.maps_of(model._whole._weights)]
 
 
 def chain(rows):
     return chain_sets(rows, torch.device("cpu"))
-
-
-def test_every_family_that_is_fused_is_tried():
-    assert {family for family, _ in TRIED} == set(FAMILIES)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 11, 64])
@@ -99,7 +116,7 @@ def test_every_family_that_is_fused_is_tried():
 def test_chains(family, settings, rows):
     model, exact = models_of(family, **settings)
     expected = one_pass(exact, chain(rows))
-    model.forward._angles = None  # torch's way would fail
+    model.inputs = None  # torch's way would fail
     assert_alike(one_pass(model, chain(rows)), expected)
 
 
@@ -109,7 +126,7 @@ def test_chains(family, settings, rows):
 def test_trees_on_any_number_of_threads(kv_heads, prefix):
     """Behind prefixes that end in a block of keys, or with it."""
     model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=12)
-    assert model.forward._whole.serves(5)
+    assert model._whole.serves(5)
     sets = TREE[:, None]
     assert_alike(one_pass(model, sets, prefix=prefix), one_pass(exact, sets, prefix=prefix))
 
@@ -118,8 +135,8 @@ def test_trees_on_any_number_of_threads(kv_heads, prefix):
 @pytest.mark.parametrize("wanted", [0, 1, 3, torch.tensor([0, 2]), torch.tensor([4])])
 def test_logits_of_some_rows(wanted, tied):
     model, exact = models_of("llama", vocab_size=391, tie_word_embeddings=tied)
-    assert model.forward._whole.serves(5)
-    assert model.get_input_embeddings().weight.is_contiguous() != tied  # the lm head as well
+    assert model._whole.serves(5)
+    assert model.weights.embedding.is_contiguous() != tied  # the lm head as well
     for layer in (0, 1):
         results = one_pass(model, TREE[:, None], wanted=wanted, layer=layer)
         assert_alike(results, one_pass(exact, TREE[:, None], wanted=wanted, layer=layer))
@@ -164,7 +181,7 @@ def test_several_layers_are_kept():
         wanted=1,
         kept=(0, 1),
     )
-    _, kept = model.forward._whole(few)
+    _, kept = model._whole(few)
     for both, alone in zip(kept, single, strict=True):
         assert all(torch.equal(a, b[:, :5]) for a, b in zip(both, alone, strict=True))
 
@@ -182,9 +199,8 @@ def test_more_than_a_word_of_rows_behind_the_prefix():
             mask=AncestorMask(sets, 67),
         )
         with torch.no_grad():
-            ids, positions = torch.tensor([[7, 8, 9]]), torch.tensor([[84, 85, 23]])
-            out = each(input_ids=ids, position_ids=positions, use_cache=False, specx_call=call)
-        passes.append((out.logits, storage[:, :, :, :87]))
+            logits = each.run(torch.tensor([7, 8, 9]), torch.tensor([84, 85, 23]), call)
+        passes.append((logits, storage[:, :, :, :87]))
     assert_alike(*passes)
 
 
@@ -205,33 +221,27 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(kv_heads):
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
 @pytest.mark.parametrize(("family", "settings"), TRIED)
-def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, rows, monkeypatch):
-    model = make_model(family, **settings).requires_grad_(False)
-    for weight in model.parameters():
+def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, rows):
+    module = make_model(family, **settings).requires_grad_(False)
+    for weight in module.parameters():
         weight.copy_(weight.bfloat16())
-    long = copy.deepcopy(model)
-    fuse_layers(model, CpuOps())
-    monkeypatch.setattr(whole_pass, "free_bytes", lambda _: 10_000)
-    fuse_layers(long, CpuOps())
-    assert all(each.forward._whole.serves(rows) for each in (model, long))
-    assert [saved_bytes(each) for each in (model, long)] == [0, 0]  # before the first pass
-    long_rows = one_pass(long, chain(rows))
-    monkeypatch.undo()
-    both = one_pass(model, chain(rows)), long_rows
+    model, long = in_machine_code(module), in_machine_code(module, spare=10_000)
+    assert all(each._whole.serves(rows) for each in (model, long))
+    assert [each.saved_bytes for each in (model, long)] == [0, 0]  # before the first pass
+    both = [one_pass(each, chain(rows)) for each in (model, long)]
     kinds = [{w.dtype for w in weights_in(each)} for each in (model, long)]
     assert kinds == [{torch.bfloat16}, {torch.float32}]
     saved = sum(2 * weight.numel() for weight in weights_in(model))
-    assert [saved_bytes(each) for each in (model, long)] == [saved, 0]
+    assert [each.saved_bytes for each in (model, long)] == [saved, 0]
     assert all(torch.equal(*results) for results in zip(*both, strict=True))
 
 
 def test_weights_with_more_digits_than_bfloat16_stay():
-    model = make_model("llama", tie_word_embeddings=False).requires_grad_(False)
-    for weight in model.parameters():
+    module = make_model("llama", tie_word_embeddings=False).requires_grad_(False)
+    for weight in module.parameters():
         weight.copy_(weight.bfloat16())
-    last = model.model.layers[1].mlp.down_proj.weight.data
-    last[-1, -1] = 1 + 2**-20
-    fuse_layers(model, CpuOps())
+    module.model.layers[1].mlp.down_proj.weight.data[-1, -1] = 1 + 2**-20
+    model = in_machine_code(module)
     one_pass(model, chain(1))
     kinds = [w.dtype for w in weights_in(model)]
     assert kinds.count(torch.float32) == 1
@@ -256,8 +266,8 @@ def test_what_lies_behind_the_rows_is_never_used():
 def test_who_wants_features_gets_them_from_torch():
     model, _ = models_of("llama")
     called = []
-    model.forward._whole = lambda *_: called.append(1)
-    model.forward._whole.serves = lambda rows: rows < 3
+    model._whole = lambda *_: called.append(1)
+    model._whole.serves = lambda rows: rows < 3
     one_pass(model, chain(3))
     assert not called
 
@@ -272,5 +282,5 @@ def test_sizes_that_no_vectors_fill(settings):
 
 def test_more_than_64_rows_are_left_to_torch():
     model, _ = models_of("llama", num_key_value_heads=2)
-    assert model.forward._whole.serves(64)
-    assert not model.forward._whole.serves(65)
+    assert model._whole.serves(64)
+    assert not model._whole.serves(65)

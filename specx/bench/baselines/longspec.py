@@ -20,7 +20,6 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from specx.engine.grower import TreeGrower
 from specx.engine.head_drafter import within_window
-from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair, draft_plan
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.target import Target
@@ -29,7 +28,7 @@ from specx.kernels.ancestors import AncestorMask
 from specx.kernels.trees import Level
 from specx.models import hub
 from specx.models.architecture import read_raw
-from specx.models.call import AttentionCall
+from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.profile import HUB_ID, Profile
 from specx.records import PrefillProgress
@@ -160,9 +159,7 @@ class LongSpec(ModelDrafter):
     def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
         working = self.cache.working
         mapping = working.mapping(len(tokens))
-        call = self.model.tree_call(
-            ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask
-        )
+        call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
         return self.run(tokens, mapping.slots, call, logits_of)
 
     def run(
@@ -219,7 +216,5 @@ class GlideGrower(TreeGrower):
 
     draft: LongSpec
 
-    def run(
-        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall  # noqa: ARG002
-    ) -> Tensor:  # fmt: skip
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
         return self.draft.run(level.tokens, positions, call)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from specx.bench.baselines.excerpt import Excerpt
 from specx.engine.drafter import Drafter, StepPlan
-from specx.engine.forward import cache_shape, forward
+from specx.engine.forward import cache_shape
 from specx.engine.grower import TreeGrower
 from specx.engine.methods import Pair
 from specx.engine.target import Target
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.chunks import Grid, streaming_chunks
 from specx.kernels.trees import Path, TokenTree
+from specx.models.call import TreeCall
 from specx.profile import Profile
 from specx.records import PrefillProgress
 
@@ -64,12 +65,12 @@ class MagicDec(Drafter):
     def _read(self, root: Tensor) -> Tensor:
         """Return the logits [1, V] after the root."""
         cache = self._excerpt
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.model.ops,
             mapping=cache.mapping(1),
             prefix=cache.length,
             mask=self._itself,
         )
-        logits = forward(self.model, root, cache.next_position, cache, call)
+        logits = self.model.model.run(root, cache.next_position, call)
         cache.commit(1)
         return logits

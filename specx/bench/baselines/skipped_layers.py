@@ -6,16 +6,13 @@ optimization, and a chain ends where the draft is unsure; here whole layers are,
 ones one after the other, and the length of the chain follows from the same measurement.
 """
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specx.engine.drafter import Drafter
-from specx.engine.forward import forward
 from specx.engine.grower import TreeGrower
 from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair
@@ -23,6 +20,7 @@ from specx.engine.target import Target
 from specx.errors import UsageError
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.kernels.trees import MAX_ROWS, Path, TokenTree
+from specx.models.call import PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.profile import Profile
 from specx.records import PrefillProgress
@@ -45,35 +43,10 @@ class SkippingDraft:
 def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     """Return the same model without its other layers; all weights are shared.
 
-    It works on what ``rows_for`` returns of the whole model's cache.
+    It works on the same layers of the whole model's cache.
     """
-    if loaded.decoder_spec is not None:
-        decoder = loaded.model.with_layers(kept)
-        return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
-    model, whole = _shallow(loaded.model), loaded.model.get_decoder()
-    vars(model).pop("forward", None)  # of the whole model in one go
-    decoder = _shallow(whole)
-    decoder.layers = nn.ModuleList(whole.layers[layer] for layer in kept)
-    (name,) = (name for name, part in model.named_children() if part is whole)
-    setattr(model, name, decoder)
-    return replace(loaded, model=model)
-
-
-def rows_for(
-    loaded: LoadedModel, kept: Sequence[int], cache: PreallocatedCache
-) -> PreallocatedCache:
-    """Return the cache of a whole model as the same model without its other layers uses it.
-
-    Layers of transformers' modules keep their numbers, and so their places.
-    """
-    return cache if loaded.decoder_spec is None else cache.with_layers(kept)
-
-
-def _shallow(module: Any) -> Any:
-    """Return a module of its own with the same parts."""
-    copied = copy.copy(module)
-    copied._modules = dict(module._modules)
-    return copied
+    decoder = loaded.model.with_layers(kept)
+    return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
 
 
 class SkippedLayers(Drafter):
@@ -92,15 +65,15 @@ class SkippedLayers(Drafter):
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         """Read nothing: the target has read it."""
-        self._cache = rows_for(target.model, self._kept, target.cache)
+        self._cache = target.cache.with_layers(self._kept)
         return iter(())
 
     def grow(self, root: Tensor) -> TokenTree:
         cache = self._cache
-        call = self.model.tree_call(
+        call = TreeCall(
             ops=self.model.ops, mapping=cache.mapping(1), prefix=cache.length, mask=self._itself
         )
-        logits = forward(self.model, root, cache.next_position, cache, call)
+        logits = self.model.model.run(root, cache.next_position, call)
         cache.commit(1)
         tree = self._grower.grow(root, logits, cache)
         cache.commit(-1)  # the target has not read the root
@@ -124,15 +97,15 @@ def accepted_by_block(
     block is read by the model that keeps layers ``kept``, behind rows of the whole model.
     """
     model, (whole, text, begin) = with_layers(loaded, kept), read
-    cache = rows_for(loaded, kept, whole)
+    cache = whole.with_layers(kept)
     found = []
     for start in range(begin, len(text) - depth, depth):
         tokens, rows = text[start : start + depth], slice(start, start + depth)
         saved = [storage[:, :, :, rows].clone() for storage in whole.storages]
         cache.refill(torch.tensor(start))
-        call = model.prefill_call(ops=model.ops, mapping=cache.mapping(depth), past=start)
+        call = PrefillCall(ops=model.ops, mapping=cache.mapping(depth), past=start)
         positions = torch.arange(start, start + depth, device=text.device)
-        logits = forward(model, tokens, positions, cache, call)
+        logits = model.model.run(tokens, positions, call)
         for storage, before in zip(whole.storages, saved, strict=True):
             storage[:, :, :, rows] = before
         right = model.ops.most_probable(logits, ~allowed) == text[start + 1 : start + depth + 1]
@@ -150,7 +123,12 @@ def choose_layers(
     Raises UsageError for a target whose layers are not alike enough.
     """
     loaded, spec = pair.target, pair.target.decoder_spec
-    if len(loaded.full_layers) < loaded.num_layers or (spec is not None and spec.per_layer):
+    if spec is None:
+        raise UsageError(
+            f"{loaded.source} is computed by transformers, and self-draft leaves out "
+            "layers of specx's own decoders alone"
+        )
+    if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
         raise UsageError(
             f"{loaded.source} has layers with windows, or with inputs of their own, and self-draft "
             "leaves out layers of other targets alone"

@@ -229,8 +229,8 @@ def added_cost(
     text = torch.tensor(case.ids, device=pair.target.device)
     read_together(target, drafter, text[:-1])
     drafter.commit(Path.of(text[-1:]))
-    graphs, fused = setting.profile.graphs, pair.fused_layers
-    runner = runner_for(pair.target.device, graphs=graphs, fused_layers=fused)
+    graphs = setting.profile.graphs
+    runner = runner_for(pair.target.device, graphs=graphs, is_ours=pair.is_ours)
     return Curve(
         {
             rows: max(

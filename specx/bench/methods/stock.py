@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -12,14 +11,12 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StaticCache
 
 from specx.bench.cases import Case
+from specx.bench.methods.stock_model import stock_model
 from specx.bench.runs import Run, Setting, refuse_head
 from specx.engine.decode import context_window
 from specx.engine.methods import Pair, sampling_of
 from specx.errors import DocumentError, UsageError
-from specx.models import attention as dispatch
-from specx.models.compiled import uncompiled
-from specx.models.fused_layers import unfused
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import LoadedModel
 from specx.models.quiet import quiet_transformers
 from specx.profile import Profile, Sampling
 
@@ -27,33 +24,19 @@ ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
 
 
-def modules_of(loaded: LoadedModel) -> LoadedModel:
-    """Return a model as transformers' modules; a decoder of our own is loaded again as such."""
-    if loaded.decoder_spec is None:
-        return loaded
-    dtype = str(loaded.dtype).removeprefix("torch.")
-    return _modules(ModelSpec(loaded.source, dtype=dtype), loaded.device)
-
-
-@cache
-def _modules(spec: ModelSpec, device: torch.device) -> LoadedModel:
-    return load_model(spec, device, "target", modules=True)
-
-
 @contextmanager
 def stock(loaded: LoadedModel) -> Iterator[Any]:
-    """The model with transformers' own attention, layers that are neither compiled nor fused, and
-    no settings of generation but transformers' defaults; behind the block all is as it was."""
-    loaded = modules_of(loaded)
-    model = loaded.model
-    settings = model.generation_config
+    """The model as transformers' own class, with its own attention and no settings of generation
+    but transformers' defaults; behind the block all is as it was."""
+    model = stock_model(loaded)
+    settings, attention = model.generation_config, model.config._attn_implementation
     model.generation_config = GenerationConfig()
     model.set_attn_implementation(ATTENTION)
     try:
-        with quiet_transformers(), uncompiled(loaded), unfused(model):
+        with quiet_transformers():
             yield model
     finally:
-        model.set_attn_implementation(dispatch.NAME)
+        model.set_attn_implementation(attention)
         model.generation_config = settings
 
 
@@ -215,7 +198,7 @@ class Clock:
 
 def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
     """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
-    config = modules_of(pair.target).model.config
+    config = stock_model(pair.target).config
     return {"past_key_values": StaticCache(config=config, max_cache_len=tokens)}
 
 
@@ -230,7 +213,7 @@ STOCK = (
     Stock(
         "hf-assisted",
         "transformers' assisted generation by the draft",
-        lambda pair, _: {"assistant_model": pair.draft and modules_of(pair.draft).model},
+        lambda pair, _: {"assistant_model": pair.draft and stock_model(pair.draft)},
         drafts=True,
     ),
     Stock(

@@ -7,7 +7,6 @@ from typing import Any
 from specx.engine.decode import decode_with
 from specx.engine.drafter import Drafter
 from specx.engine.methods import Pair
-from specx.models.load import LoadedModel
 from specx.profile import Profile
 from tests.engine.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
 from tests.engine.test_lossless import LIKE_IT, SMALL_CACHE, SURE
@@ -19,11 +18,6 @@ EVERYTHING = {"chunk": 8, "top_k": 50, "every": 2, "window": None}  # no chunk i
 def likely_pair(family: str = "llama") -> Pair:
     """A target with clear winners, and a draft that is right more often than not."""
     return pair_of(loaded(family, **SURE), loaded(family, **LIKE_IT))
-
-
-def likely_modules(family: str = "llama") -> LoadedModel:
-    """The draft of a ``likely_pair`` as modules of transformers."""
-    return loaded(family, **LIKE_IT, modules=True)
 
 
 def small_profile(cache: dict[str, Any] | None = None, **settings: Any) -> Profile:

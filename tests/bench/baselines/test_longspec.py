@@ -88,7 +88,7 @@ class Written:
     def next_token(self, tokens: list[int], read: int, allowed: Tensor) -> int:
         """``read``: tokens that the target has read."""
         heads = (-1, self.target.head_dim)
-        with stock(loaded(**SURE, modules=True)) as model:
+        with stock(loaded(**SURE)) as model:
             past = model(input_ids=torch.tensor([tokens[:read]]), use_cache=True).past_key_values
             layer = past.layers[-1]
             keys, values = (each[0].transpose(0, 1) for each in (layer.keys, layer.values))

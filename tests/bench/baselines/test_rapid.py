@@ -5,7 +5,7 @@ import torch
 
 from specx.bench.baselines.rapid import FRAME, Rapid, bm25, retrieved_rows
 from specx.bench.methods.stock import stock
-from tests.bench.baselines.drafting import check, likely_modules, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, small_profile
 from tests.engine.pairs import make_prompt
 from tests.kernels.test_trees import paths_of
 
@@ -31,7 +31,7 @@ def test_drafts_are_those_behind_the_passages_alone():
     found = paths_of(drafter.grow(torch.tensor([root])))
     tokens = [*(text[row] for row in retrieved_rows(text, 8, 3)), root]
     assert len(tokens) == 2 * FRAME + 3 * 8 + 1
-    with torch.no_grad(), stock(likely_modules()) as model:
+    with torch.no_grad(), stock(likely_pair().draft) as model:
         logits = model(input_ids=torch.tensor([tokens])).logits[0, -1]
     assert (int(logits.masked_fill(~pair.draft_allowed, -torch.inf).argmax()),) in found
 

@@ -46,10 +46,9 @@ def test_other_families(family):
     check(lambda _: drafting(pair, (1,)), pair, small_profile(), make_prompt(30))
 
 
-@pytest.mark.parametrize("modules", [False, True])
-def test_drafts_are_those_of_transformers_without_the_layer(modules):
+def test_drafts_are_those_of_transformers_without_the_layer():
     """Behind the prompt, whose rows are the whole model's."""
-    pair, text, root = pair_of(loaded(**SURE, modules=modules)), make_prompt(30), 5
+    pair, text, root = pair_of(loaded(**SURE)), make_prompt(30), 5
     target = Target(pair.target, 100, None)
     list(target.prefill(torch.tensor(text)))
     drafter = drafting(pair, (1,))
@@ -57,7 +56,7 @@ def test_drafts_are_those_of_transformers_without_the_layer(modules):
     tree = drafter.grow(torch.tensor([root]))
     assert target.cache.committed == len(text)
     tokens = [root]
-    with torch.no_grad(), stock(loaded(**SURE, modules=True)) as model:
+    with torch.no_grad(), stock(loaded(**SURE)) as model:
         past = model(input_ids=torch.tensor([text]), use_cache=True).past_key_values
         layers, kept = model.model.layers, model.model.layers[1:]
         count, model.config.num_hidden_layers = model.config.num_hidden_layers, 1

@@ -6,7 +6,7 @@ import torch
 from specx.bench.baselines.staged import PROPOSED, Staged
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
-from tests.bench.baselines.drafting import check, likely_modules, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, small_profile
 from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of
 from tests.engine.test_lossless import SURE
 from tests.kernels.test_trees import paths_of
@@ -58,7 +58,7 @@ def test_drafts_are_what_the_draft_writes(looks):
     assert len(longest) <= drafter.wanted + PROPOSED
     assert len(longest) >= (drafter.wanted if looks else 1)
     tokens = [*text, root]
-    with torch.no_grad(), stock(likely_modules()) as model:
+    with torch.no_grad(), stock(likely_pair().draft) as model:
         for token in longest:
             logits = model(input_ids=torch.tensor([tokens])).logits[0, -1]
             assert token == int(logits.masked_fill(~pair.draft_allowed, -torch.inf).argmax())

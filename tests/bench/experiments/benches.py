@@ -25,7 +25,7 @@ def tiny_profile(**changes: Any) -> Profile:
 def tiny_bench(*lengths: int, profile: Profile | None = None) -> Workbench:
     profile = profile or tiny_profile()
     return Workbench(
-        pair=pair_of(loaded(peak=5.0, modules=True), loaded(peak=5.0, noise=0.02, modules=True)),
+        pair=pair_of(loaded(peak=5.0), loaded(peak=5.0, noise=0.02)),
         profile=profile,
         documents=(short_paragraphs(),),
         lengths=lengths,

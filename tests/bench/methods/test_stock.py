@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, GemmaConfig
 
 from specx.bench.methods.stock import Clock, stock
+from specx.bench.methods.stock_model import stock_model
 from specx.errors import DocumentError, UsageError
-from specx.kernels.torch.backend import TorchOps
-from specx.models import attention as dispatch
-from specx.models.compiled import compile_layers
-from specx.models.fused_layers import Fused, fuse_layers
 from specx.models.generation_file import Stated
+from specx.models.load import ModelSpec, load_model
 from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.engine.pairs import allowed, loaded, pair_of
-from tests.tiny import VOCAB
+from tests.tiny import VOCAB, make_tokenizer
 
 STOCK = ["hf-generate", "hf-static", "hf-assisted", "prompt-lookup"]
 
@@ -36,7 +35,7 @@ def test_the_output_is_that_of_plain_decoding(name, prompt, family):
 
 def test_a_draft_that_is_right_saves_steps():
     setting = tiny_setting(max_new_tokens=40)
-    pair = replace(setting.pair, draft=loaded(**SURE, modules=True))
+    pair = replace(setting.pair, draft=loaded(**SURE))
     run = run_method("hf-assisted", replace(setting, pair=pair), tiny_case(70))
     assert run.acceptance_length > 5
 
@@ -58,9 +57,9 @@ def test_it_ends_where_the_text_ends(name):
 def test_ids_outside_the_tokenizer_are_never_written(name, temperature):
     models = []
     for settings in (SURE, LIKE_IT):
-        model = loaded.__wrapped__(**settings, vocab_size=VOCAB + 16, modules=True)
+        model = loaded.__wrapped__(**settings, vocab_size=VOCAB + 16)
         with torch.no_grad():
-            rows = model.model.get_output_embeddings().weight
+            rows = model.model.weights.head.weight
             rows[VOCAB:] = -8 * rows[:16]
             rows[VOCAB + 8 :] *= -1
         models.append(model)
@@ -88,10 +87,11 @@ def test_sampling_is_that_of_the_profile():
 def test_models_are_left_as_they_were():
     setting, case = tiny_setting(max_new_tokens=5), tiny_case(30)
     before = run_method("specextend", setting, case)
-    models = [setting.pair.target.model, setting.pair.draft.model]
+    models = [stock_model(each) for each in (setting.pair.target, setting.pair.draft)]
+    attention = [model.config._attn_implementation for model in models]
     settings = [model.generation_config for model in models]
     run_method("hf-assisted", setting, case)
-    assert [model.config._attn_implementation for model in models] == [dispatch.NAME] * 2
+    assert [model.config._attn_implementation for model in models] == attention
     assert all(
         model.generation_config is kept for model, kept in zip(models, settings, strict=True)
     )
@@ -99,7 +99,7 @@ def test_models_are_left_as_they_were():
 
 
 def test_they_are_restored_after_an_error():
-    target = tiny_setting().pair.target
+    target = loaded.__wrapped__(**SURE, modules=True)
 
     def fail() -> None:
         with stock(target) as model:
@@ -108,44 +108,48 @@ def test_they_are_restored_after_an_error():
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert target.model.config._attn_implementation == dispatch.NAME
+    assert target.model.module.config._attn_implementation == "specx"
 
 
 def test_settings_of_a_checkpoint_do_not_change_what_is_compared():
     setting, case = tiny_setting(max_new_tokens=30), tiny_case(30)
-    model = loaded.__wrapped__(**SURE, modules=True)
-    model.model.generation_config.repetition_penalty = 5.0
+    model = loaded.__wrapped__(**SURE)
+    stock_model(model).generation_config.repetition_penalty = 5.0
     changed = replace(setting, pair=replace(setting.pair, target=model))
     assert run_method("hf-generate", changed, case).output == (
         run_method("hf-generate", setting, case).output
     )
 
 
-def test_compiled_layers_run_uncompiled_and_are_compiled_again():
-    target = compile_layers(loaded.__wrapped__(**SURE, modules=True), backend="eager")
-    layers = target.model.get_decoder().layers
-    calls = [layer._compiled_call_impl for layer in layers]
-    assert None not in calls
-    with stock(target):
-        assert [layer._compiled_call_impl for layer in layers] == [None] * len(layers)
-    assert [layer._compiled_call_impl for layer in layers] == calls
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "smollm3"])
+def test_transformers_computes_with_the_decoders_weights(family):
+    target = loaded(family, **SURE)
+    weights, module = target.model.weights, stock_model(target)
+    assert stock_model(target) is module
+    layer, own = weights.layers[1], module.get_decoder().layers[1]
+    assert own.self_attn.q_proj.weight.data_ptr() == layer.heads.weight.data_ptr()
+    assert own.mlp.down_proj.weight.data_ptr() == layer.down.weight.data_ptr()
+    expected = loaded(family, **SURE, modules=True).model.module
+    ids = torch.tensor([tiny_case(20).ids])
+    with torch.no_grad(), stock(target) as model:
+        expected.set_attn_implementation("sdpa")
+        torch.testing.assert_close(model(ids).logits, expected(ids).logits)
+        expected.set_attn_implementation("specx")
 
 
-class FusingOps(TorchOps):
-    def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
-        return True
-
-
-def test_fused_layers_run_as_transformers_wrote_them_and_are_fused_again():
-    target = loaded.__wrapped__(**SURE, modules=True)
-    model = target.model
-    fuse_layers(model, FusingOps())
-    fused = [each for each in model.modules() if isinstance(vars(each).get("forward"), Fused)]
-    assert len(fused) == 2 + 3 + 1  # layers; norm, angles and head; the model
-    forwards = [module.forward for module in fused]
-    with stock(target):
-        assert not any("forward" in vars(module) for module in model.modules())
-    assert [module.forward for module in fused] == forwards
+def test_weights_that_were_changed_are_loaded_again(tmp_path):
+    """Gemma's norms have an offset, which ours have in their weights."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 16}
+    config = GemmaConfig(vocab_size=VOCAB, num_attention_heads=2, num_key_value_heads=1, **sizes)
+    whole = AutoModelForCausalLM.from_config(config).eval()
+    whole.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    target = load_model(ModelSpec(str(tmp_path)), "cpu", "target")
+    assert target.is_ours
+    ids = torch.tensor([tiny_case(20).ids])
+    with torch.no_grad(), stock(target) as model:
+        torch.testing.assert_close(model(ids).logits, whole(ids).logits)
 
 
 def test_a_prompt_that_fills_the_window_is_refused():
@@ -157,7 +161,7 @@ def test_a_prompt_that_fills_the_window_is_refused():
 
 def test_vocabularies_of_different_sizes_are_refused():
     setting = tiny_setting()
-    draft = loaded(**LIKE_IT, vocab_size=VOCAB + 16, modules=True)
+    draft = loaded(**LIKE_IT, vocab_size=VOCAB + 16)
     pair = replace(setting.pair, draft=draft, draft_allowed=allowed(draft))
     with pytest.raises(UsageError, match="has 400 rows instead of 384"):
         run_method("hf-assisted", replace(setting, pair=pair), tiny_case(30))

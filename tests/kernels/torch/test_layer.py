@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specx.kernels.torch.layer import TorchLayer, rms_norm, rotary_angles
-from specx.models.module_weights import weights_of
 from tests.kernels.examples import error
+from tests.models.families import decoder_of
 from tests.tiny import make_model
 
 ROWS, CAPACITY = 7, 20
@@ -38,9 +38,10 @@ def model_of(name: str, dtype: torch.dtype):
     return model.to(dtype), rotary
 
 
-def through_kernels(layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def through_kernels(model, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Run a layer on either side of causal attention; return its output and the storage."""
-    kernels, attention = TorchLayer(weights_of(layer, None)), layer.self_attn
+    kernels = TorchLayer(decoder_of(model).weights.layers[0])
+    attention = model.model.layers[0].self_attn
     kv_heads = attention.config.num_key_value_heads
     storage = torch.full((2, kv_heads, CAPACITY, attention.head_dim), torch.nan, dtype=x.dtype)
     slots = torch.randperm(CAPACITY, generator=torch.Generator().manual_seed(1))[:ROWS]
@@ -70,7 +71,7 @@ def test_a_layer_computes_what_that_of_transformers_computes(name, dtype):
             return keys, values
 
     expected = layer(x[None], position_embeddings=(cos, sin), past_key_values=Cache())[0]
-    out, stored = through_kernels(layer, x, cos[0], sin[0])
+    out, stored = through_kernels(model, x, cos[0], sin[0])
     assert out.dtype == dtype
     assert error(out, expected.double()) < LIMIT[dtype]
     assert error(stored, kept[0].double()) < LIMIT[dtype]
