@@ -94,17 +94,6 @@ def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -
     assert loaded.eos_token_ids == {1}
 
 
-def test_a_gpu_gets_a_model_of_transformers(tmp_path: Path) -> None:
-    """Which a CPU can be given as well; loading tries its pieces."""
-    file, model = write(tmp_path, "llama", mixed)
-    quantize(model, mixed, "llama")
-    loaded = load(file, modules=True)
-    found, expected = loaded.model.state_dict(), model.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-    assert str(loaded.formats).endswith("unpacked to float32")
-
-
 def test_a_file_is_summarized_and_compared_with_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
