@@ -20,7 +20,6 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from specx.engine.grower import TreeGrower
 from specx.engine.head_drafter import within_window
-from specx.engine.kv_cache import PreallocatedCache
 from specx.engine.methods import Pair, draft_plan
 from specx.engine.model_drafter import DraftPlan, ModelDrafter
 from specx.engine.target import Target
@@ -217,7 +216,5 @@ class GlideGrower(TreeGrower):
 
     draft: LongSpec
 
-    def run(
-        self, level: Level, positions: Tensor, cache: PreallocatedCache, call: AttentionCall  # noqa: ARG002
-    ) -> Tensor:  # fmt: skip
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
         return self.draft.run(level.tokens, positions, call)
