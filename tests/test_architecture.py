@@ -49,14 +49,12 @@ LATE_IMPORTS = {
     "kernels/ops.py": {"specx.kernels.triton.backend", "specx.kernels.native.unpacking"},
     "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
     "kernels/torch/block_product.py": {"specx.kernels.native.unpacking"},
-    "engine/forward.py": {"specx.models.seam_cache"},  # brings transformers
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
         "specx.models.quiet",
     },
-    "jobs/lossless.py": {"specx.models.reference"},  # the next two bring transformers
-    "models/head_load.py": {"specx.models.head_modules"},
+    "jobs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -93,11 +91,9 @@ OWN = {
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
     "specx.kernels.native.unpacking",
-    "specx.models.head_modules",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",
-    "specx.models.seam_cache",
     "specx.models.template",
     "specx.kernels.triton.backend",
 }

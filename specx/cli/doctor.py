@@ -118,7 +118,8 @@ def measure_sources(model: str) -> Findings:
     with LiveLine(make_console()) as live:
         live.start(model)
         found = measure_source_layer(pair, profile, live)
-    return {"model": model, "layers": pair.target.num_layers, **vars(found)}
+    by = pair.target.computed_by
+    return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **vars(found)}
 
 
 # ---------------------------------------------------------------- findings

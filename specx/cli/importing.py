@@ -1,17 +1,10 @@
-"""Importing torch, which takes a second and more, while a document is read.
-
-Where models are transformers' modules (``models/modules.py``), on a GPU, that as well.
-"""
+"""Importing torch, which takes a second and more, while a document is read."""
 
 import contextlib
 import importlib
 import threading
 
 from specx.jobs.collecting import without_collecting
-
-# Of others alone. Our own modules come later, from the main thread: two threads that import modules
-# which import each other may meet half of one.
-_ON_A_GPU = "transformers.modeling_utils"
 
 
 class Importing:
@@ -38,7 +31,7 @@ class Importing:
 
 
 def _import() -> None:
+    # No more than that. Our own modules come later, from the main thread: two threads that import
+    # modules which import each other may meet half of one.
     with contextlib.suppress(Exception), without_collecting():
-        torch = importlib.import_module("torch")
-        if torch.cuda.is_available():
-            importlib.import_module(_ON_A_GPU)
+        importlib.import_module("torch")

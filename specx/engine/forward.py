@@ -1,4 +1,4 @@
-"""What forward passes have in common: the shapes of caches, and prompts in chunks."""
+"""The shapes of caches, and prompts in chunks: common to all forward passes."""
 
 from collections.abc import Callable, Iterator
 

@@ -32,7 +32,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def facts(pair: Pair) -> dict[str, Any]:
-    """Return the versions, hardware and models that the figures of a report hold for."""
+    """Return the versions, hardware and models that the figures of a report hold for.
+
+    Of a model that transformers computes it says so.
+    """
     target, draft = pair.target, pair.draft
     device = target.device
     return {
@@ -43,6 +46,11 @@ def facts(pair: Pair) -> dict[str, Any]:
         "target": target.source,
         "draft": draft.source if draft else None,
         **({"weights": target.formats} if target.formats else {}),
+        **{
+            f"{role}_computed_by": model.computed_by
+            for role, model in (("target", target), ("draft", draft))
+            if model is not None and not model.is_ours
+        },
     }
 
 

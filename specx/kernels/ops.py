@@ -307,9 +307,6 @@ class Ops(Protocol):
 
     # Decoder layers
 
-    def fuses(self, dtype: torch.dtype) -> bool:
-        """Return True if layers in ``dtype`` run faster through the operations below."""
-
     def arranged(self, weight: Tensor) -> Tensor:
         """Return the same weight [N, K], laid out in memory as products with it are fastest."""
 
@@ -331,9 +328,6 @@ class Ops(Protocol):
     def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
         """Prepare the input of a head's first layer. embedding [V, H]; without ``norms`` nothing is
         normed."""
-
-    def rms_norm(self, weight: Tensor, eps: float) -> Norm:
-        """Prepare an RMSNorm with weight [K]."""
 
     def norm(
         self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype

@@ -88,10 +88,7 @@ class Checkpoint:
                 (whole[first : first + count] if stored.ndim else whole).copy_(stored)
         except (SafetensorError, RuntimeError, OSError) as error:
             if is_out_of_memory(error):
-                raise OutOfMemoryError(
-                    f"{self.label} does not fit into memory: too little memory; choose a smaller "
-                    "model or a smaller dtype."
-                ) from error
+                raise no_room(self.label) from error
             raise unreadable(self.label, error) from error
         assert whole is not None
         return whole
@@ -142,6 +139,14 @@ def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or not _is_plain(tensor):
             raise ModelError(f"{label} has no plain tensor under {name!r} in {file.name}.")
     return found
+
+
+def no_room(label: str) -> OutOfMemoryError:
+    """Return the error for weights that the allocator has no room for."""
+    return OutOfMemoryError(
+        f"{label} does not fit into memory: too little memory; choose a smaller model or a smaller "
+        "dtype."
+    )
 
 
 def unreadable(label: str, error: BaseException) -> ModelError:

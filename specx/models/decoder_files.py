@@ -1,7 +1,7 @@
 """From a model's files to a decoder of our own, layer by layer and straight to its device."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -202,23 +202,9 @@ def check_tensors(
     """
     label, needed = tensors.label, weight_map.names(spec)
     optional = {name for name in needed if name.endswith(_OPTIONAL)}
-    if missing := sorted(needed - tensors.names - optional):
-        raise ModelError(
-            f"{label} lacks {len(missing)} of its weights, the first is {missing[0]}; the "
-            "checkpoint is incomplete or of another architecture."
-        )
     layers = tuple(weight_map.layer.format(index) for index in range(len(spec.layers)))
-    ignored = sorted(
-        name
-        for name in tensors.names - needed
-        # Older formats have frequencies and masks there as well.
-        if name.startswith(layers) and name.endswith(_WEIGHTS) and "rotary_emb" not in name
-    )
-    if ignored:
-        raise ModelError(
-            f"{label} has weights that its architecture does not use, the first is {ignored[0]}; "
-            "its config.json names another architecture than it was trained with."
-        )
+    ignored = [name for name in tensors.names - needed if name.startswith(layers)]
+    check_complete(needed - tensors.names - optional, ignored, label)
     for names, shape in _shapes(spec, weight_map):
         found = [tensors.shape(name) for name in names]
         rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
@@ -227,6 +213,22 @@ def check_tensors(
                 f"{label} has weights of another shape than its config.json states; download it "
                 "again."
             )
+
+
+def check_complete(missing: Collection[str], ignored: Collection[str], label: str) -> None:
+    """Raise ModelError for tensors that are missing, and weights of layers that nobody reads."""
+    if missing:
+        raise ModelError(
+            f"{label} lacks {len(missing)} of its weights, the first is {min(missing)}; the "
+            "checkpoint is incomplete or of another architecture."
+        )
+    # Older formats have frequencies and masks in layers as well.
+    ignored = [name for name in ignored if name.endswith(_WEIGHTS) and "rotary_emb" not in name]
+    if ignored:
+        raise ModelError(
+            f"{label} has weights that its architecture does not use, the first is {min(ignored)}; "
+            "its config.json names another architecture than it was trained with."
+        )
 
 
 Shape = tuple[int, ...]

@@ -82,6 +82,11 @@ class LoadedModel(ModelFacts):
         """False for a model that transformers computes (``SeamModel``)."""
         return isinstance(self.model, Decoder | HeadDecoder)
 
+    @property
+    def computed_by(self) -> str:
+        """Say whose code computes the model, for people."""
+        return "specx" if self.is_ours else "transformers' modules, which specx does not speed up"
+
     def for_text(self, tokens: int) -> "LoadedModel":
         """Return the model for a text of at most so many tokens, with output; often this one.
 

@@ -12,10 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
-from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
+from specx.errors import ModelError, is_out_of_memory
 from specx.kernels.trees import MAX_ROWS
 from specx.models.architecture import check_layers, read_config
+from specx.models.checkpoint import no_room, unreadable
 from specx.models.config_file import SUPPORTED
+from specx.models.decoder_files import check_complete
 from specx.models.facts import model_facts
 from specx.models.families import family_of
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
@@ -79,7 +81,7 @@ def _load_weights(
     source: ModelSource, config: Any, method: str | None, dtype: str, device: torch.device
 ) -> Any:
     if method == "fp8" and device.type == "cpu":  # what transformers asks for would not help
-        raise _quantized_error(source, method, "computes on a GPU alone")
+        raise _quantized(source, method, "transformers computes on a GPU alone;")
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
             source.folder,
@@ -94,38 +96,25 @@ def _load_weights(
         module = module.to(device)
     except Exception as error:  # file formats, quantizers and the allocator: no common class
         raise _loading_error(error, source, config, method) from error
-    _check_complete(report, config, source.label)
+    ignored = [n for n in report["unexpected_keys"] if _is_in_layer(n, config.num_hidden_layers)]
+    check_complete(report["missing_keys"], ignored, source.label)
     if method and getattr(module, "hf_quantizer", None) is None:
         # transformers warns about what it does not know or cannot do on a device, and goes on.
         known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
-        raise _quantized_error(
-            source, method, "computes on a GPU alone" if known else "does not know"
-        )
+        why = "computes on a GPU alone" if known else "does not know"
+        raise _quantized(source, method, f"transformers {why};")
     return module.eval().requires_grad_(False)
-
-
-def _quantized_error(source: ModelSource, method: str, why: str) -> ModelError:
-    return ModelError(
-        f"{source.label} is quantized with {method}, which transformers {why}; choose the "
-        "checkpoint that is not quantized."
-    )
 
 
 def _loading_error(
     error: Exception, source: ModelSource, config: Any, method: str | None
 ) -> Exception:
-    why = reason(error)
-    what = f"has weights that cannot be read ({why}); download it again, or choose a checkpoint in "
-    what += "safetensors"
     if is_out_of_memory(error):
-        return OutOfMemoryError(
-            f"{source.label} does not fit into memory: too little memory; choose a smaller model "
-            "or a smaller dtype."
-        )
+        return no_room(source.label)
     if method:
-        what = f"is quantized with {method}, which cannot be loaded here ({why}); install what it "
-        what += "needs, or choose the checkpoint that is not quantized"
-    elif isinstance(error, KeyError) and error.args == (NAME,):
+        why = f"cannot be loaded here ({reason(error)}); install what it needs, or"
+        return _quantized(source, method, why)
+    if isinstance(error, KeyError) and error.args == (NAME,):
         what = f"({config.model_type}) does not call the attention interface of transformers, so "
         what += f"specx cannot compute its attention; {SUPPORTED}"
     elif isinstance(error, UnpicklingError):
@@ -133,7 +122,16 @@ def _loading_error(
         what += "choose a checkpoint in safetensors"
     elif "ismatch" in str(error):
         what = "has weights of another shape than its config.json states; download it again"
+    else:
+        return unreadable(source.label, error)
     return ModelError(f"{source.label} {what}.")
+
+
+def _quantized(source: ModelSource, method: str, why: str) -> ModelError:
+    return ModelError(
+        f"{source.label} is quantized with {method}, which {why} choose the checkpoint that is not "
+        "quantized."
+    )
 
 
 def _quantization(config: Any) -> str | None:
@@ -145,25 +143,8 @@ def _quantization(config: Any) -> str | None:
     return str(stated.get("quant_method", "an unnamed method"))
 
 
-def _check_complete(report: dict[str, Any], config: Any, label: str) -> None:
-    """Refuse what transformers only warns about: weights it had to invent, or left aside."""
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"{label} lacks {len(missing)} of its weights, the first is {missing[0]}; the "
-            "checkpoint is incomplete or of another architecture."
-        )
-    layers, ignored = config.num_hidden_layers, sorted(report["unexpected_keys"])
-    if ignored := [key for key in ignored if _belongs_to_layer(key, layers)]:
-        raise ModelError(
-            f"{label} has weights that its architecture does not use, the first is {ignored[0]}; "
-            "its config.json names another architecture than it was trained with."
-        )
-
-
-def _belongs_to_layer(key: str, num_layers: int) -> bool:
-    """Return True if a tensor lies in a computed layer and is no leftover of older formats."""
-    parts = key.split(".")
-    numbers = [int(part) for part in parts if part.isdigit()]
-    inside = "layers" in parts and bool(numbers) and numbers[0] < num_layers
-    return inside and "rotary_emb" not in parts and parts[-1] in ("weight", "bias")
+def _is_in_layer(name: str, layers: int) -> bool:
+    """Return True if a tensor lies in one of so many layers."""
+    parts = name.split(".")
+    number = next((int(part) for part in parts if part.isdigit()), layers)
+    return "layers" in parts and number < layers

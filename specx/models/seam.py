@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 from transformers import AttentionInterface
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from specx.kernels.layers import LinearMap
 from specx.models.call import AttentionCall, TreeCall
@@ -70,7 +70,7 @@ class SeamModel:
         output = self.module(
             input_ids=ids[None],
             position_ids=positions[None],
-            past_key_values=SeamCache(len(storage), past, storage[0].shape[2]),
+            past_key_values=SeamCache(past, storage[0].shape[2]),
             use_cache=True,
             logits_to_keep=kept,
             output_hidden_states=features is not None,
@@ -86,10 +86,11 @@ class SeamModel:
 
 
 class SeamCache(Cache):
-    """Stands for a cache whose text has ``length`` rows (int64 [1], or a number)."""
+    """Stands for a cache of ``capacity`` rows, ``length`` of them text (int64 [1], or a number)."""
 
-    def __init__(self, layers: int, length: Tensor | int, capacity: int) -> None:
-        super().__init__(layers=[_Layer(length, capacity) for _ in range(layers)])
+    def __init__(self, length: Tensor | int, capacity: int) -> None:
+        super().__init__(layers=[])
+        self.length, self.capacity = length, capacity
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
@@ -97,30 +98,11 @@ class SeamCache(Cache):
         """Return new rows as they came: the attention function stores them (``SlotMapping``)."""
         return key_states, value_states
 
-
-class _Layer(CacheLayerMixin):
-    """One layer's view of it, as transformers' attention modules call it."""
-
-    is_sliding = False
-
-    def __init__(self, length: Tensor | int, capacity: int) -> None:
-        super().__init__()
-        self.length, self.capacity = length, capacity
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: the storage exists from the start."""
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        return key_states, value_states
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.get_seq_length() + query_length, 0
-
-    def get_seq_length(self) -> int:
+    def get_seq_length(self, *_: Any) -> int:
         return int(self.length)  # not asked where positions are given
 
-    def get_max_length(self) -> int:
+    def get_mask_sizes(self, query_length: int, *_: Any) -> tuple[int, int]:
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_length(self, *_: Any) -> int:
         return self.capacity

@@ -23,6 +23,7 @@ from specx.models.config_file import SUPPORTED
 from specx.models.load import LoadedModel
 from specx.models.reason import reason
 from specx.models.rope import RopeFacts
+from specx.models.seam import NAME
 
 _SHIFT = 13  # positions; far enough to turn every frequency that matters
 _TOLERANCE = 0.05  # relative, mean over pairs; bfloat16 costs 0.005, a wrong rotation above 0.3
@@ -40,14 +41,14 @@ _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 @dataclass(kw_only=True)
 class _WatchedCall(TreeCall):
-    """A tree whose layers' calls are looked at, by ``watch(layer, heads, scaling, extras)``."""
+    """A tree whose layers' calls ``watch`` sees: layer, heads, scaling, and other arguments."""
 
     watch: Callable[[int, tuple[Tensor, ...], float, dict[str, Any]], None]
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **extras: Any
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **more: Any
     ) -> Tensor:
-        self.watch(layer, (query, key, value), scaling, extras)
+        self.watch(layer, (query, key, value), scaling, more)
         return super().attend(layer, query, key, value, scaling)
 
 
@@ -59,9 +60,8 @@ class SeamTrial:
     label: str
     positions: int
 
-    @property
-    def _named(self) -> str:
-        return f"{self.label} ({type(self.loaded.model.module).__name__})"
+    def _refusal(self, what: str) -> ModelError:
+        return ModelError(f"{self.label} ({type(self.loaded.model.module).__name__}) {what}.")
 
     def scalings(self) -> tuple[float, ...]:
         """Return the factor of each layer's scores.
@@ -82,10 +82,9 @@ class SeamTrial:
         near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
         for layer, (here, there) in enumerate(zip(near, far, strict=True)):
             if rope is None or _rotation_error(here, there, rope) > _TOLERANCE:
-                raise ModelError(
-                    f"{self.label} does not rotate the keys of layer {layer} as Llama does, and "
-                    "retrieval needs that to move them; choose a draft of the Llama, Mistral or "
-                    "Qwen families."
+                raise self._refusal(
+                    f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
+                    "that to move them; choose a draft of the Llama, Mistral or Qwen families"
                 )
 
     @torch.no_grad()
@@ -96,35 +95,32 @@ class SeamTrial:
         ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)
         texts = [ids[: _PREFIX + 2], ids[[*range(_PREFIX + 1), _PREFIX + 2]]]
         try:
-            own, module.config._attn_implementation = module.config._attn_implementation, "eager"
-            try:
-                whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
-            finally:
-                module.config._attn_implementation = own
+            module.config._attn_implementation = "eager"
+            whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
+            module.config._attn_implementation = NAME
             logits = self._in_pieces(ids)
         except _FAILURES as error:
-            raise ModelError(
-                f"{self._named} fails on a trial run in pieces ({reason(error)}); choose another "
-                "model."
+            raise self._refusal(
+                f"fails on a trial run in pieces ({reason(error)}); choose another model"
             ) from error
         expected = torch.cat([whole[0], whole[1][-1:]]).float()
         apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
         limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
         if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
-            raise ModelError(
-                f"{self._named} computes other logits in pieces than at once: its tokens see those "
-                "behind them, or it ignores the positions that it is given; choose a causal "
-                "language model."
+            raise self._refusal(
+                "computes other logits in pieces than at once: its tokens see those behind them, "
+                "or it ignores the positions that it is given; choose a causal language model"
             )
 
     def _in_pieces(self, ids: Tensor) -> Tensor:
         """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
-        run, rows = self.loaded.model.run, torch.arange(len(ids), device=self.loaded.device)
-        storage, past = self._storage(len(ids)), slice(_PREFIX)
-        chunk = PrefillCall(ops=_ops(), mapping=SlotMapping(storage, rows[past]), past=0)
-        tree = TreeCall(**self._tree(storage, rows[_PREFIX:], _SETS))
-        first = run(ids[past], rows[past], chunk)
-        positions = rows[_PREFIX] + torch.tensor([0, 1, 1], device=rows.device)
+        run, rows = self.loaded.model.run, torch.arange(len(ids), device=ids.device)
+        tree = TreeCall(**self._tree(len(ids), _SETS))
+        chunk = PrefillCall(
+            ops=tree.ops, mapping=SlotMapping(tree.mapping.storage, rows[:_PREFIX]), past=0
+        )
+        first = run(ids[:_PREFIX], rows[:_PREFIX], chunk)
+        positions = rows[[*range(_PREFIX, _PREFIX + 2), _PREFIX + 1]]
         return torch.cat([first, run(ids[_PREFIX:], positions, tree)])
 
     @torch.no_grad()
@@ -133,76 +129,64 @@ class SeamTrial:
 
         Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
         """
-        loaded, seen = self.loaded, list[tuple[int, float]]()
+        loaded, seen = self.loaded, dict[int, float]()
 
-        def watch(
-            layer: int, heads: Sequence[Tensor], scaling: float, more: dict[str, Any]
-        ) -> None:
+        def watch(layer: int, heads: Sequence[Tensor], scaling: float, more: Any) -> None:
             self._check_call(layer, heads, more)
-            seen.append((layer, float(scaling)))
+            seen[layer] = float(scaling)
 
+        call = _WatchedCall(**self._tree(2, (0b1, 0b10)), watch=watch)
         # Two ids from the middle: the embeddings of the first and last ids are often padding.
-        third, storage = loaded.vocab_size // 3, self._storage(2)
-        ids = torch.tensor([third, loaded.vocab_size // 2], device=loaded.device)
-        rows, error = torch.arange(2, device=loaded.device), None
-        call = _WatchedCall(**self._tree(storage, rows, (0b1, 0b10)), watch=watch)
+        ids = torch.tensor([loaded.vocab_size // 3, loaded.vocab_size // 2], device=loaded.device)
+        cause: Exception | None = None
         try:
-            loaded.model.run(ids, first + rows, call)
-        except _FAILURES as raised:
-            error = raised
-        if error is not None and "specx_call" in str(error):
-            raise ModelError(
-                f"{self._named} does not pass extra keyword arguments on to its attention, which "
-                f"specx needs; {SUPPORTED}."
-            ) from error
-        if error is not None and seen:
-            raise ModelError(
-                f"{self._named} fails on a trial run of two tokens ({reason(error)}); choose "
-                "another model."
-            ) from error
-        if [layer for layer, _ in seen] != list(range(loaded.num_layers)):
-            raise ModelError(
-                f"{self._named} calls the attention interface of transformers in "
-                f"{len(dict(seen))} of {loaded.num_layers} layers, so specx cannot compute its "
-                f"attention; {SUPPORTED}."
-            ) from error
-        return tuple(scaling for _, scaling in seen), storage
+            loaded.model.run(ids, first + call.mapping.slots, call)
+        except _FAILURES as error:
+            cause = error
+        if "specx_call" in str(cause):
+            what = "does not pass extra keyword arguments on to its attention, which specx needs; "
+            raise self._refusal(what + SUPPORTED) from cause
+        if cause is not None and seen:
+            what = f"fails on a trial run of two tokens ({reason(cause)}); choose another model"
+            raise self._refusal(what) from cause
+        if list(seen) != list(range(loaded.num_layers)):
+            raise self._refusal(
+                f"calls the attention interface of transformers in {len(seen)} of "
+                f"{loaded.num_layers} layers, so specx cannot compute its attention; {SUPPORTED}"
+            ) from cause
+        storage = call.mapping.storage
+        assert isinstance(storage, Tensor)
+        return tuple(seen.values()), storage
 
-    def _check_call(self, layer: int, heads: Sequence[Tensor], extras: dict[str, Any]) -> None:
-        where, loaded = f"{self.label} has an attention (layer {layer})", self.loaded
-        unknown = sorted(k for k, v in extras.items() if v is not None and k not in _UNDERSTOOD)
+    def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
+        loaded, what = self.loaded, None
+        unknown = sorted(k for k, v in more.items() if v is not None and k not in _UNDERSTOOD)
+        shapes = [
+            (1, n, 2, loaded.head_dim) for n in (loaded.num_heads, *2 * [loaded.num_kv_heads])
+        ]
         if unknown:
-            raise ModelError(
-                f"{where} that needs {_SPOKEN.get(unknown[0], unknown[0])}, which is not "
-                f"supported; {SUPPORTED}."
-            )
-        check_window(extras.get("sliding_window"), self.label, self.positions)
-        if extras.get("attention_mask") is not None:
-            raise ModelError(
-                f"{where} with a mask of its own, which is not supported; {SUPPORTED}."
-            )
-        every = (loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads)
-        if [tuple(t.shape) for t in heads] != [(1, n, 2, loaded.head_dim) for n in every]:
-            raise ModelError(
-                f"{where} whose heads do not have the shape that its config states, which is not "
-                f"supported; {SUPPORTED}."
-            )
+            what = f"that needs {_SPOKEN.get(unknown[0], unknown[0])}"
+        elif more.get("attention_mask") is not None:
+            what = "with a mask of its own"
+        elif [tuple(t.shape) for t in heads] != shapes:
+            what = "whose heads do not have the shape that its config states"
+        if what is not None:
+            what = f"has an attention (layer {layer}) {what}, which is not supported; {SUPPORTED}"
+            raise self._refusal(what)
+        check_window(more.get("sliding_window"), self.label, self.positions)
 
-    def _storage(self, rows: int) -> Tensor:
-        loaded = self.loaded
+    def _tree(self, rows: int, sets: Sequence[int]) -> dict[str, Any]:
+        """Return what a call has of a tree that is the last of so many rows, which see ``sets``.
+
+        Attention is torch's on every device: kernels have tests of their own, and are compiled.
+        """
+        loaded, device = self.loaded, self.loaded.device
         shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
-        return torch.zeros(shape, dtype=loaded.dtype, device=loaded.device)
-
-    def _tree(self, storage: Tensor, rows: Tensor, sets: Sequence[int]) -> dict[str, Any]:
-        """Return what calls of a tree have whose rows see ``sets`` of its rows."""
-        mask = AncestorMask(torch.tensor(sets, device=rows.device)[:, None], len(sets))
-        mapping = SlotMapping(storage, rows)
-        return {"ops": _ops(), "mapping": mapping, "prefix": rows[:1].clone(), "mask": mask}
-
-
-def _ops() -> Any:
-    """Attention is torch's on every device: kernels have tests of their own, and are compiled."""
-    return TorchOps()
+        slots = torch.arange(rows - len(sets), rows, device=device)
+        storage = torch.zeros(shape, dtype=loaded.dtype, device=device)
+        mask = AncestorMask(torch.tensor(sets, device=device)[:, None], len(sets))
+        mapping, ops = SlotMapping(storage, slots), TorchOps()
+        return {"ops": ops, "mapping": mapping, "prefix": slots[:1].clone(), "mask": mask}
 
 
 def _rotation_error(here: Tensor, there: Tensor, rope: RopeFacts) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from specx.profile.generation import GenerationSettings
 from specx.profile.schema import (
@@ -106,12 +106,6 @@ class Profile(Section):
         default=True,
         description="record the parts of a step as CUDA graphs on an NVIDIA GPU",
     )
-    compile: bool = Field(
-        default=False,
-        description="compile the layers on an NVIDIA GPU, of models that are not Llama, Mistral, "
-        "Qwen2, Qwen3 or SmolLM3 in half precision: faster steps after a wait that only a long "
-        "batch makes up for",
-    )
     devices: Devices = Field(
         default_factory=Devices, description="what is different on one kind of device"
     )
@@ -134,6 +128,14 @@ class Profile(Section):
             tree=own.tree,
             draft_cache=own.draft_cache,
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_old_keys(cls, settings: object) -> object:
+        """Ignore ``compile``, which has no effect any more: no layers are left that it served."""
+        if not isinstance(settings, Mapping):
+            return settings
+        return {key: value for key, value in settings.items() if key != "compile"}
 
     @field_validator("draft_cache")
     @classmethod

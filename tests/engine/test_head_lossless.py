@@ -15,6 +15,7 @@ from specx.engine.joined_drafter import BEHIND
 from specx.engine.methods import Pair
 from specx.engine.selector import DrafterSelector
 from specx.engine.target import Target
+from specx.errors import ModelError
 from specx.models.compat import head_facts
 from specx.models.head_config import HeadChoices
 from specx.profile import AutoTree
@@ -50,6 +51,26 @@ def check(pair, method, profile, prompt):
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason
     return result
+
+
+def test_a_target_that_transformers_computes(tmp_path):
+    """The head reads the hidden states that transformers returns, but for a last layer's output."""
+    settings = {"seed": 0, "peak": 5.0, "attention": 0.04, "num_hidden_layers": 1}
+    target = replace(loaded(**settings, modules=True), eos_token_ids=frozenset())
+    like_it = loaded(**settings)
+    head = load(apt_head(like_it, "eagle").write(tmp_path / "head"), target)
+    facts = head_facts(target, head)
+    pair = Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40)
+    ours, theirs = (
+        run(each, profile, "specextend", make_prompt(60)) for each in (apt_pair("eagle"), pair)
+    )
+    assert theirs.tokens == ours.tokens
+    assert theirs.accepted == ours.accepted
+    file = apt_head(like_it, "safeailab")
+    file.tensors["fc.weight"] = file.tensors["fc.weight"][:, :128]
+    with pytest.raises(ModelError, match="reads the output of the last layer of llama-0, which"):
+        load(file.write(tmp_path / "eagle3"), target, HeadChoices(layers=(0, 1)))
 
 
 @pytest.mark.parametrize("method", METHODS)

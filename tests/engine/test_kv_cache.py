@@ -206,12 +206,10 @@ def test_memory_is_free_as_soon_as_the_document_is_done():
 def test_what_transformers_sees_of_it():
     """New rows come back as they were: the attention function stores them."""
     cache, before = filled(text=4, behind=3, capacity=9)
-    seam = SeamCache(2, cache.length, cache.capacity)
+    seam = SeamCache(cache.length, cache.capacity)
     new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
     assert seam.update(*new, 1) == new
-    assert seam.layers[1].update(*new) == new
     assert torch.equal(cache.storage[:, :, :, :7], before)
     assert seam.get_seq_length() == 4
-    assert seam.layers[0].get_mask_sizes(2) == (6, 0)
-    assert seam.layers[0].get_max_length() == 9
-    assert len(seam) == 2
+    assert seam.get_mask_sizes(2, 0) == (6, 0)
+    assert seam.get_max_length() == 9

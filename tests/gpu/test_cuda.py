@@ -299,18 +299,6 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
     assert 3 <= len(drafts) == len(set(drafts)) <= 4  # the first plan, and three shapes
 
 
-def test_compiled_layers_write_the_same_on_documents_of_any_length() -> None:
-    profile = mini().changed(compile=True)
-    plain, compiled = (load_pair(p, "specextend", CUDA) for p in (mini(), profile))
-    digest = Digest(plain.target.tokenizer, sentences=8)
-    for characters in (6_000, 12_000):
-        report = generate_report(characters, seed=6)
-        prompt = digest.prompts(report, 24_000)[0].token_ids
-        expected, _ = written(plain, mini(), "plain", prompt)
-        ours, _ = written(compiled, profile, "specextend", prompt)
-        same_or_tied(plain, prompt, expected, ours)
-
-
 def test_cpu_and_gpu_write_the_same() -> None:
     on_gpu, on_cpu = (load_pair(mini(), "specextend", d) for d in (CUDA, torch.device("cpu")))
     digest = Digest(on_gpu.target.tokenizer, sentences=8)

@@ -106,11 +106,11 @@ def test_what_has_to_run_first_cannot_be_prepared() -> None:
     assert int(stage.number) == 1
 
 
-def test_layers_that_are_not_fused_run_once_before_they_are_recorded() -> None:
-    assert runner_for(CUDA, fused_layers=True) == GraphRunner(0)
-    assert runner_for(CUDA, fused_layers=False) == GraphRunner(1)
+def test_what_transformers_computes_runs_once_before_they_are_recorded() -> None:
+    assert runner_for(CUDA, is_ours=True) == GraphRunner(0)
+    assert runner_for(CUDA, is_ours=False) == GraphRunner(1)
     for device, graphs in ((CUDA, False), (torch.device("cpu"), True)):
-        assert isinstance(runner_for(device, graphs=graphs, fused_layers=True), EagerRunner)
+        assert isinstance(runner_for(device, graphs=graphs, is_ours=True), EagerRunner)
 
 
 @triton.jit
@@ -241,14 +241,14 @@ DRAFTING = [
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(("name", "method"), DRAFTING)
-def test_fused_layers_do_in_graphs_what_they_do_eagerly(
+def test_decoders_do_in_graphs_what_they_do_eagerly(
     name: str, method: Method, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an eager call, in two documents. Who drafts goes by a pattern, as times would
     differ."""
     profile = in_half(mini(temperature, name))
     pair = load_pair(profile, "specextend", CUDA)
-    assert pair.fused_layers
+    assert pair.is_ours
     digest = Digest(pair.target.tokenizer, sentences=8)
     prompts = [
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
@@ -307,5 +307,5 @@ def test_the_next_document_replays_what_the_one_before_recorded(
 
 
 def in_half(profile: Profile) -> Profile:
-    """The profile in half precision, where layers are fused; the draft follows the target."""
+    """The profile in half precision; the draft follows the target."""
     return profile.changed(target={"dtype": "float16"})

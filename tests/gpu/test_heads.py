@@ -5,24 +5,26 @@ from typing import Any
 
 import pytest
 import torch
-from specx.models.fused_head import FusedHead, fuse_head
-from specx.models.fused_layers import unfused
-from specx.models.head import Head
 from torch import Tensor, nn
 from transformers import LlamaConfig, Qwen3Config
 
 from specx.documents.generated import generate_report
 from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.kernels.layers import LinearMap
 from specx.kernels.ops import built_in_ops
-from specx.models import attention
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
+from specx.models.decoder_files import tensors_of
+from specx.models.head_decoder import Borrowed, HeadDecoder, head_weights
 from specx.models.head_spec import HeadSpec
+from specx.models.seam import NAME
 from specx.prompts.digest import Digest
 from specx.records import Method
+from specx.training.head_module import Head
 from tests.gpu.test_cuda import CUDA, same_or_tied, written
-from tests.gpu.test_fused import ERROR
+from tests.gpu.test_decoder import ERROR
 from tests.gpu.test_lookup import mini
+from tests.models.families import Read
 
 pytestmark = [
     pytest.mark.gpu,
@@ -53,12 +55,11 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
         head_dim=64,
         attention_bias=flags.pop("attention_bias", False),
     )
-    attention.register()
     spec: dict[str, Any] = {"kind": "eagle3", "features": (1, 2, 3), "vocabulary": 480}
     made = HeadSpec(config=config.to_dict(), feature_size=hidden, embeds=True, **(spec | flags))
     torch.manual_seed(hidden)
     head = Head(made, nn.Identity(), nn.Linear(hidden, VOCABULARY, bias=False))
-    head.config._attn_implementation = attention.NAME
+    head.config._attn_implementation = NAME
     for weight in head.parameters():
         size = weight.shape[-1]
         weight.data = (
@@ -67,10 +68,32 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
     return head.to(device).eval().requires_grad_(False)
 
 
-def one_pass(head: Head, count: int, *, rows: Any = 0, parents: bool, prefill: bool = False) -> Any:
+def decoder_of(head: Head) -> HeadDecoder:
+    """The same head as a decoder, with copies of its weights."""
+    weight, ops = head.fc.weight, built_in_ops(CUDA)
+    borrowed = Borrowed(
+        embedding=head.embed_tokens.weight,
+        head=LinearMap(head.lm_head.weight, None),
+        target_ids=head.target_ids,
+    )
+    tensors = {name: each.clone() for name, each in head.state_dict().items()}
+    read = Read(tensors, weight.dtype, CUDA)
+    return HeadDecoder(head_weights(head.spec, read, borrowed, ops.arranged, "The head"), ops)
+
+
+def one_pass(
+    head: Head | HeadDecoder,
+    config: Any,
+    count: int,
+    *,
+    rows: Any = 0,
+    parents: bool,
+    prefill: bool = False,
+) -> Any:
     """States, logits, and the keys and values of a chain behind a prefix."""
     generator = torch.Generator().manual_seed(count)
-    weight, config = head.fc.weight, head.config
+    is_decoder = isinstance(head, HeadDecoder)
+    weight = head.weights.fc.weight if is_decoder else head.fc.weight
     tokens = torch.randint(0, VOCABULARY, (count + 1,), generator=generator).to(CUDA)[1:]
     features = torch.randn(STATES if parents else count, head.spec.width, generator=generator)
     places = torch.randint(0, STATES, (count,), generator=generator).to(CUDA) if parents else None
@@ -83,9 +106,14 @@ def one_pass(head: Head, count: int, *, rows: Any = 0, parents: bool, prefill: b
         kind, settings = TreeCall, {"prefix": torch.tensor([PREFIX], device=CUDA), "mask": mask}
     call = kind(ops=built_in_ops(CUDA), mapping=SlotMapping(storage, slots), **settings)
     with torch.inference_mode():
-        states = head.project(features[None].to(weight))
-        out, logits = head(tokens[None], states, slots[None], rows, places, specx_call=call)
-    return out[0], logits[0], storage[:, :, :, slots]
+        if is_decoder:
+            states = head.project(features.to(weight))
+            out, logits = head.run((tokens, states, slots), call, rows, places)
+        else:
+            states = head.project(features[None].to(weight))
+            out, logits = head(tokens[None], states, slots[None], rows, places, specx_call=call)
+            out, logits = out[0], logits[0]
+    return out, logits, storage[:, :, :, slots]
 
 
 def errors(results: Any, expected: Any) -> list[float]:
@@ -103,8 +131,7 @@ def test_a_pass_says_what_the_modules_say(kind: str, hidden: int, dtype: str, co
     exact = make_head(hidden, CUDA, **KINDS[kind])
     head = copy.deepcopy(exact).to(getattr(torch, dtype))
     head.rotary_emb.inv_freq = exact.rotary_emb.inv_freq  # in float32, as when it is loaded
-    fuse_head(head, built_in_ops(CUDA))
-    assert isinstance(head.forward, FusedHead)
+    decoder, config = decoder_of(head), exact.config
     for rows, parents, prefill in (
         (0, True, False),
         (torch.tensor([count // 2], device=CUDA), False, False),
@@ -113,24 +140,24 @@ def test_a_pass_says_what_the_modules_say(kind: str, hidden: int, dtype: str, co
         (1, False, True),
     ):
         options = {"rows": rows, "parents": parents, "prefill": prefill}
-        ours, expected = one_pass(head, count, **options), one_pass(exact, count, **options)
-        with unfused(head):
-            theirs = one_pass(head, count, **options)
+        ours, theirs, expected = (
+            one_pass(each, config, count, **options) for each in (decoder, head, exact)
+        )
         found, limits = errors(ours, expected), errors(theirs, expected)
-        print(f"fused {max(found):.1e}, modules {max(limits):.1e}")
+        print(f"decoder {max(found):.1e}, modules {max(limits):.1e}")
         assert all(a < max(ERROR[dtype], 1.5 * b) for a, b in zip(found, limits, strict=True))
-        again = one_pass(head, count, **options)
+        again = one_pass(decoder, config, count, **options)
         assert all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
 
 
 def test_weights_are_there_once() -> None:
     head = make_head(2048, CUDA).to(torch.bfloat16)
-    before = {name: weight.clone() for name, weight in head.state_dict().items()}
-    fuse_head(head, built_in_ops(CUDA))
-    after = head.state_dict()
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    kept = {w.untyped_storage().data_ptr(): w.untyped_storage().nbytes() for w in after.values()}
-    assert sum(kept.values()) == sum(weight.nbytes for weight in before.values())
+    weights = decoder_of(head).weights
+    frequencies = {id(each) for each in tensors_of(weights.decoder)}
+    every = [each for each in tensors_of(weights) if id(each) not in frequencies]
+    kept = {w.untyped_storage().data_ptr(): w.untyped_storage().nbytes() for w in every}
+    expected = sum(weight.nbytes for weight in head.state_dict().values())
+    assert sum(kept.values()) == expected + head.target_ids.nbytes
 
 
 @pytest.mark.parametrize("characters", [6_000, 60_000])
@@ -158,10 +185,10 @@ def graph_of(tensors: list[Tensor], work: Any) -> torch.cuda.CUDAGraph:
 
 
 def test_a_level_can_be_recorded_at_once() -> None:
-    head = make_head(2048, CUDA).to(torch.bfloat16)
-    fuse_head(head, built_in_ops(CUDA))
-    cache = torch.randn(1, 2, head.config.num_key_value_heads, CAPACITY, 64, device=CUDA)
-    states = torch.randn(1, STATES, 2048, device=CUDA, dtype=torch.bfloat16)
+    module = make_head(2048, CUDA).to(torch.bfloat16)
+    head = decoder_of(module)
+    cache = torch.randn(1, 2, module.config.num_key_value_heads, CAPACITY, 64, device=CUDA)
+    states = torch.randn(STATES, 2048, device=CUDA, dtype=torch.bfloat16)
     slots = PREFIX + torch.arange(10, device=CUDA)
     call = TreeCall(
         ops=built_in_ops(CUDA),
@@ -171,8 +198,7 @@ def test_a_level_can_be_recorded_at_once() -> None:
     )
 
     def work() -> Any:
-        tokens, places = (7 * slots)[None], slots % STATES
-        return head(tokens, states, slots[None], 0, places, specx_call=call)
+        return head.run((7 * slots, states, slots), call, 0, slots % STATES)
 
     recorded: list[Tensor] = []
     with torch.inference_mode():
@@ -180,5 +206,5 @@ def test_a_level_can_be_recorded_at_once() -> None:
         for _ in range(2):
             graph.replay()
             assert all(torch.equal(a, b) for a, b in zip(recorded, expected, strict=True))
-            states.copy_(states.flip(1))
+            states.copy_(states.flip(0))
             expected = work()

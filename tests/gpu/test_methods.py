@@ -34,7 +34,7 @@ def setting() -> Setting:
 
 @pytest.fixture(scope="module")
 def half() -> Setting:
-    """In half precision, where layers are fused and graphs are recorded at once."""
+    """In half precision."""
     profile = in_half(mini())
     return Setting(load_pair(profile, "specextend", CUDA), profile)
 

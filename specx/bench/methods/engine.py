@@ -52,11 +52,6 @@ class Engine:
     def check(self, profile: Profile) -> None:
         if self.needs_draft and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
-        if "tree" in self.masked and profile.compile:
-            raise UsageError(
-                f"{self.name} attends under one mask, which is not compiled; set compile: false in "
-                f"profile {profile.name}"
-            )
         self.change(profile)
 
     def change(self, profile: Profile) -> Profile:

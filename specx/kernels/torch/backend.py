@@ -70,11 +70,7 @@ class TorchOps:
     head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
         layer.TorchHeadInput
     )
-    rms_norm: ClassVar["staticmethod[[Tensor, float], Norm]"] = staticmethod(layer.torch_rms_norm)
     rotary_angles = staticmethod(layer.rotary_angles)
-
-    def fuses(self, dtype: torch.dtype) -> bool:  # noqa: ARG002
-        return False  # transformers' own layers are as fast
 
     def arranged(self, weight: Tensor) -> Tensor:
         return weight
@@ -108,7 +104,6 @@ class CpuOps(TorchOps):
     product = staticmethod(cpu_product.CpuProduct)
     experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
     head_input = staticmethod(cpu_layer.CpuHeadInput)
-    rms_norm = staticmethod(cpu_layer.CpuNorm)
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         wide = weights.out.weight.dtype in cpu_attention.WIDE
@@ -120,10 +115,6 @@ class CpuOps(TorchOps):
         if dtype in cpu_attention.WIDE:
             return cpu_layer.cpu_norm(spec, weight, bias)
         return layer.TorchNorm(spec, weight, bias)
-
-    def fuses(self, dtype: torch.dtype) -> bool:
-        # Half precision rounds where transformers rounds, which these layers do not.
-        return dtype == torch.float32
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         if not HAS_LLVMLITE:

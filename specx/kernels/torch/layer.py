@@ -56,11 +56,6 @@ class TorchNorm:
         return norm(x, self._spec, self._weight, self._bias)
 
 
-def torch_rms_norm(weight: Tensor, eps: float) -> TorchNorm:
-    """Prepare ``Ops.rms_norm``."""
-    return TorchNorm(NormSpec(eps=eps), weight)
-
-
 class TorchProduct:
     """``Product`` by torch's own linear map."""
 

@@ -68,9 +68,6 @@ class TritonOps:
     def __init__(self) -> None:
         keep_signal_handlers()
 
-    def rms_norm(self, weight: Tensor, eps: float) -> Norm:
-        return layer.NormWeights(spec=NormSpec(eps=eps), weight=weight)
-
     def tree_attention(
         self,
         q: Tensor,
@@ -163,9 +160,6 @@ class TritonOps:
 
     def accept(self, tree: TokenTree, choices: Tensor) -> Path:
         return Path(*verify.accept(tree, choices))
-
-    def fuses(self, dtype: torch.dtype) -> bool:
-        return dtype in HALF
 
     def arranged(self, weight: Tensor) -> Tensor:
         return weight

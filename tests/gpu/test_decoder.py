@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from specx.models.fused_layers import unfused
 
 from specx.documents.generated import generate_report
 from specx.engine.forward import cache_shape
@@ -15,7 +14,8 @@ from specx.jobs.pair import load_pair
 from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
+from specx.models.modules import load_modules
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from tests.gpu.test_cuda import CUDA, mini, written
@@ -72,13 +72,11 @@ def test_a_pass_says_what_the_modules_say(
     folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
     model = load_model(ModelSpec(str(folder), dtype=dtype), CUDA, "target")
     modules, exact = (
-        load_model(ModelSpec(str(folder), dtype=d), CUDA, "target", modules=True)
+        load_modules(open_model(ModelSpec(str(folder), dtype=d), CUDA, "target"), None)
         for d in (dtype, "float32")
     )
     assert isinstance(model.model, Decoder)
-    ours, expected = logits_of_a_chain(model, rows), logits_of_a_chain(exact, rows)
-    with unfused(modules.model):
-        theirs = logits_of_a_chain(modules, rows)
+    ours, theirs, expected = (logits_of_a_chain(each, rows) for each in (model, modules, exact))
     errors = [float((x - expected).norm() / expected.norm()) for x in (ours, theirs)]
     print(f"decoder {errors[0]:.1e}, modules {errors[1]:.1e}")
     assert errors[0] < max(ERROR[dtype], 1.5 * errors[1])
@@ -94,9 +92,8 @@ def test_the_embedded_pair_writes_what_it_writes_in_modules() -> None:
     assert len(prompt) > 4096
     assert isinstance(pair.target.model, Decoder)
     spec = ModelSpec(pair.target.source, dtype="bfloat16")
-    modules = load_model(spec, CUDA, "target", modules=True)
-    with unfused(modules.model):
-        plain, _ = written(replace(pair, target=modules), profile, "plain", prompt)
+    modules = load_modules(open_model(spec, CUDA, "target"), None)
+    plain, _ = written(replace(pair, target=modules), profile, "plain", prompt)
     for method in ("plain", "tree", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         if method == "specextend":  # the draft's full cache is longer than it was trained for
