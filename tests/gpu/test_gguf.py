@@ -1,0 +1,35 @@
+"""GGUF models on a CUDA device: unpacked to bfloat16, and near transformers on the same weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+pytest.importorskip("gguf")
+
+from specx.models.load import ModelSpec, load_model
+from tests.models.families import Text
+from tests.models.gguf.test_families import CASES
+from tests.models.gguf.test_load import mixed, quantize, write
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.mark.parametrize("family", ["llama 3", "qwen3", "gemma3"])
+def test_logits_are_near_those_on_the_unpacked_weights(family: str, tmp_path: Path) -> None:
+    file, model = write(tmp_path, family, mixed)
+    quantize(model, mixed, CASES[family][0])
+    ids = torch.randint(3, 384, (64,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(ids[None]).logits[0]
+        rounded = model.to(torch.bfloat16)(ids[None]).logits[0].float()
+    loaded = load_model(ModelSpec(str(file)), "cuda", "target")
+    assert loaded.dtype == torch.bfloat16
+    assert str(loaded.formats).endswith("unpacked to bfloat16")
+    found = Text(loaded.model, capacity=80).read(ids).float()
+    errors = [float((x - expected).norm() / expected.norm()) for x in (found, rounded)]
+    assert errors[0] < max(0.03, 2 * errors[1])
