@@ -53,7 +53,7 @@ class MaskedOps:
             )
         assert not how, "one mask for all layers"
         if self._tree[0] is not mask:  # a pass makes one, for all layers
-            self._tree = mask, tree_rows(prefix, mask, keys.shape[1])
+            self._tree, self._chunk = (mask, tree_rows(prefix, mask, keys.shape[1])), (None, None)
         visible = self._tree[1]
         assert visible is not None
         keys, values = keys[:, : visible.shape[1]], values[:, : visible.shape[1]]

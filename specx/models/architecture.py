@@ -96,3 +96,20 @@ def _unknown_kind(raw: dict, kind: str, label: str) -> str:
         f"{label} has the architecture {kind}, which transformers {transformers.__version__} does "
         f"not know; upgrade transformers, or choose another model ({SUPPORTED})."
     )
+
+
+def quantization(config: Any) -> str | None:
+    """Return the method by which a checkpoint is quantized; None when it is not."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return None
+    stated = settings if isinstance(settings, dict) else vars(settings)
+    return str(stated.get("quant_method", "an unnamed method"))
+
+
+def quantized(label: str, method: str, why: str) -> ModelError:
+    """Return the error for a quantized checkpoint. ``why``: a clause about the method."""
+    return ModelError(
+        f"{label} is quantized with {method}, which {why} choose the checkpoint that is not "
+        "quantized."
+    )

@@ -121,16 +121,12 @@ def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
     Raises ModelError for one that is damaged, or holds anything but plain tensors: no Python object
     is ever made of it.
     """
-    unread = ModelError(
-        f"{label} has a torch file that is damaged, of an old format, or holds Python objects, "
-        "which specx never runs; choose a checkpoint in safetensors."
-    )
     try:
         if not is_zipfile(file):
-            raise unread
+            raise pickled(label)
         found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except UnpicklingError as error:
-        raise unread from error
+        raise pickled(label) from error
     except (RuntimeError, OSError, ValueError, EOFError) as error:
         raise unreadable(label, error) from error
     if not isinstance(found, dict):
@@ -139,6 +135,14 @@ def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or not _is_plain(tensor):
             raise ModelError(f"{label} has no plain tensor under {name!r} in {file.name}.")
     return found
+
+
+def pickled(label: str) -> ModelError:
+    """Return the error for a torch file that is more, or less, than tensors."""
+    return ModelError(
+        f"{label} has a torch file that is damaged, of an old format, or holds Python objects, "
+        "which specx never runs; choose a checkpoint in safetensors."
+    )
 
 
 def no_room(label: str) -> OutOfMemoryError:

@@ -209,10 +209,7 @@ def check_tensors(
         found = [tensors.shape(name) for name in names]
         rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
         if (rows, columns) != (shape[0], {shape[1:]}):
-            raise ModelError(
-                f"{label} has weights of another shape than its config.json states; download it "
-                "again."
-            )
+            raise other_shapes(label)
 
 
 def check_complete(missing: Collection[str], ignored: Collection[str], label: str) -> None:
@@ -229,6 +226,13 @@ def check_complete(missing: Collection[str], ignored: Collection[str], label: st
             f"{label} has weights that its architecture does not use, the first is {min(ignored)}; "
             "its config.json names another architecture than it was trained with."
         )
+
+
+def other_shapes(label: str) -> ModelError:
+    """Return the error for weights of another size."""
+    return ModelError(
+        f"{label} has weights of another shape than its config.json states; download it again."
+    )
 
 
 Shape = tuple[int, ...]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError
+from specx.kernels.torch.cache import rotate
 
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})
 _STRETCHED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window
@@ -27,6 +28,20 @@ class RopeFacts:
     inv_freq: torch.Tensor
     attention_scaling: float
 
+    def error_of(self, here: torch.Tensor, there: torch.Tensor, shift: int) -> float:
+        """Return the mean relative error of keys [Hkv, T, D] that are moved by ``shift`` positions.
+
+        ``there``: what they should be. Relative to each rotated pair's own length: a few elements
+        of trained keys are so large that they would hide all others.
+        """
+        by = torch.full((here.shape[-2],), shift, device=here.device)
+        moved = rotate(here[None], by, self.inv_freq.to(here.device))[0].float()
+        there, half = there.float(), len(self.inv_freq)
+        error, turned = moved - there, slice(2 * half)
+        lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
+        rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
+        return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)
+
 
 def rope_parameters(config: Any) -> dict[str, Any]:
     """Return the RoPE settings under either name, ``rope_parameters`` or ``rope_scaling``.
@@ -46,26 +61,20 @@ def rope_kind(config: Any) -> str:
     return str(settings.get("rope_type") or settings.get("type") or "default")
 
 
-def check_fixed_rope(config: Any, label: str) -> None:
-    """Refuse a draft whose frequencies change with the length of its input.
+def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
+    """Refuse frequencies that change with the length of a model's input.
 
-    Raises ModelError: its cached keys could not be moved to other positions.
+    ``moves_keys``: of a draft, whose cached keys could not be moved to other positions. longrope
+    has one set for short inputs and another for long ones, so keys of the first pieces of a prompt
+    would not fit those of the last. Raises ModelError.
     """
     kind = rope_kind(config)
-    if kind not in FIXED:
+    if moves_keys and kind not in FIXED:
         raise ModelError(
             f"{label} has {kind} RoPE, but retrieval needs fixed RoPE frequencies; choose a draft "
             f"with one of {', '.join(sorted(FIXED))}."
         )
-
-
-def check_piecewise(config: Any, label: str) -> None:
-    """Refuse a model that cannot be prefilled in pieces.
-
-    Raises ModelError: longrope has one set of frequencies for short inputs and another for long
-    ones, so keys of the first pieces would not fit those of the last.
-    """
-    if rope_kind(config) == "longrope":
+    if kind == "longrope":
         raise ModelError(
             f"{label} has longrope RoPE, whose frequencies change with the length of the input; "
             "specx reads documents in pieces and cannot use it, so choose another model."

@@ -1,9 +1,6 @@
-"""The two public seams with transformers, for models that only it can run (``modules.py``).
+"""The seam with transformers, for models that only it can run: its attention and its cache.
 
-1. Attention: a function registered under the name ``specx`` gets keys and values unrepeated and no
-   mask. One extra keyword argument, ``specx_call``, says what the pass is.
-2. The cache: transformers only asks how long the text is. The attention function stores new rows
-   itself, because it knows where they belong.
+One extra keyword argument, ``specx_call``, tells the attention function what the pass is.
 """
 
 from types import SimpleNamespace
@@ -65,16 +62,15 @@ class SeamModel:
 
     def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
         """Compute logits as ``Decoder.run``; transformers may wait for the device."""
-        storage, features = call.mapping.storage, call.features
-        past = call.prefix if isinstance(call, TreeCall) else call.past
+        features, past = call.features, call.prefix if isinstance(call, TreeCall) else call.past
         output = self.module(
             input_ids=ids[None],
             position_ids=positions[None],
-            past_key_values=SeamCache(past, storage[0].shape[2]),
+            past_key_values=SeamCache(past),
             use_cache=True,
             logits_to_keep=kept,
-            output_hidden_states=features is not None,
             specx_call=call,
+            **({} if features is None else {"output_hidden_states": True}),
         )
         if features is not None:
             *inputs, normed = output.hidden_states
@@ -86,11 +82,14 @@ class SeamModel:
 
 
 class SeamCache(Cache):
-    """Stands for a cache of ``capacity`` rows, ``length`` of them text (int64 [1], or a number)."""
+    """Stands for a cache whose text has ``length`` rows (int64 [1], or a number).
 
-    def __init__(self, length: Tensor | int, capacity: int) -> None:
+    transformers only asks for that.
+    """
+
+    def __init__(self, length: Tensor | int) -> None:
         super().__init__(layers=[])
-        self.length, self.capacity = length, capacity
+        self.length = length
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
@@ -105,4 +104,4 @@ class SeamCache(Cache):
         return self.get_seq_length() + query_length, 0
 
     def get_max_length(self, *_: Any) -> int:
-        return self.capacity
+        return -1  # none

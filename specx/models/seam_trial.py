@@ -1,13 +1,12 @@
 """Trial runs of a loaded model of transformers, before anything relies on the seam.
 
-Two tokens that see only themselves show whether every layer calls the attention interface, and with
-what. A chunk and a branching tree beside transformers' own pass show what no config says: that
-tokens see none behind them, and that positions are heeded. The decoder of Bart and BERT with a head
-for tokens load like any other causal model. What does not pass is refused, not miscomputed.
+Two tokens that see only themselves show with what each layer calls the attention interface. A chunk
+and a branching tree beside transformers' own pass show what no config says: that tokens see none
+behind them, and that positions are heeded. (Bart and BERT load like other causal models.)
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,13 +15,11 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.kernels.ancestors import AncestorMask
 from specx.kernels.torch.backend import TorchOps
-from specx.kernels.torch.cache import rotate
 from specx.models.architecture import check_window
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
-from specx.models.config_file import SUPPORTED
+from specx.models.config_file import not_supported
 from specx.models.load import LoadedModel
 from specx.models.reason import reason
-from specx.models.rope import RopeFacts
 from specx.models.seam import NAME
 
 _SHIFT = 13  # positions; far enough to turn every frequency that matters
@@ -41,14 +38,16 @@ _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 @dataclass(kw_only=True)
 class _WatchedCall(TreeCall):
-    """A tree whose layers' calls ``watch`` sees: layer, heads, scaling, and other arguments."""
+    """A tree whose layers' calls ``check`` sees; ``scalings``: factors of their scores."""
 
-    watch: Callable[[int, tuple[Tensor, ...], float, dict[str, Any]], None]
+    check: Callable[[int, tuple[Tensor, ...], dict[str, Any]], None]
+    scalings: dict[int, float] = field(default_factory=dict)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **more: Any
     ) -> Tensor:
-        self.watch(layer, (query, key, value), scaling, more)
+        self.check(layer, (query, key, value), more)
+        self.scalings[layer] = float(scaling)
         return super().attend(layer, query, key, value, scaling)
 
 
@@ -81,7 +80,7 @@ class SeamTrial:
         rope = self.loaded.rope
         near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
         for layer, (here, there) in enumerate(zip(near, far, strict=True)):
-            if rope is None or _rotation_error(here, there, rope) > _TOLERANCE:
+            if rope is None or rope.error_of(here, there, _SHIFT) > _TOLERANCE:
                 raise self._refusal(
                     f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
                     "that to move them; choose a draft of the Llama, Mistral or Qwen families"
@@ -116,9 +115,8 @@ class SeamTrial:
         """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
         run, rows = self.loaded.model.run, torch.arange(len(ids), device=ids.device)
         tree = TreeCall(**self._tree(len(ids), _SETS))
-        chunk = PrefillCall(
-            ops=tree.ops, mapping=SlotMapping(tree.mapping.storage, rows[:_PREFIX]), past=0
-        )
+        mapping = replace(tree.mapping, slots=rows[:_PREFIX])
+        chunk = PrefillCall(ops=tree.ops, mapping=mapping, past=0)
         first = run(ids[:_PREFIX], rows[:_PREFIX], chunk)
         positions = rows[[*range(_PREFIX, _PREFIX + 2), _PREFIX + 1]]
         return torch.cat([first, run(ids[_PREFIX:], positions, tree)])
@@ -129,34 +127,27 @@ class SeamTrial:
 
         Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
         """
-        loaded, seen = self.loaded, dict[int, float]()
-
-        def watch(layer: int, heads: Sequence[Tensor], scaling: float, more: Any) -> None:
-            self._check_call(layer, heads, more)
-            seen[layer] = float(scaling)
-
-        call = _WatchedCall(**self._tree(2, (0b1, 0b10)), watch=watch)
+        loaded, cause = self.loaded, None
+        call = _WatchedCall(**self._tree(2, (0b1, 0b10)), check=self._check_call)
         # Two ids from the middle: the embeddings of the first and last ids are often padding.
         ids = torch.tensor([loaded.vocab_size // 3, loaded.vocab_size // 2], device=loaded.device)
-        cause: Exception | None = None
         try:
             loaded.model.run(ids, first + call.mapping.slots, call)
         except _FAILURES as error:
             cause = error
+        reached = list(call.scalings)
         if "specx_call" in str(cause):
-            what = "does not pass extra keyword arguments on to its attention, which specx needs; "
-            raise self._refusal(what + SUPPORTED) from cause
-        if cause is not None and seen:
+            what = "does not pass extra keyword arguments on to its attention"
+            raise not_supported(self.label, what) from cause
+        if cause is not None and reached:
             what = f"fails on a trial run of two tokens ({reason(cause)}); choose another model"
             raise self._refusal(what) from cause
-        if list(seen) != list(range(loaded.num_layers)):
-            raise self._refusal(
-                f"calls the attention interface of transformers in {len(seen)} of "
-                f"{loaded.num_layers} layers, so specx cannot compute its attention; {SUPPORTED}"
-            ) from cause
+        if reached != list(range(loaded.num_layers)):
+            what = f"calls the attention interface of transformers in {len(reached)} of "
+            raise not_supported(self.label, f"{what}{loaded.num_layers} layers") from cause
         storage = call.mapping.storage
         assert isinstance(storage, Tensor)
-        return tuple(seen.values()), storage
+        return tuple(call.scalings.values()), storage
 
     def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
         loaded, what = self.loaded, None
@@ -171,8 +162,7 @@ class SeamTrial:
         elif [tuple(t.shape) for t in heads] != shapes:
             what = "whose heads do not have the shape that its config states"
         if what is not None:
-            what = f"has an attention (layer {layer}) {what}, which is not supported; {SUPPORTED}"
-            raise self._refusal(what)
+            raise not_supported(self.label, f"has an attention (layer {layer}) {what}")
         check_window(more.get("sliding_window"), self.label, self.positions)
 
     def _tree(self, rows: int, sets: Sequence[int]) -> dict[str, Any]:
@@ -187,18 +177,3 @@ class SeamTrial:
         mask = AncestorMask(torch.tensor(sets, device=device)[:, None], len(sets))
         mapping, ops = SlotMapping(storage, slots), TorchOps()
         return {"ops": ops, "mapping": mapping, "prefix": slots[:1].clone(), "mask": mask}
-
-
-def _rotation_error(here: Tensor, there: Tensor, rope: RopeFacts) -> float:
-    """Return the mean relative error of moving keys [Hkv, T, D] by ``_SHIFT`` positions.
-
-    Relative to each rotated pair's own length: a few elements of trained keys are so large that
-    they would hide all others.
-    """
-    by = torch.full((here.shape[-2],), _SHIFT, device=here.device)
-    moved = rotate(here[None], by, rope.inv_freq.to(here.device))[0].float()
-    there, half = there.float(), rope.inv_freq.shape[0]
-    error, turned = moved - there, slice(2 * half)
-    lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
-    rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
-    return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)

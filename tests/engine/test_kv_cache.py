@@ -206,10 +206,9 @@ def test_memory_is_free_as_soon_as_the_document_is_done():
 def test_what_transformers_sees_of_it():
     """New rows come back as they were: the attention function stores them."""
     cache, before = filled(text=4, behind=3, capacity=9)
-    seam = SeamCache(cache.length, cache.capacity)
+    seam = SeamCache(cache.length)
     new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
     assert seam.update(*new, 1) == new
     assert torch.equal(cache.storage[:, :, :, :7], before)
     assert seam.get_seq_length() == 4
     assert seam.get_mask_sizes(2, 0) == (6, 0)
-    assert seam.get_max_length() == 9

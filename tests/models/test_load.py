@@ -268,7 +268,7 @@ def test_sliding_window(
 def test_attention_that_knows_no_interface(broken: Make, refusal: Refusal) -> None:
     config = {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
     sentence = str(refusal(broken(**config, head_dim=...)))
-    assert "(falcon) does not call the attention interface of transformers" in sentence
+    assert "(falcon) does not call transformers' attention interface" in sentence
 
 
 def test_linear_attention_layers(broken: Make, refusal: Refusal, checkpoint: Make) -> None:

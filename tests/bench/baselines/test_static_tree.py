@@ -16,7 +16,7 @@ from specx.bench.baselines.static_tree import (
 from specx.bench.methods import find_methods, fitted
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
-from tests.bench.baselines.drafting import check, likely_modules, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, small_profile
 from tests.bench.tiny_benches import tiny_bench
 from tests.engine.pairs import make_prompt
 from tests.kernels.test_trees import paths_of
@@ -95,7 +95,7 @@ def test_nodes_are_the_drafts_own_choices(shape):
     @torch.no_grad()
     def choice(path, rank: int) -> int:
         tokens = torch.tensor([[*text, root, *path]])
-        with stock(likely_modules()) as model:
+        with stock(likely_pair().draft) as model:
             logits = model(input_ids=tokens).logits[0, -1].float()
         logits = logits.masked_fill(~pair.draft_allowed, -torch.inf)
         return int(logits.topk(rank + 1).indices[rank])

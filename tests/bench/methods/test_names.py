@@ -78,10 +78,3 @@ def test_without_a_draft_few_methods_run():
     for name in set(METHODS) - {"longspec", *names.split(",")}:
         with pytest.raises(UsageError, match=f"has no draft, so it cannot run {re.escape(name)}"):
             find_methods(name, profile)
-
-
-def test_masked_attention_is_not_compiled():
-    profile = tiny_setting().profile.changed(compile=True)
-    find_methods("tree,specextend,tree-flash", profile)
-    with pytest.raises(UsageError, match="set compile: false in profile tiny"):
-        find_methods("tree-hta", profile)
