@@ -38,16 +38,18 @@ _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 @dataclass(kw_only=True)
 class _WatchedCall(TreeCall):
-    """A tree whose layers' calls ``check`` sees; ``scalings``: factors of their scores."""
+    """A tree whose layers' calls ``check`` sees. ``seen``: their numbers, in order."""
 
     check: Callable[[int, tuple[Tensor, ...], dict[str, Any]], None]
-    scalings: dict[int, float] = field(default_factory=dict)
+    seen: list[int] = field(default_factory=list)
+    scalings: list[float] = field(default_factory=list)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **more: Any
     ) -> Tensor:
         self.check(layer, (query, key, value), more)
-        self.scalings[layer] = float(scaling)
+        self.seen.append(layer)
+        self.scalings.append(float(scaling))
         return super().attend(layer, query, key, value, scaling)
 
 
@@ -135,26 +137,24 @@ class SeamTrial:
             loaded.model.run(ids, first + call.mapping.slots, call)
         except _FAILURES as error:
             cause = error
-        reached = list(call.scalings)
         if "specx_call" in str(cause):
             what = "does not pass extra keyword arguments on to its attention"
             raise not_supported(self.label, what) from cause
-        if cause is not None and reached:
+        if cause is not None and call.seen:
             what = f"fails on a trial run of two tokens ({reason(cause)}); choose another model"
             raise self._refusal(what) from cause
-        if reached != list(range(loaded.num_layers)):
-            what = f"calls the attention interface of transformers in {len(reached)} of "
+        if call.seen != list(range(loaded.num_layers)):
+            what = f"calls the attention interface of transformers in {len(set(call.seen))} of "
             raise not_supported(self.label, f"{what}{loaded.num_layers} layers") from cause
         storage = call.mapping.storage
         assert isinstance(storage, Tensor)
-        return tuple(call.scalings.values()), storage
+        return tuple(call.scalings), storage
 
     def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
         loaded, what = self.loaded, None
         unknown = sorted(k for k, v in more.items() if v is not None and k not in _UNDERSTOOD)
-        shapes = [
-            (1, n, 2, loaded.head_dim) for n in (loaded.num_heads, *2 * [loaded.num_kv_heads])
-        ]
+        every = loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads
+        shapes = [(1, count, 2, loaded.head_dim) for count in every]
         if unknown:
             what = f"that needs {_SPOKEN.get(unknown[0], unknown[0])}"
         elif more.get("attention_mask") is not None:

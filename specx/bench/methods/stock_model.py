@@ -16,6 +16,7 @@ from specx.kernels.layers import DecoderWeights, LinearMap
 from specx.kernels.spec import LayerSpec
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
+from specx.models.families.text_part import has_parts
 from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
@@ -43,7 +44,7 @@ def _of_views(loaded: LoadedModel) -> Any:
     tensors = tensors_by_name(
         loaded.model.weights, read_architecture(loaded.config, loaded.source).weights
     )
-    if tensors is None:
+    if tensors is None or has_parts(loaded.config):
         return None
     config = AutoConfig.for_model(**loaded.config)
     with torch.device("meta"):

@@ -64,7 +64,7 @@ def test_nothing_to_compare_with_is_no_prediction() -> None:
 
 
 def test_measured_twice_at_least_and_always_beside_plain() -> None:
-    runs = list(EXPERIMENT.measure(tiny_bench("specextend", output=16)))
+    runs = list(EXPERIMENT.measure(tiny_bench("specextend", output=48)))
     assert [(run.method, run.repeat) for run in runs] == [
         ("plain", 0), ("specextend", 0), ("plain", 1), ("specextend", 1)
     ]  # fmt: skip
