@@ -161,11 +161,6 @@ class Decoder:
         return self._whole is not None
 
     @property
-    def is_whole(self) -> bool:
-        """Return True if one call computes a pass over few rows."""
-        return self._whole is not None
-
-    @property
     def saved_bytes(self) -> int:
         """Return the bytes of weights that a pass over few rows need not read."""
         return 0 if self._whole is None else self._whole.saved_bytes

@@ -68,7 +68,7 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors, dtype)
-        if loaded.model.is_whole:
+        if loaded.model.computes_at_once:
             return replace(loaded, formats=formats)
     check_fit(gguf.bytes_in((), dtype), files.source, files.device)
     tensors = GgufTensors(gguf, files.device, dtype)
