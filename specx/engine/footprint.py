@@ -8,12 +8,11 @@ from specx.engine.forward import PREFILL_CHUNK, groups_of, rows_ahead
 from specx.engine.kv_cache import CacheGroup
 from specx.engine.workspace import capacity_for
 from specx.errors import ModelError
-from specx.kernels.ops import kept_formats
 from specx.kernels.spec import DecoderSpec, LayerSpec
 from specx.kernels.trees import MAX_ROWS
 from specx.models.decoder_files import parameters
 from specx.models.families import family_of, read_architecture
-from specx.models.load import DTYPES, ModelFiles, stated_dtype, unpacked_dtype
+from specx.models.load import DTYPES, ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
 from specx.models.memory import check_memory
 
 UNPACKED = 4 << 20  # bytes of a matrix in blocks that are float32 at a time
@@ -27,7 +26,7 @@ class Footprint:
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
     what the last plain token reads. ``spec``: of the decoder; ``groups``: its layers by how they
-    keep keys and values. ``formats``: of weights in blocks.
+    keep keys and values. ``formats``: of a GGUF model's weights, and if they are unpacked.
     """
 
     tokens: int
@@ -65,8 +64,8 @@ class Footprint:
             dtype = stated
             weights = count * dtype.itemsize
         else:
-            dtype, formats = unpacked_dtype(files), ", ".join(files.gguf.formats())
-            kept = kept_formats(device) if dtype == torch.float32 else ()
+            dtype, kept = unpacked_dtype(files), kept_in_blocks(files, spec)
+            formats = files.gguf.formats_as(None if kept else dtype)
             weights = files.gguf.bytes_in(kept, dtype)
         groups, _ = groups_of(spec, tokens)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from specx.errors import ModelError
 from specx.kernels.block_matrix import BlockMatrix
-from specx.kernels.ops import kept_formats
 from specx.kernels.spec import DecoderSpec, ExpertsSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
@@ -29,6 +28,7 @@ from specx.models.load import (
     ModelFiles,
     attending_ops,
     check_fit,
+    kept_in_blocks,
     stated_dtype,
     unpacked_dtype,
 )
@@ -60,21 +60,20 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
 
     Raises as ``load_decoder`` does.
     """
-    architecture, dtype = read_architecture(files.raw, gguf.label), unpacked_dtype(files)
-    kept = kept_formats(files.device) if dtype == torch.float32 else ()
-    formats = ", ".join(gguf.formats())
+    architecture, dtype = gguf.architecture(), unpacked_dtype(files)
+    kept = kept_in_blocks(files, architecture.spec)
     if kept:
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors, dtype)
         if loaded.model.computes_at_once:
-            return replace(loaded, formats=formats)
+            return replace(loaded, formats=gguf.formats_as())
     check_fit(gguf.bytes_in((), dtype), files.source, files.device)
     tensors = GgufTensors(gguf, files.device, dtype)
     check_tensors(tensors, architecture.spec, architecture.weights)
     loaded = loaded_decoder(files, architecture, tensors, dtype)
-    return replace(loaded, formats=f"{formats}, unpacked to {str(dtype).removeprefix('torch.')}")
+    return replace(loaded, formats=gguf.formats_as(dtype))
 
 
 def loaded_decoder(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError, UsageError
-from specx.kernels.ops import Ops, ops_for
+from specx.kernels.ops import Ops, kept_formats, ops_for
 from specx.kernels.spec import DecoderSpec
 from specx.kernels.torch.flash_packages import UnusableError
 from specx.models.config_file import read_raw
@@ -223,6 +223,16 @@ def unpacked_dtype(files: ModelFiles) -> torch.dtype:
     """Return the number format that a GGUF model is unpacked to, unless a profile says another."""
     usual = torch.float32 if files.device.type == "cpu" else torch.bfloat16
     return DTYPES[files.spec.dtype] or usual
+
+
+def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
+    """Return the formats in which matrices of a GGUF model stay: those that machine code reads.
+
+    It has passes over whole models alone, and none for experts or embeddings of single layers.
+    """
+    is_known = spec.per_layer is None and all(layer.mlp.experts is None for layer in spec.layers)
+    is_wide = unpacked_dtype(files) == torch.float32
+    return kept_formats(files.device) if is_known and is_wide else ()
 
 
 def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:

@@ -241,8 +241,8 @@ def test_a_model_that_is_not_there(summarize: Run, tmp_path: Path) -> None:
     ended = summarize("a.txt", profile=folder)
     assert ended.code == 4
     assert ended.sentence() == (
-        f"The target {tmp_path}/no such folder does not exist; give a folder in the hub's layout, a "
-        "GGUF file, or a hub id such as org/name."
+        f"The target {tmp_path}/no such folder does not exist; give a folder in the hub's layout, "
+        "a GGUF file, or a hub id such as org/name."
     )
 
 

@@ -24,7 +24,7 @@ from specx.models import load as loading
 from specx.models import memory
 from specx.models.load import ModelSpec, load_model, open_model
 from specx.profile import profile_for
-from tests.models.gguf.test_load import write
+from tests.models.gguf.test_load import of_experts, write
 from tests.tiny import make_checkpoint
 
 Q = gguf.GGMLQuantizationType
@@ -41,11 +41,17 @@ def file_with_windows(folder: Path) -> Path:
     return write(folder, "gemma3", lambda *_: Q.Q8_0)[0]
 
 
+def file_with_experts(folder: Path) -> Path:
+    return write(folder, "gpt-oss", of_experts)[0]
+
+
 def untied_folder(folder: Path) -> Path:
     return make_checkpoint(folder, "llama")
 
 
-@pytest.mark.parametrize("make", [file_in_blocks, file_with_windows, untied_folder])
+@pytest.mark.parametrize(
+    "make", [file_in_blocks, file_with_windows, file_with_experts, untied_folder]
+)
 def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -> None:
     spec = ModelSpec(str(make(tmp_path)), dtype="float32")
     told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)

@@ -1,7 +1,7 @@
 """From the names of a checkpoint's tensors to the weights of a decoder, a layer at a time."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -38,6 +38,7 @@ class ExpertNames:
     """The names of what layers with experts have in a family's checkpoints, relative to a layer.
 
     ``gate_up``, ``down``: of each expert, whose number stands for {}, or one tensor for all.
+    ``biases``: of the same, those of ``down`` last.
     ``shared``: gate, up and down of the expert that all tokens go through. ``across``: experts lie
     as [E, K, N], their gates and ups in turn (gpt-oss).
     """
@@ -62,7 +63,8 @@ class ExpertNames:
         if self.router_bias is not None:
             found["router_bias"] = (self.router_bias,)
         if self.biases:
-            found |= {"gate_up_bias": self.biases[:1], "down_bias": self.biases[1:]}
+            found["gate_up_bias"] = self._each(spec, self.biases[:-1])
+            found["down_bias"] = self._each(spec, self.biases[-1:])
         if spec.corrected:
             found["correction"] = (self.correction,)
         if spec.shared is not None:
@@ -76,6 +78,13 @@ class ExpertNames:
     def stacked(self) -> bool:
         """True if one tensor has the same map of all experts."""
         return "{}" not in self.down
+
+    def one_by_one(self) -> "ExpertNames":
+        """Return the names for experts that all lie as [N, K], each with gate, up and down."""
+        usual = ExpertNames()
+        maps = (*usual.gate_up, usual.down)
+        biases = tuple(f"{name.removesuffix('weight')}bias" for name in maps if self.biases)
+        return replace(self, gate_up=usual.gate_up, down=usual.down, biases=biases, across=False)
 
     def _each(self, spec: ExpertsSpec, names: Names) -> Names:
         if self.stacked:
@@ -267,8 +276,9 @@ class WeightReader:
             if name == "gate_up":
                 weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
         elif weight.ndim == 2:
-            of_each = len(names["gate_up"]) // len(names["down"]) if name == "gate_up" else 1
-            weight = weight.unflatten(0, (len(names[name]) // of_each, -1))
+            experts = len(names["down"])
+            weight = weight.unflatten(0, (experts, -1))
+            bias = None if bias is None else bias.view(experts, -1)
         return LinearMap(self.arranged(weight), bias)
 
     def _routing(self, names: dict[str, Names], name: str) -> Routing:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError
+from specx.models.families import read_architecture
+from specx.models.families.family import Architecture
 from specx.models.gguf.container import Container, PackedTensor, read_container
 from specx.models.gguf.families import config_of, family_of
 from specx.models.gguf.metadata import Metadata
@@ -64,6 +66,15 @@ class GgufCheckpoint:
         samples = {"do_sample": True} if found.get("temperature") else {}
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
 
+    def architecture(self, tokens: int | None = None) -> Architecture:
+        """Return the decoder, for a text of so many tokens, and the names of its weights.
+
+        Raises ModelError as ``read_architecture`` does.
+        """
+        found = read_architecture(self.config, self.label, tokens)
+        experts = found.weights.experts.one_by_one()
+        return replace(found, weights=replace(found.weights, experts=experts))
+
     def bytes_in(self, kept: Collection[str], dtype: torch.dtype) -> int:
         """Return the bytes of all weights, of matrices in ``kept`` formats as they are."""
         total = 0
@@ -80,6 +91,13 @@ class GgufCheckpoint:
             sizes[name] = sizes.get(name, 0) + weight.tensor.size
         return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
+    def formats_as(self, unpacked: torch.dtype | None = None) -> str:
+        """Return the formats in words. ``unpacked``: to what all weights are."""
+        as_they_are = ", ".join(self.formats())
+        if unpacked is None:
+            return as_they_are
+        return f"{as_they_are}, unpacked to {str(unpacked).removeprefix('torch.')}"
+
     def _ends(self) -> Iterator[int]:
         tokens = self.keys.texts("tokenizer.ggml.tokens")
         for name in ("eos", "eot", "eom"):
@@ -89,7 +107,7 @@ class GgufCheckpoint:
         known = {token: i for i, token in enumerate(tokens) if token in _TURN_ENDS}
         if "<|return|>" in known:
             known.pop("<|end|>", None)  # of gpt-oss: it ends a message, not the turn
-        if self.config["model_type"] != "glm4":
+        if self.config["model_type"] not in ("glm4", "glm4_moe"):
             known.pop("<|user|>", None)
         yield from known.values()
 

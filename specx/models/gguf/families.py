@@ -46,17 +46,16 @@ class GgufFamily:
     """An architecture of llama.cpp and what transformers calls it.
 
     ``more``: the keys of its config beside those that all have. ``layer``: names of a layer's
-    tensors unlike llama's; ``experts``: those of one expert, with {} for its number. ``permuted``:
-    rows of queries and keys stand in pairs for the rotation. ``norm_offset``: what norms have more
-    than in transformers. ``act``: the activation's key and name. ``epsilon``: the key of the norms'
-    epsilon. ``tied``: it never has an output matrix of its own.
+    tensors unlike llama's. ``permuted``: rows of queries and keys stand in pairs for the rotation.
+    ``norm_offset``: what norms have more than in transformers. ``act``: the activation's key and
+    name. ``epsilon``: the key of the norms' epsilon. ``tied``: it never has an output matrix of its
+    own.
     """
 
     model_type: str
     architecture: str
     more: Callable[[Metadata, Tensors], Config] = own.nothing
     layer: Mapping[str, str] = field(default_factory=dict)
-    experts: Mapping[str, str] = field(default_factory=dict)
     permuted: bool = False
     norm_offset: float = 0.0
     act: tuple[str, str] = ("hidden_act", "silu")
@@ -64,7 +63,7 @@ class GgufFamily:
     tied: bool = False
 
     def names(self) -> dict[str, str]:
-        """Return transformers' names of a layer's tensors, those of experts left out."""
+        """Return transformers' names of a layer's tensors, those of single experts left out."""
         return {**_LAYER, **self.layer}
 
 
@@ -176,16 +175,12 @@ _MIXTRAL = _family(
     more=own.mixtral,
     permuted=True,
     layer={"ffn_gate_inp": "block_sparse_moe.gate"},
-    experts={
-        "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
-        "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
-        "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
-    },
 )
-_EXPERTS = {
-    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
-    "ffn_down_exps": "mlp.experts.{}.down_proj",
-    "ffn_up_exps": "mlp.experts.{}.up_proj",
+_ROUTER = {"ffn_gate_inp": "mlp.gate"}
+_SHARED = {
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+    "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
 }
 _OLMO3 = _family("olmo3", "Olmo3", more=own.olmo3, layer=_AROUND)
 FAMILIES = {
@@ -193,12 +188,25 @@ FAMILIES = {
     "mistral3": _family("ministral3", "Ministral3", more=own.ministral3, permuted=True),
     "qwen2": _family("qwen2", "Qwen2"),
     "qwen3": _family("qwen3", "Qwen3", more=own.attention_bias),
-    "qwen3moe": _family(
-        "qwen3_moe",
-        "Qwen3Moe",
-        more=own.qwen3_moe,
-        layer={"ffn_gate_inp": "mlp.gate"},
-        experts=_EXPERTS,
+    "qwen3moe": _family("qwen3_moe", "Qwen3Moe", more=own.qwen3_moe, layer=_ROUTER),
+    "olmoe": _family("olmoe", "Olmoe", more=own.olmoe, layer=_ROUTER),
+    "glm4moe": _family(
+        "glm4_moe",
+        "Glm4Moe",
+        more=own.glm4_moe,
+        layer={
+            **{**_BEHIND, **_ROUTER, **_SHARED},
+            "exp_probs_b": "mlp.gate.e_score_correction_bias",
+        },
+    ),
+    "ernie4_5-moe": _family(
+        "ernie4_5_moe",
+        "Ernie4_5_Moe",
+        more=own.ernie_moe,
+        layer={
+            **{**_ROUTER, **_SHARED},
+            "exp_probs_b": "mlp.moe_statics.e_score_correction_bias",
+        },
     ),
     "gemma": _family("gemma", "Gemma", tied=True, **_GEMMA),
     "gemma2": _family("gemma2", "Gemma2", more=own.gemma2, layer=_AROUND, tied=True, **_GEMMA),
@@ -213,9 +221,15 @@ FAMILIES = {
         "GptOss",
         more=own.gpt_oss,
         layer={**_BEHIND, "attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router"},
-        experts=_EXPERTS,
     ),
     "granite": _family("granite", "Granite", more=own.granite, permuted=True),
+    "granitemoe": _family(
+        "granitemoe",
+        "GraniteMoe",
+        more=own.granite_moe,
+        permuted=True,
+        layer={"ffn_gate_inp": "block_sparse_moe.router.layer"},
+    ),
     "command-r": _family("cohere", "Cohere", more=own.cohere, epsilon="layer_norm_eps", tied=True),
     "cohere2": _family("cohere2", "Cohere2", more=own.cohere2, epsilon="layer_norm_eps", tied=True),
     "olmo2": _family("olmo2", "Olmo2", more=own.attention_bias, layer=_AROUND),

@@ -10,6 +10,7 @@ from specx.models.gguf.rotary import rotary
 Config = dict[str, Any]
 Tensors = Mapping[str, PackedTensor]
 SLIDING, FULL = "sliding_attention", "full_attention"
+_SIGMOID = 2  # llama.cpp's number of the function that makes scores of logits
 
 
 def head_dim(keys: Metadata) -> int:
@@ -59,18 +60,19 @@ def llama(keys: Metadata, tensors: Tensors) -> Config:
     return {**attention_bias(keys, tensors), "mlp_bias": mlp_bias}
 
 
+def _experts(
+    keys: Metadata, count: str = "num_experts", used: str = "num_experts_per_tok"
+) -> Config:
+    return {count: keys.count(".expert_count"), used: keys.count(".expert_used_count")}
+
+
 def mixtral(keys: Metadata, _: Tensors) -> Config:
-    return {
-        "num_local_experts": keys.count(".expert_count"),
-        "num_experts_per_tok": keys.count(".expert_used_count"),
-        "sliding_window": None,
-    }
+    return {**_experts(keys, "num_local_experts"), "sliding_window": None}
 
 
 def qwen3_moe(keys: Metadata, _: Tensors) -> Config:
     return {
-        "num_experts": keys.count(".expert_count"),
-        "num_experts_per_tok": keys.count(".expert_used_count"),
+        **_experts(keys),
         "moe_intermediate_size": keys.count(".expert_feed_forward_length"),
         "norm_topk_prob": True,  # as llama.cpp computes it
         "decoder_sparse_step": 1,
@@ -78,12 +80,53 @@ def qwen3_moe(keys: Metadata, _: Tensors) -> Config:
     }
 
 
+def olmoe(keys: Metadata, _: Tensors) -> Config:
+    limit = ".attention.clamp_kqv"
+    return {
+        **_experts(keys),
+        "norm_topk_prob": False,  # as llama.cpp computes it
+        "clip_qkv": (keys.number(limit) or None) if limit in keys else None,
+    }
+
+
+def glm4_moe(keys: Metadata, tensors: Tensors) -> Config:
+    if keys.count(".expert_gating_func", _SIGMOID) != _SIGMOID:
+        keys.refuse("experts are chosen by other scores than a sigmoid's")
+    layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
+    if layers < 1:
+        keys.refuse("all layers predict further tokens")
+    return {
+        **_experts(keys, "n_routed_experts"),
+        "num_hidden_layers": layers,
+        "attention_bias": _has_bias(tensors, "attn_q"),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
+        "moe_intermediate_size": keys.count(".expert_feed_forward_length"),
+        "n_shared_experts": keys.count(".expert_shared_count"),
+        "first_k_dense_replace": keys.count(".leading_dense_block_count", 0),
+        "routed_scaling_factor": keys.number(".expert_weights_scale", 1.0),
+        "norm_topk_prob": keys.flag(".expert_weights_norm", False),
+        "n_group": keys.count(".expert_group_count", 1),
+        "topk_group": keys.count(".expert_group_used_count", 1),
+    }
+
+
+def ernie_moe(keys: Metadata, tensors: Tensors) -> Config:
+    return {
+        **ernie(keys, tensors),
+        **_experts(keys, "moe_num_experts", "moe_k"),
+        "moe_intermediate_size": keys.count(".expert_feed_forward_length"),
+        "moe_num_shared_experts": keys.count(".expert_shared_count", 0),
+        "moe_layer_start_index": keys.count(".leading_dense_block_count", 0),
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": keys.count(".interleave_moe_layer_step", 1),
+    }
+
+
 def gpt_oss(keys: Metadata, tensors: Tensors) -> Config:
     rope = rotary(keys, tensors, head_dim(keys), 150_000.0)
     return {
         **_windows(keys, 2),
-        "num_local_experts": keys.count(".expert_count"),
-        "num_experts_per_tok": keys.count(".expert_used_count"),
+        **_experts(keys, "num_local_experts"),
         "intermediate_size": keys.count(".expert_feed_forward_length"),
         "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
         "attention_bias": True,
@@ -188,6 +231,10 @@ def granite(keys: Metadata, tensors: Tensors) -> Config:
         "residual_multiplier": keys.number(".residual_scale", 1.0),
         "logits_scaling": keys.number(".logit_scale", 1.0),
     }
+
+
+def granite_moe(keys: Metadata, tensors: Tensors) -> Config:
+    return {**granite(keys, tensors), **_experts(keys, "num_local_experts")}
 
 
 def cohere(keys: Metadata, tensors: Tensors) -> Config:

@@ -1,4 +1,7 @@
-"""From the tensors of a file to the weights that transformers would have for the same model."""
+"""From the tensors of a file to the weights that transformers would have for the same model.
+
+Experts alone have names of their own, the same in all families (``ExpertNames.one_by_one``).
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,8 +24,16 @@ _WHOLE = {
     "per_layer_proj_norm": "model.per_layer_projection_norm",
 }
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
-_IN_LAYER = re.compile(r"blk\.(\d+)\.([a-z0-9_]+)(?:\.(weight|bias))?")
-_BARE = ("layer_scalar", "self_attn.sinks")  # parameters, not modules with a weight
+_IN_LAYER = re.compile(r"blk\.(\d+)\.([a-z0-9_.]+?)(?:\.(weight|bias))?")
+_BARE = (  # parameters, not modules with a weight
+    *("layer_scalar", "self_attn.sinks", "mlp.gate.e_score_correction_bias"),
+    "mlp.moe_statics.e_score_correction_bias",
+)
+_OF_EXPERTS = {
+    "ffn_gate_exps": "gate_proj",
+    "ffn_up_exps": "up_proj",
+    "ffn_down_exps": "down_proj",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +103,16 @@ def _named(
         yield f"{_WHOLE[stem]}.{kind}", GgufWeight(tensor=tensor, offset=offset)
         return
     match = _IN_LAYER.fullmatch(tensor.name)
-    part = match[2] if match else ""
-    if match is None or part not in {**family.names(), **family.experts}:
+    part, number = (match[2], int(match[1])) if match else ("", 0)
+    if config["num_hidden_layers"] <= number < keys.count(".block_count"):
+        return  # of a layer that predicts further tokens
+    if match is None or part not in {**family.names(), **_OF_EXPERTS}:
         keys.refuse(f"the tensor {tensor.name} has no place in a model of {family.model_type}")
-    if int(match[1]) >= config["num_hidden_layers"]:
+    if number >= config["num_hidden_layers"]:
         keys.refuse(f"the tensor {tensor.name} belongs to a layer that is not there")
-    layer, kind = f"model.layers.{int(match[1])}", match[3] or "weight"
-    if part in family.experts:
-        yield from _experts(keys, f"{layer}.{family.experts[part]}.{kind}", config, tensor)
+    layer, kind = f"model.layers.{number}", match[3] or "weight"
+    if part in _OF_EXPERTS:
+        yield from _experts(keys, f"{layer}.mlp.experts.{{}}.{_OF_EXPERTS[part]}.{kind}", tensor)
         return
     name = family.names()[part]
     ending = "" if name in _BARE else f".{kind}"
@@ -117,11 +130,9 @@ def _weight(
     return GgufWeight(tensor=tensor, pairs=pairs, offset=offset)
 
 
-def _experts(
-    keys: Metadata, name: str, config: Mapping[str, Any], tensor: PackedTensor
-) -> Iterator[tuple[str, GgufWeight]]:
+def _experts(keys: Metadata, name: str, tensor: PackedTensor) -> Iterator[tuple[str, GgufWeight]]:
     """Yield a tensor of all experts one by one."""
-    count = config.get("num_local_experts") or config.get("num_experts") or 0
+    count = keys.count(".expert_count", 0)
     if tensor.shape[0] != count or len(tensor.shape) < 2:
         keys.refuse(f"the tensor {tensor.name} has the shape {tensor.shape} for {count} experts")
     size = tensor.size // count

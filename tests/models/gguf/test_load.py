@@ -70,13 +70,17 @@ def quantize(model: Any, kind: Callable[[str, Any], Any], architecture: str) -> 
     )
     for name, parameter in model.named_parameters():
         stored = names.get_name(name, try_suffixes=(".weight",))
-        if parameter.ndim < 2 or not stored:
+        if ".experts." in name:
+            stored = "exps"
+        if parameter.ndim < 2 or not stored or name.endswith("bias"):
             continue
-        values = parameter.detach().numpy()
+        lies_across = architecture == "gpt-oss" and parameter.ndim == 3
+        values = (parameter.mT if lies_across else parameter).detach().numpy()
         form = kind(stored, values)
         if form != Q.F32:
             packed = gguf.quants.quantize(values, form)
-            parameter.data = torch.from_numpy(gguf.quants.dequantize(packed, form))
+            unpacked = torch.from_numpy(gguf.quants.dequantize(packed, form))
+            parameter.data = unpacked.mT if lies_across else unpacked
 
 
 @pytest.mark.parametrize("family", ["llama 3", "qwen3", "gemma3"])
@@ -92,6 +96,28 @@ def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -
     assert loaded.dtype == torch.float32
     assert set(str(loaded.formats).split(", ")) >= {"Q8_0", "Q4_1", "Q5_1", "Q5_0", "F16", "BF16"}
     assert loaded.eos_token_ids == {1}
+
+
+def of_experts(name: str, _: Any) -> gguf.GGMLQuantizationType:
+    """Return formats as those of gpt-oss are mixed."""
+    if "gate_inp" in name:
+        return Q.F32
+    return Q.MXFP4 if "exps" in name else Q.Q8_0
+
+
+@pytest.mark.parametrize("family", ["gpt-oss", "qwen3 moe"])
+def test_models_with_experts_are_unpacked_and_say_so(family: str, tmp_path: Path) -> None:
+    file, model = write(tmp_path, family, of_experts)
+    quantize(model, of_experts, CASES[family][0])
+    loaded = load(file)
+    ids = torch.randint(3, 384, (64,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(ids[None]).logits[0]
+    found = Text(loaded.model, capacity=80).read(ids)
+    assert float((found - expected).abs().max()) < 1e-4 * max(1.0, float(expected.abs().max()))
+    formats, unpacked = str(loaded.formats).rsplit(", ", 1)
+    assert unpacked == "unpacked to float32"
+    assert {*formats.split(", ")} == {"MXFP4", "Q8_0", "F32"}
 
 
 def test_a_file_is_summarized_and_compared_with_transformers(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 F32 = gguf.GGMLQuantizationType.F32
-PERMUTED = {"llama", "mistral3", "smollm3", "granite", "arcee"}
+PERMUTED = {"llama", "mistral3", "smollm3", "granite", "granitemoe", "arcee"}
 OFFSET = {"gemma", "gemma2", "gemma3"}
 _COMMON = {
     "max_position_embeddings": "add_context_length",
@@ -35,10 +35,17 @@ _COMMON = {
     "residual_multiplier": "add_residual_scale",
     "logits_scaling": "add_logit_scale",
     "logit_scale": "add_logit_scale",
-    "num_experts": "add_expert_count",
     "num_local_experts": "add_expert_count",
     "num_experts_per_tok": "add_expert_used_count",
     "moe_intermediate_size": "add_expert_feed_forward_length",
+    "moe_k": "add_expert_used_count",
+    "n_shared_experts": "add_expert_shared_count",
+    "moe_num_shared_experts": "add_expert_shared_count",
+    "first_k_dense_replace": "add_leading_dense_block_count",
+    "moe_layer_start_index": "add_leading_dense_block_count",
+    "moe_layer_interval": "add_interleave_moe_layer_step",
+    "routed_scaling_factor": "add_expert_weights_scale",
+    "norm_topk_prob": "add_expert_weights_norm",
 }
 
 
@@ -67,7 +74,8 @@ def write_model(
         tokenizer(writer)
     for name, tensor in _tensors(model, architecture):
         values = tensor.float().numpy()
-        stored = kind(name, values) if values.ndim > 1 else F32
+        is_matrix = values.ndim > 1 and not name.endswith("bias")
+        stored = kind(name, values) if is_matrix else F32
         packed = values if stored == F32 else gguf.quants.quantize(values, stored)
         writer.add_tensor(name, packed, raw_dtype=stored)
     writer.write_header_to_file()
@@ -132,6 +140,23 @@ def _write_particulars(writer: gguf.GGUFWriter, config: dict[str, Any], architec
         _write_gemma4(writer, config)
     if architecture == "gpt-oss":
         writer.add_expert_feed_forward_length(config["intermediate_size"])
+    if architecture == "glm4moe":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        _write_further_layer(writer, config["num_hidden_layers"])
+    counts = ("num_experts", "n_routed_experts", "moe_num_experts")
+    for count in (config[key] for key in counts if config.get(key)):
+        if not config.get("num_local_experts"):
+            writer.add_expert_count(count)
+            break
+
+
+def _write_further_layer(writer: gguf.GGUFWriter, layers: int) -> None:
+    """Write a layer that predicts the token after the next."""
+    writer.kv_data[0].pop(f"{writer.arch}.block_count")
+    writer.add_block_count(layers + 1)
+    writer.add_nextn_predict_layers(1)
+    for name in ("nextn.eh_proj", "attn_q"):
+        writer.add_tensor(f"blk.{layers}.{name}.weight", np.ones((4, 4), np.float32))
 
 
 def _write_gemma4(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -175,16 +200,36 @@ def _tensors(model: Any, architecture: str) -> Iterator[tuple[str, torch.Tensor]
 def _named(
     names: gguf.TensorNameMap, name: str, tensor: torch.Tensor, architecture: str
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    if name.endswith("experts.gate_up_proj"):  # [experts, 2 inner, hidden]
-        for part, half in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
-            found = names.get_name(name.replace("gate_up_proj", f"{part}_proj"))
-            yield f"{found}.weight", half.contiguous()
+    if ".experts." in name:
+        yield from _experts(name, tensor, architecture)
         return
-    if name.endswith("layer_scalar") or "sinks" in name or "experts" in name:
+    if name.endswith("layer_scalar") or "sinks" in name:
         name = f"{name}.weight"
+    if name.endswith("e_score_correction_bias"):
+        name = name.replace("gate.moe_statics", "moe_statics").replace("_bias", ".bias")
+        tensor = tensor.flatten()
+    name = name.replace("block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight")
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found, f"llama.cpp has no name for {name} in {architecture}"
     yield found, tensor.contiguous()
+
+
+def _experts(
+    name: str, tensor: torch.Tensor, architecture: str
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a tensor of all experts as [experts, N, K], gates apart from ups; or biases."""
+    layer, is_bias = name.split(".")[2], name.endswith("_bias")
+    kind = "bias" if is_bias else "weight"
+    if architecture == "gpt-oss" and not is_bias:  # [experts, K, N]
+        tensor = tensor.mT
+    if "down_proj" in name:
+        yield f"blk.{layer}.ffn_down_exps.{kind}", tensor.contiguous()
+        return
+    halves = tensor.chunk(2, dim=1)
+    if architecture == "gpt-oss":  # in turn
+        halves = tensor[:, 0::2], tensor[:, 1::2]
+    for part, half in zip(("gate", "up"), halves, strict=True):
+        yield f"blk.{layer}.ffn_{part}_exps.{kind}", half.contiguous()
 
 
 def in_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
