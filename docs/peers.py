@@ -31,11 +31,11 @@ def write_gguf(path: Path) -> None:
     """Write the embedded target in float32, without a vocabulary: it is given token ids."""
     import gguf
 
+    from specx.bench.methods.stock_model import stock_model
     from specx.models.load import ModelSpec, load_model
 
-    model = load_model(
-        ModelSpec("embedded:target", None, "float32"), "cpu", "target", modules=True
-    ).model
+    spec = ModelSpec("embedded:target", None, "float32")
+    model = stock_model(load_model(spec, "cpu", "target"))
     config, state = model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(config.max_position_embeddings)

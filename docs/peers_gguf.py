@@ -271,7 +271,6 @@ def _tiny_draft(target: Any) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from specx.models import attention
     from specx.models.modules import in_memory
 
     torch.manual_seed(0)
@@ -283,11 +282,8 @@ def _tiny_draft(target: Any) -> Any:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=8192,
-        attn_implementation=attention.NAME,
     )
-    attention.register()
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    attention.number_layers(model)
     return in_memory(model, target.tokenizer, "tiny/random")
 
 

@@ -38,10 +38,11 @@ def write_profile(folder: Path, target: str, device: str) -> None:
     """Write the pair in the shapes of a target and of a 68M draft, and a profile of both."""
     import torch
     import yaml
+    from safetensors.torch import save_file
 
-    from specx.bench.scaled import scale, scaled_profile
+    from specx.bench.scaled import read_small, scale, scaled_profile
     from specx.bench.shapes import DRAFTS, TARGETS
-    from specx.models.load import ModelSpec, load_model
+    from specx.models.load import ModelSpec, open_model
     from specx.models.source import locate
     from specx.profile import load_profile
 
@@ -53,9 +54,12 @@ def write_profile(folder: Path, target: str, device: str) -> None:
         shape = TARGETS[target]
         for role, own in {"target": shape, "draft": DRAFTS["68m"]}.items():
             name, path = f"embedded:{role}", folder / role
-            small = load_model(ModelSpec(name, dtype="float32"), "cpu", role, modules=True)
-            large = scale(small.model, own, shape.vocab_size, dtype=torch.bfloat16, device=device)
-            large.save_pretrained(path)
+            small = read_small(open_model(ModelSpec(name, dtype="float32"), "cpu", role))
+            config, made = scale(small, own, shape.vocab_size, dtype=torch.bfloat16, device=device)
+            path.mkdir(parents=True)
+            (path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+            weights = {name: made.joined([name]).contiguous().cpu() for name in made.names}
+            save_file(weights, path / "model.safetensors")
             for file in locate(name, None, role).folder.glob("tokenizer*"):
                 shutil.copy(file, path)
             keys[role]["model"] = str(path)
