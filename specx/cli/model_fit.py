@@ -42,8 +42,11 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     needed = found.total + program
     seconds = found.read / ceilings.bandwidth
     window = text_config(files.raw).get("max_position_embeddings")
+    facts = {"name": model, "device": device.type, "window": window, "tokens": tokens}
+    if window is not None and tokens > window:
+        facts["in_parts"] = "a document longer than the window is read in parts, each within it"
     return {
-        "model": {"name": model, "device": device.type, "window": window, "tokens": tokens},
+        "model": facts,
         "memory": {
             "weights": _weights(found),
             "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",

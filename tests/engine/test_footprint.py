@@ -103,6 +103,9 @@ def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
     tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
     assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)
+    command[4] = "5k"
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "in parts" in json.loads(result.stdout)["model"]["in_parts"]
 
 
 _PEAK = """
