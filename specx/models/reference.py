@@ -28,7 +28,7 @@ class Reference:
         source = locate(model.source, revision, "target")
         check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
         with quiet_transformers():
-            loaded = _loaded(source, model.dtype)
+            loaded = load_own_class(source, model.dtype)
         self._model: Any = loaded.to(model.device).eval()
         self._model.generation_config = GenerationConfig()  # else its own would change the choice
         self._allowed = _Allowed(allowed)
@@ -50,7 +50,8 @@ class Reference:
         return found.sequences[0, len(prompt) :].tolist(), torch.cat(found.logits)
 
 
-def _loaded(source: ModelSource, dtype: torch.dtype) -> Any:
+def load_own_class(source: ModelSource, dtype: torch.dtype) -> Any:
+    """Load a model in its own class of transformers, on the CPU. Raises what transformers does."""
     if source.gguf is not None:
         gguf = read_checkpoint(source.gguf, source.label)
         return transformers_model(gguf, transformers_config(gguf), dtype)[0]

@@ -20,8 +20,8 @@ from specx.models.families.text_part import has_parts
 from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
+from specx.models.reference import load_own_class
 from specx.models.source import locate
-from specx.models.weights import weight_files
 
 _MADE: WeakKeyDictionary[Decoder, Any] = WeakKeyDictionary()
 
@@ -41,6 +41,8 @@ def stock_model(loaded: LoadedModel) -> Any:
 
 def _of_views(loaded: LoadedModel) -> Any:
     """Return a model with views of a decoder's weights; None where it has others."""
+    if loaded.formats is not None:  # in blocks, or unpacked in another order
+        return None
     tensors = tensors_by_name(
         loaded.model.weights, read_architecture(loaded.config, loaded.source).weights
     )
@@ -61,15 +63,7 @@ def _of_views(loaded: LoadedModel) -> Any:
 
 def _loaded_again(loaded: LoadedModel) -> Any:
     check_memory(loaded.weight_bytes, loaded.device, f"A second copy of {loaded.source}")
-    folder = weight_files(locate(loaded.source, None, "target"))[0].parent
-    module = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=loaded.dtype,
-        trust_remote_code=False,
-        local_files_only=True,
-        weights_only=True,
-    )
-    return module.to(loaded.device)
+    return load_own_class(locate(loaded.source, None, "target"), loaded.dtype).to(loaded.device)
 
 
 def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tensor] | None:

@@ -9,6 +9,7 @@ import gguf
 import pytest
 import torch
 
+from specx.bench.methods.stock_model import stock_model
 from specx.cli.main import run
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models import memory
@@ -83,16 +84,24 @@ def quantize(model: Any, kind: Callable[[str, Any], Any], architecture: str) -> 
             parameter.data = unpacked.mT if lies_across else unpacked
 
 
-@pytest.mark.parametrize("family", ["llama 3", "qwen3", "gemma3"])
-def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -> None:
-    file, model = write(tmp_path, family, mixed)
-    quantize(model, mixed, CASES[family][0])
+def check_logits(file: Path, model: Any, kind: Any, architecture: str) -> LoadedModel:
+    """Load a file; its decoder and transformers' class say what ``model`` does, once quantized."""
+    quantize(model, kind, architecture)
     loaded = load(file)
     ids = torch.randint(3, 384, (64,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(ids[None]).logits[0]
-    found = Text(loaded.model, capacity=80).read(ids)
-    assert float((found - expected).abs().max()) < 1e-4 * max(1.0, float(expected.abs().max()))
+        stock = stock_model(loaded)(ids[None]).logits[0]
+    limit = 1e-4 * max(1.0, float(expected.abs().max()))
+    for found in (Text(loaded.model, capacity=80).read(ids), stock):
+        assert float((found - expected).abs().max()) < limit
+    return loaded
+
+
+@pytest.mark.parametrize("family", ["llama 3", "qwen3", "gemma3"])
+def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -> None:
+    file, model = write(tmp_path, family, mixed)
+    loaded = check_logits(file, model, mixed, CASES[family][0])
     assert loaded.dtype == torch.float32
     assert set(str(loaded.formats).split(", ")) >= {"Q8_0", "Q4_1", "Q5_1", "Q5_0", "F16", "BF16"}
     assert loaded.eos_token_ids == {1}
@@ -108,13 +117,7 @@ def of_experts(name: str, _: Any) -> gguf.GGMLQuantizationType:
 @pytest.mark.parametrize("family", ["gpt-oss", "qwen3 moe"])
 def test_models_with_experts_are_unpacked_and_say_so(family: str, tmp_path: Path) -> None:
     file, model = write(tmp_path, family, of_experts)
-    quantize(model, of_experts, CASES[family][0])
-    loaded = load(file)
-    ids = torch.randint(3, 384, (64,), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = model(ids[None]).logits[0]
-    found = Text(loaded.model, capacity=80).read(ids)
-    assert float((found - expected).abs().max()) < 1e-4 * max(1.0, float(expected.abs().max()))
+    loaded = check_logits(file, model, of_experts, CASES[family][0])
     formats, unpacked = str(loaded.formats).rsplit(", ", 1)
     assert unpacked == "unpacked to float32"
     assert {*formats.split(", ")} == {"MXFP4", "Q8_0", "F32"}
