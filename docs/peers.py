@@ -149,10 +149,10 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     """Yield specx's figures: prefill, and each method, the draft's prefill counted."""
     import torch
 
-    from specx.engine.decode import decode
-    from specx.jobs.pair import load_pair
+    from specx.decoding.decode import decode
     from specx.profile import load_profile
     from specx.records import Finished, Step
+    from specx.runs.pair import load_pair
 
     profile = load_profile("mini").changed(
         fallback={"below": None}, generation={"max_new_tokens": count}

@@ -110,9 +110,9 @@ def ours(path: str, ids: list[int], threads: int) -> Iterator[dict]:
     import torch
 
     from specx.bench.floors import read_bytes, reader
-    from specx.engine.decode import decode
-    from specx.jobs.pair import load_pair
+    from specx.decoding.decode import decode
     from specx.records import Finished, Step
+    from specx.runs.pair import load_pair
 
     torch.set_num_threads(threads)
     began, profile = time.perf_counter(), _profile(path)
@@ -150,7 +150,7 @@ def _profile(path: str) -> Any:
 
 
 def _bytes_of_keys(target: Any, tokens: int) -> int:
-    from specx.engine.forward import cache_shape, rows_ahead
+    from specx.decoding.forward import cache_shape, rows_ahead
 
     return int(cache_shape(target).bytes(tokens, rows_ahead(target.device)))
 
@@ -234,12 +234,12 @@ def lossless(args: argparse.Namespace) -> dict:
     """Decode reports of 1K to 7K tokens by three methods; tell which tokens are the same."""
     import torch
 
-    from specx.engine.decode import decode
-    from specx.engine.methods import Pair
-    from specx.jobs.pair import load_pair
+    from specx.decoding.decode import decode
+    from specx.decoding.methods import Pair
     from specx.models.compat import check_pair
     from specx.profile import DraftSettings
     from specx.records import Step
+    from specx.runs.pair import load_pair
 
     torch.set_num_threads(args.threads)
     profile = _profile(str(args.files[0])).changed(draft=DraftSettings(model="tiny/random"))

@@ -19,7 +19,7 @@ from specx.models.head_config import HeadChoices
 from specx.models.head_files import LoadedHead, open_head
 from specx.models.head_load import load_head
 from specx.models.load import LoadedModel, ModelSpec
-from tests.engine.pairs import loaded
+from tests.decoding.pairs import loaded
 from tests.tiny import VOCAB
 
 HIDDEN, HEADS, KV, DIM, INNER, SMALL = 64, 4, 2, 16, 96, 120

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "specx"
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
 LEAVES = {"errors", "records", "profile", "cache_folder", "cores"}
-PRODUCT = LEAVES | {"documents", "prompts", "kernels", "models", "engine", "reports", "jobs"}
+PRODUCT = LEAVES | {"documents", "prompts", "ops", "models", "decoding", "reports", "runs"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
@@ -22,13 +22,13 @@ ROOMS: dict[str, set[str]] = {
     "profile": {"errors"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},
-    "kernels": {"cache_folder"},
-    "models": LEAVES | {"kernels"},
-    "engine": LEAVES | {"kernels", "models"},
+    "ops": {"cache_folder"},
+    "models": LEAVES | {"ops"},
+    "decoding": LEAVES | {"ops", "models"},
     "reports": {"errors", "records"},
-    "jobs": PRODUCT - {"jobs"},
+    "runs": PRODUCT - {"runs"},
     "bench": PRODUCT,
-    "training": PRODUCT - {"jobs"},
+    "training": PRODUCT - {"runs"},
     "cli": PRODUCT | {"bench"},
 }
 
@@ -44,17 +44,17 @@ LATE_IMPORTS = {
     "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.
-    "jobs/local_workers.py": {"specx.jobs.worker"},
-    "jobs/ray_workers.py": {"specx.jobs.worker"},
-    "kernels/ops.py": {"specx.kernels.triton.backend", "specx.kernels.native.unpacking"},
-    "kernels/torch/backend.py": {"specx.kernels.native.native_pass"},
-    "kernels/torch/block_product.py": {"specx.kernels.native.unpacking"},
+    "runs/local_workers.py": {"specx.runs.worker"},
+    "runs/ray_workers.py": {"specx.runs.worker"},
+    "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
+    "ops/torch/backend.py": {"specx.ops.native.native_pass"},
+    "ops/torch/block_product.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
         "specx.models.quiet",
     },
-    "jobs/lossless.py": {"specx.models.reference"},  # brings transformers
+    "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
         "specx.models.modules",
@@ -85,17 +85,17 @@ OPTIONAL_OR_SLOW = {
 OWN = {
     "specx.models.decoder_files",
     "specx.documents.confinement",
-    "specx.jobs.worker",
-    "specx.kernels.native.native_pass",
+    "specx.runs.worker",
+    "specx.ops.native.native_pass",
     "specx.models",
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
-    "specx.kernels.native.unpacking",
+    "specx.ops.native.unpacking",
     "specx.models.modules",
     "specx.models.quiet",
     "specx.models.reference",
     "specx.models.template",
-    "specx.kernels.triton.backend",
+    "specx.ops.triton.backend",
 }
 
 MOST_LINES = {"file": 400, "function": 60}
@@ -226,7 +226,7 @@ def test_files_are_short() -> None:
     lengths = {
         place(file): len(file.read_text(encoding="utf-8").splitlines())
         for file in PACKAGE.rglob("*")
-        if file.suffix in READ_IN_PIECES and room(file) != "kernels"
+        if file.suffix in READ_IN_PIECES and room(file) != "ops"
     }
     assert {name: n for name, n in lengths.items() if n > MOST_LINES["file"]} == {}
 
@@ -234,7 +234,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long = {}
     for file in FILES:
-        for node in ast.walk(parsed(file)) if room(file) not in {"kernels", "cli"} else ():
+        for node in ast.walk(parsed(file)) if room(file) not in {"ops", "cli"} else ():
             if isinstance(node, FUNCTION) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
                 long[f"{place(file)}: {node.name}"] = lines

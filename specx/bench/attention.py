@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from specx.bench.lengths import parse_length
-from specx.engine.forward import PREFILL_CHUNK
-from specx.kernels.ancestors import AncestorMask, single_sets, words_for
-from specx.kernels.ops import Ops, built_in_ops
-from specx.kernels.torch.backend import TorchOps
-from specx.kernels.torch.flash_packages import PACKAGES, FlashOps, FlashPackage, UnusableError, load
+from specx.decoding.forward import PREFILL_CHUNK
+from specx.ops.ancestors import AncestorMask, single_sets, words_for
+from specx.ops.contract import Ops, built_in_ops
+from specx.ops.torch.backend import TorchOps
+from specx.ops.torch.flash_packages import PACKAGES, FlashOps, FlashPackage, UnusableError, load
 from specx.reports.environment import environment, installed_version
 
 CUDA, DTYPE = torch.device("cuda"), torch.bfloat16

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specx.engine.methods import Pair
+from specx.decoding.methods import Pair
 from specx.models.decoder_files import tensors_of
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from specx.bench.prefill import read_together
 from specx.bench.runs import Setting
-from specx.engine.head_drafter import HeadDrafter, HeadGrower
-from specx.engine.methods import Pair
-from specx.engine.model_drafter import ModelDrafter
-from specx.engine.workspace import AHEAD
-from specx.kernels.trees import MAX_ROWS, Level, Path, root_only
+from specx.decoding.head_drafter import HeadDrafter, HeadGrower
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.workspace import AHEAD
 from specx.models.head_files import LoadedHead
+from specx.ops.trees import MAX_ROWS, Level, Path, root_only
 from specx.profile import TreeSettings
 
 if TYPE_CHECKING:

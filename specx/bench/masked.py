@@ -13,11 +13,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops
-from specx.kernels.torch.softmax import DENSE_SCORES
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask
+from specx.ops.contract import Ops
+from specx.ops.torch.softmax import DENSE_SCORES
 
 Phase = Literal["tree", "prefill"]
 

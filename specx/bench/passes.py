@@ -28,15 +28,15 @@ from specx.bench.methods.stock_model import stock_model
 from specx.bench.scaled import tensor_shapes
 from specx.bench.scaled_weights import fill_randomly
 from specx.bench.shapes import LAPTOP, Shape
-from specx.engine.forward import cache_shape
-from specx.engine.kv_cache import PreallocatedCache
-from specx.kernels.ancestors import AncestorMask, chain_sets
+from specx.decoding.forward import cache_shape
+from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import TreeCall
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
 from specx.models.memory import check_memory
 from specx.models.modules import in_memory
+from specx.ops.ancestors import AncestorMask, chain_sets
 
 CPU = torch.device("cpu")
 WARM_UP = 2  # passes that do not count

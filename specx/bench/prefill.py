@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair
-from specx.engine.target import Target
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.records import PrefillProgress
 
 

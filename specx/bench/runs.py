@@ -10,11 +10,11 @@ from torch import Tensor
 from specx.bench.cases import Case
 from specx.bench.masked import MaskedOps
 from specx.bench.prefill import restore
-from specx.engine.decode import decode_with
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair
-from specx.engine.stopwatch import Stopwatch
-from specx.engine.target import Target
+from specx.decoding.decode import decode_with
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair
+from specx.decoding.stopwatch import Stopwatch
+from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel

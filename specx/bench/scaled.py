@@ -22,7 +22,7 @@ from specx.bench.scaled_weights import (
     shape_of,
 )
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
-from specx.engine.methods import Pair, with_layer
+from specx.decoding.methods import Pair, with_layer
 from specx.errors import UsageError
 from specx.models.checkpoint import Checkpoint
 from specx.models.compat import check_pair, head_facts

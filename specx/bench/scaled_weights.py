@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specx.bench.shapes import Shape
 from specx.errors import ModelError
-from specx.kernels.spec import DecoderSpec
+from specx.ops.spec import DecoderSpec
 
 STD = 0.02  # of the weights that are left open: activations keep the size they have in real models
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"

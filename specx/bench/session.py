@@ -21,16 +21,16 @@ from specx.bench.scaled_head import EMBEDDED
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.cores import Others
-from specx.engine.decode import context_window
-from specx.engine.methods import Pair
+from specx.decoding.decode import context_window
+from specx.decoding.methods import Pair
 from specx.errors import UsageError
-from specx.jobs.pair import choose_device, facts, load_pair
-from specx.jobs.warnings import not_done
 from specx.models.compat import check_pair
 from specx.models.families import text_config
 from specx.models.load import LoadedModel, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import Timings
+from specx.runs.pair import choose_device, facts, load_pair
+from specx.runs.warnings import not_done
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:

@@ -21,7 +21,7 @@ from specx.bench.cases import beginning, generated_documents
 from specx.bench.lengths import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import with_output, without_fallback
-from specx.engine.decode import decode
+from specx.decoding.decode import decode
 from specx.profile import load_profile
 from specx.prompts.digest import Digest
 from specx.records import Step

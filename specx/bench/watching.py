@@ -9,10 +9,10 @@ from torch.nn.functional import pad
 
 from specx.bench.baselines.chain import unbranched_tree
 from specx.bench.prefill import restore
-from specx.engine.target import Target
-from specx.kernels.torch.scores import attention_row
-from specx.kernels.trees import MAX_ROWS, Path
+from specx.decoding.target import Target
 from specx.models.load import LoadedModel
+from specx.ops.torch.scores import attention_row
+from specx.ops.trees import MAX_ROWS, Path
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from specx.bench.methods import BenchMethod
 from specx.bench.prefill import read_beginning
 from specx.bench.request import BenchListener
 from specx.bench.runs import Run, Setting
+from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.prompt import PromptKind
 from specx.records import Timings

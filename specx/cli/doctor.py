@@ -109,8 +109,8 @@ def measure_sources(model: str) -> Findings:
     profile = profile_for(None, model, None)
     threads = choose_threads(None, os.environ, Others())
     threads.set(os.environ)
-    from specx.jobs.calibration import measure_source_layer
-    from specx.jobs.pair import choose_device, load_pair
+    from specx.runs.calibration import measure_source_layer
+    from specx.runs.pair import choose_device, load_pair
 
     device = choose_device("auto")
     profile = profile.on("cuda" if device.type == "cuda" else "cpu")
@@ -196,15 +196,15 @@ def _attention(gpus: list[Findings]) -> str:
         return "cpu"
     import torch
 
-    from specx.kernels.ops import built_in_ops
+    from specx.ops.contract import built_in_ops
 
     return built_in_ops(torch.device("cuda")).name
 
 
 def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
     """Yield what is to be said of each package of flash attention: installed, or worth it."""
-    from specx.kernels.ops import faster_package
-    from specx.kernels.torch.flash_packages import PACKAGES, UnusableError, load
+    from specx.ops.contract import faster_package
+    from specx.ops.torch.flash_packages import PACKAGES, UnusableError, load
 
     device = torch.device("cuda")
     faster = faster_package(device)
@@ -229,15 +229,15 @@ def _few_rows() -> str:
     """Return what computes a token or a tree on a CPU in float32."""
     if not installed_version("llvmlite"):
         return "torch; machine code is faster, where llvmlite has a wheel: pip install llvmlite"
-    from specx.kernels.native.native_pass import loading
+    from specx.ops.native.native_pass import loading
 
     return "machine code by llvmlite" if loading().wait() else "torch; llvmlite has no code here"
 
 
 def _compiler() -> str:
     """Return the compiler of kernels in CUDA C++. Without one all works, slower."""
-    from specx.kernels.hopper.compiler import version
-    from specx.kernels.hopper.driver import CudaError
+    from specx.ops.hopper.compiler import version
+    from specx.ops.hopper.driver import CudaError
 
     try:
         major, minor = version()

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 
 from specx.errors import printable
-from specx.jobs.inputs import Input, InputDocument
-from specx.jobs.warnings import known_before
 from specx.profile import Profile
+from specx.runs.inputs import Input, InputDocument
+from specx.runs.warnings import known_before
 
 
 class DocumentWarnings:

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import threading
 
-from specx.jobs.collecting import without_collecting
+from specx.runs.collecting import without_collecting
 
 
 class Importing:

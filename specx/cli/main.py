@@ -32,7 +32,7 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-from specx.jobs.collecting import without_collecting
+from specx.runs.collecting import without_collecting
 
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 # Of a stream that cannot be written; errors of files also have a name.

@@ -23,11 +23,11 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     tokens, profile = parse_length(length), profile_for(None, model, None)
     choose_threads(None, os.environ, Others()).set(os.environ)  # before torch is imported
     from specx.bench.floors import measure_ceilings
-    from specx.engine.footprint import Footprint
-    from specx.jobs.pair import choose_device
+    from specx.decoding.footprint import Footprint
     from specx.models.families import text_config
     from specx.models.load import ModelSpec, open_model
     from specx.models.memory import free_bytes
+    from specx.runs.pair import choose_device
 
     device = choose_device("auto")
     target = profile.on("cuda" if device.type == "cuda" else "cpu").target

@@ -12,10 +12,6 @@ from specx.cli.summary_run import SummarizeRequest, SummaryRun
 from specx.documents.name_list import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
-from specx.jobs.allowed import parse_allowed
-from specx.jobs.job import JobOptions
-from specx.jobs.results import Destination
-from specx.jobs.shard import parse_shard
 from specx.profile import (
     FEWEST_SENTENCES,
     MOST_SENTENCES,
@@ -27,6 +23,10 @@ from specx.profile import (
 )
 from specx.records import Method
 from specx.reports.chosen_keys import ChosenKeys
+from specx.runs.allowed import parse_allowed
+from specx.runs.job import JobOptions
+from specx.runs.results import Destination
+from specx.runs.shard import parse_shard
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions

@@ -16,28 +16,28 @@ from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
-from specx.jobs.changes import changes_since
-from specx.jobs.collecting import without_collecting
-from specx.jobs.crew import Crew
-from specx.jobs.deadline import Deadline
-from specx.jobs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
-from specx.jobs.job import Earlier, JobOptions, settings_of
-from specx.jobs.local_workers import LocalWorkers
-from specx.jobs.queue import Queue
-from specx.jobs.results import Destination, Results
-from specx.jobs.shared_queue import SharedQueue
-from specx.jobs.short import as_it_is
-from specx.jobs.staff import RAY, Staff, choose_staff, parse_workers, staff_of_ray
-from specx.jobs.tasks import Workers, WorkerSettings
 from specx.profile import EMBEDDED, Profile
 from specx.records import Method
 from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
 from specx.reports.writers import remove_unfinished
+from specx.runs.changes import changes_since
+from specx.runs.collecting import without_collecting
+from specx.runs.crew import Crew
+from specx.runs.deadline import Deadline
+from specx.runs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
+from specx.runs.job import Earlier, JobOptions, settings_of
+from specx.runs.local_workers import LocalWorkers
+from specx.runs.queue import Queue
+from specx.runs.results import Destination, Results
+from specx.runs.shared_queue import SharedQueue
+from specx.runs.short import as_it_is
+from specx.runs.staff import RAY, Staff, choose_staff, parse_workers, staff_of_ray
+from specx.runs.tasks import Workers, WorkerSettings
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
-    from specx.jobs.summarizer import Summarizer
+    from specx.runs.summarizer import Summarizer
 
 _MINI_NOTICE = (
     "mini copies a document's own sentences (an extractive digest); for a summary in new words "
@@ -230,7 +230,7 @@ class SummaryRun:
             environment, debug = staff.environment, request.debug
             return LocalWorkers(settings, environment, debug=debug), staff.number
         try:
-            from specx.jobs.ray_workers import RayWorkers
+            from specx.runs.ray_workers import RayWorkers
         except ImportError as error:
             raise UsageError(
                 "--workers ray needs Ray, which is not installed; install it with "
@@ -246,9 +246,9 @@ class SummaryRun:
             return self._load(live, deadline)
 
     def _load(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
-        from specx.jobs.neighbours import Neighbours
-        from specx.jobs.pair import choose_device, load_pair
-        from specx.jobs.summarizer import Summarizer
+        from specx.runs.neighbours import Neighbours
+        from specx.runs.pair import choose_device, load_pair
+        from specx.runs.summarizer import Summarizer
 
         request = self._request
         self._tell_of_mini()

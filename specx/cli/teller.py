@@ -6,13 +6,13 @@ from rich.console import Console
 
 from specx.cli.document_warnings import DocumentWarnings
 from specx.errors import SpecxError, printable
-from specx.jobs.inputs import Input, SkippedInput
-from specx.jobs.results import Results
 from specx.profile import Profile
 from specx.reports.job_progress import JobProgress
 from specx.reports.progress import closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
+from specx.runs.inputs import Input, SkippedInput
+from specx.runs.results import Results
 
 
 class Teller:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops
 from specx.models.features import Features
+from specx.ops.ancestors import AncestorMask
+from specx.ops.contract import Ops
 
 
 @dataclass

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding as lookup
 
-from specx.kernels.layers import DecoderWeights, FewRows, LayerWeights
-from specx.kernels.ops import Ops
-from specx.kernels.spec import DecoderSpec, QueryTemperature
 from specx.models.call import PrefillCall, TreeCall
+from specx.ops.contract import Ops
+from specx.ops.layers import DecoderWeights, FewRows, LayerWeights
+from specx.ops.spec import DecoderSpec, QueryTemperature
 
 Call = PrefillCall | TreeCall
 Angles = tuple[Tensor, Tensor]

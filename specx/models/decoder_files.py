@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.kernels.block_matrix import BlockMatrix
-from specx.kernels.spec import DecoderSpec, ExpertsSpec
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts, eos_token_ids
@@ -34,6 +32,8 @@ from specx.models.load import (
 )
 from specx.models.memory import free_bytes
 from specx.models.rope import RopeFacts, rope_kind, window
+from specx.ops.block_matrix import BlockMatrix
+from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 COPIES = 0.25  # of the memory that is free at the first pass: for weights in fewer bytes
 

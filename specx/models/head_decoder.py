@@ -12,14 +12,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from specx.kernels.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
-from specx.kernels.ops import Ops
-from specx.kernels.spec import DecoderSpec
-from specx.kernels.torch.layer import TorchHeadInput
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
 from specx.models.families.weight_map import Arranged, Tensors, WeightMap, WeightReader
 from specx.models.head_spec import HeadSpec
+from specx.ops.contract import Ops
+from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
+from specx.ops.spec import DecoderSpec
+from specx.ops.torch.layer import TorchHeadInput
 
 
 def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:

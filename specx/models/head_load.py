@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.kernels.layers import LinearMap
 from specx.models.decoder_files import tensors_of
 from specx.models.head_config import HeadChoices, read_head_spec
 from specx.models.head_decoder import Borrowed, HeadDecoder, expected_shapes, head_weights
 from specx.models.head_files import NO_LIMIT, HeadFiles, LoadedHead, checked, target_ids
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.rope import RopeFacts
+from specx.ops.layers import LinearMap
 
 
 class _Moved:

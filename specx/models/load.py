@@ -9,9 +9,6 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError, UsageError
-from specx.kernels.ops import Ops, kept_formats, ops_for
-from specx.kernels.spec import DecoderSpec
-from specx.kernels.torch.flash_packages import UnusableError
 from specx.models.config_file import read_raw
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
@@ -25,6 +22,9 @@ from specx.models.reason import reason
 from specx.models.source import ModelSource, locate
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
+from specx.ops.contract import Ops, kept_formats, ops_for
+from specx.ops.spec import DecoderSpec
+from specx.ops.torch.flash_packages import UnusableError
 
 TensorMap = Callable[[Tensor], Tensor]
 Role = Literal["target", "draft"]

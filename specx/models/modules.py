@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from specx.errors import is_out_of_memory
-from specx.kernels.trees import MAX_ROWS
 from specx.models.architecture import check_layers, quantization, quantized, read_config
 from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.config_file import not_supported
@@ -27,6 +26,7 @@ from specx.models.rope import check_rope, rope_kind, window
 from specx.models.seam import NAME, SeamModel
 from specx.models.seam_trial import SeamTrial
 from specx.models.source import ModelSource
+from specx.ops.trees import MAX_ROWS
 
 
 def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError
-from specx.kernels.torch.cache import rotate
+from specx.ops.torch.cache import rotate
 
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})
 _STRETCHED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window

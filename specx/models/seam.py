@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
-from specx.kernels.layers import LinearMap
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.decoder import Call
+from specx.ops.layers import LinearMap
 
 NAME = "specx"
 

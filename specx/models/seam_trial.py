@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.torch.backend import TorchOps
 from specx.models.architecture import check_window
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.config_file import not_supported
 from specx.models.load import LoadedModel
 from specx.models.reason import reason
 from specx.models.seam import NAME
+from specx.ops.ancestors import AncestorMask
+from specx.ops.torch.backend import TorchOps
 
 _SHIFT = 13  # positions; far enough to turn every frequency that matters
 _TOLERANCE = 0.05  # relative, mean over pairs; bfloat16 costs 0.005, a wrong rotation above 0.3
@@ -75,7 +75,7 @@ class SeamTrial:
     def check_rotation(self) -> None:
         """See that rotating every layer's keys gives the keys of other positions.
 
-        Retrieval moves cached keys with ``kernels.torch.cache.rotate``, which is exact only when
+        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when
         RoPE is laid out as ``RopeFacts`` says. Where tokens see only themselves, the keys of all
         layers depend on positions through RoPE alone. Raises ModelError.
         """

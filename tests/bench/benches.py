@@ -10,9 +10,9 @@ from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.engine.methods import Pair
-from specx.jobs.pair import load_pair
+from specx.decoding.methods import Pair
 from specx.profile import Profile, load_profile
+from specx.runs.pair import load_pair
 
 
 @cache

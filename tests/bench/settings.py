@@ -8,7 +8,7 @@ from specx.bench.methods import find_methods
 from specx.bench.runs import Run, Setting
 from specx.documents.document import Document
 from specx.prompts.prompt import Prompt
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
 
 SURE = {"seed": 0, "peak": 5.0, "attention": 0.04}  # a target with clear winners
 LIKE_IT = {**SURE, "noise": 0.02}  # a draft that is right more often than not

@@ -10,8 +10,8 @@ import torch
 from specx.bench.dial import RANKS, REFERENCE, SETTINGS, AgreementRecord, Dial, fixed_tree, uniforms
 from specx.bench.methods.dialled import record_of
 from specx.errors import UsageError
-from specx.kernels.torch.trees import best_children, best_tree
-from specx.kernels.trees import Level
+from specx.ops.torch.trees import best_children, best_tree
+from specx.ops.trees import Level
 from specx.profile import TreeSettings
 
 

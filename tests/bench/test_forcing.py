@@ -11,13 +11,13 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.engine import model_drafting
 from specx.bench.prefill import read_beginning
 from specx.bench.runs import Setting
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair
-from specx.engine.target import Target
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.compat import head_facts
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.engine.test_head_drafter import features_of, make
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_head_drafter import features_of, make
 from tests.tiny import make_model
 
 PROMPT, OUTPUT = make_prompt(90), make_prompt(20, seed=1)

@@ -7,10 +7,10 @@ import torch
 
 from specx.bench import masked
 from specx.bench.masked import MaskedOps, chunk_rows
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.torch.backend import TorchOps
 from specx.models.call import KeptQueries, PrefillCall, SlotMapping, TreeCall
-from tests.kernels.examples import (
+from specx.ops.ancestors import AncestorMask
+from specx.ops.torch.backend import TorchOps
+from tests.ops.examples import (
     LSE_TOLERANCE,
     TOLERANCE,
     TREES,
@@ -21,7 +21,7 @@ from tests.kernels.examples import (
     sets_of,
     stored,
 )
-from tests.kernels.reference import attention, causal_mask, tree_mask, visible_of
+from tests.ops.reference import attention, causal_mask, tree_mask, visible_of
 
 UNWRITTEN = 9  # rows of storage behind the written ones
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]

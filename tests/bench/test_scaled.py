@@ -12,24 +12,24 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specx.bench.scaled import SmallModel, read_small, scale, scaled_pair, scaled_profile
 from specx.bench.scaled_weights import scaled_layer
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
+from specx.decoding.forward import cache_shape
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.methods import Pair, with_layer
+from specx.decoding.target import Target
 from specx.documents.generated import generate_report
-from specx.engine.forward import cache_shape
-from specx.engine.kv_cache import PreallocatedCache
-from specx.engine.methods import Pair, with_layer
-from specx.engine.target import Target
 from specx.errors import ModelError, OutOfMemoryError, UsageError
-from specx.jobs.pair import load_pair
-from specx.kernels.chunks import Grid
-from specx.kernels.torch.scores import best_chunks
 from specx.models.call import PrefillCall
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.generation_file import Stated
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, open_model
 from specx.models.source import ModelSource
+from specx.ops.chunks import Grid
+from specx.ops.torch.scores import best_chunks
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
-from tests.engine.pairs import Run, run
+from specx.runs.pair import load_pair
+from tests.decoding.pairs import Run, run
 from tests.tiny import LLAMA3, VOCAB, YARN, make_model
 
 CPU = torch.device("cpu")

@@ -21,13 +21,13 @@ from specx.bench.runs import Setting
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.scaled_head import scale_head
 from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
-from specx.engine.methods import Pair
+from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError
-from specx.jobs.pair import load_pair
 from specx.models.compat import head_facts
 from specx.models.head_files import LoadedHead, open_head
 from specx.models.load import ModelSpec
 from specx.profile import Profile, load_profile
+from specx.runs.pair import load_pair
 from tests.bench.test_scaled import (
     ROWS,
     large,
@@ -37,7 +37,7 @@ from tests.bench.test_scaled import (
     small_of,
 )
 from tests.bench.tiny_benches import columns_of
-from tests.engine.pairs import make_profile, make_prompt, run
+from tests.decoding.pairs import make_profile, make_prompt, run
 from tests.heads import LAYERS, SMALL, head_target, load, make_head_file
 from tests.tiny import make_model
 

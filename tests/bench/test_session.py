@@ -8,7 +8,7 @@ import torch
 from specx.bench import session
 from specx.bench.request import BenchListener, Request
 from specx.bench.workbench import Workbench
-from specx.engine.methods import Pair
+from specx.decoding.methods import Pair
 from specx.profile import load_profile
 from tests.bench.benches import embedded
 

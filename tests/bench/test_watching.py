@@ -5,7 +5,7 @@ import torch
 
 from specx.bench.prefill import read_beginning
 from specx.bench.watching import chunk_means, looks
-from tests.engine.pairs import loaded, make_prompt, pair_of
+from tests.decoding.pairs import loaded, make_prompt, pair_of
 from tests.tiny import make_model
 
 PROMPT, OUTPUT = make_prompt(50), make_prompt(80, seed=1)  # more than one block of rows

@@ -6,7 +6,7 @@ import torch
 from specx.bench.request import BenchListener
 from specx.bench.runs import run_from_raw
 from specx.bench.workbench import with_output
-from specx.engine.decode import decode
+from specx.decoding.decode import decode
 from specx.errors import UsageError
 from specx.records import Step
 from tests.bench.benches import made_up, workbench

@@ -6,7 +6,7 @@ from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output
-from tests.engine.pairs import loaded, make_profile, pair_of
+from tests.decoding.pairs import loaded, make_profile, pair_of
 
 LENGTH = 700  # tokens of the tests' tokenizer
 

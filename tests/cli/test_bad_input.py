@@ -11,10 +11,10 @@ import pytest
 
 from specx.cli.main import run
 from specx.documents import discover, formats
-from specx.jobs import summarizer
+from specx.runs import summarizer
 from tests.cli.processes import in_a_process
 from tests.documents import pdfs
-from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
+from tests.runs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint, make_tokenizer
 
 GOOD = pdfs.text_pdf([TEXT])

@@ -10,7 +10,7 @@ import pytest
 from specx.bench import session, workbench
 from specx.cli.main import run
 from specx.errors import UsageError
-from tests.jobs.pairs import write_profile
+from tests.runs.pairs import write_profile
 
 QUICK = ("--length", "300", "--tokens", "12", "--repeat", "1", "--count", "1")
 OURS = ["plain", "lookup", "specextend"]

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from specx import __version__, cores
 from specx.cli import doctor
 from specx.cli.main import app
-from specx.kernels import ops
-from specx.kernels.hopper import compiler
-from specx.kernels.hopper.driver import CudaError
-from specx.kernels.torch import flash_packages
-from specx.kernels.torch.flash_packages import UnusableError
 from specx.models import memory
+from specx.ops import contract
+from specx.ops.hopper import compiler
+from specx.ops.hopper.driver import CudaError
+from specx.ops.torch import flash_packages
+from specx.ops.torch.flash_packages import UnusableError
 from specx.reports.environment import environment
 
 
@@ -102,7 +102,7 @@ def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], p
 def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: Any) -> None:
     monkeypatch.setattr(doctor, "_torch", lambda: torch)
     monkeypatch.setattr(doctor, "installed_version", installed.get)
-    monkeypatch.setattr(ops, "HAS_TRITON", "triton" in installed)
+    monkeypatch.setattr(contract, "HAS_TRITON", "triton" in installed)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
 
 

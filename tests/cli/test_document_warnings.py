@@ -6,9 +6,9 @@ import pytest
 from specx.cli.console import make_console
 from specx.cli.document_warnings import DocumentWarnings
 from specx.documents.document import Document, Paragraph
-from specx.jobs.inputs import InputDocument
-from specx.jobs.warnings import foreign
 from specx.profile import load_profile
+from specx.runs.inputs import InputDocument
+from specx.runs.warnings import foreign
 
 ARABIC = "اجتمعت اللجنة في قاعة المدينة القديمة وقرأت التقرير"
 

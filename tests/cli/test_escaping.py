@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specx.jobs import summarizer
+from specx.runs import summarizer
 from tests.cli.processes import exit_code, fork_specx, read_all
-from tests.jobs import pairs
+from tests.runs import pairs
 
 ECHO = """
 import sys

@@ -19,16 +19,16 @@ import pytest
 
 from specx.documents import child
 from specx.errors import UsageError
-from specx.jobs import inputs, job, summarizer
-from specx.jobs.deadline import Deadline
-from specx.jobs.results import Results
 from specx.models import load
 from specx.records import Event
+from specx.runs import inputs, job, summarizer
+from specx.runs.deadline import Deadline
+from specx.runs.results import Results
 from tests.cli import processes
 from tests.cli.processes import Run, exit_code, fork_specx, in_a_process, read_all
 from tests.cli.test_jobs import done
 from tests.documents.pdfs import text_pdf
-from tests.jobs.pairs import TEXT, checkpoints, saying, write_profile
+from tests.runs.pairs import TEXT, checkpoints, saying, write_profile
 from tests.tiny import copy_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -435,7 +435,7 @@ def test_no_duration_is_measured_by_a_clock_that_can_be_set() -> None:
         for path in (ROOT / "specx").rglob("*.py")
         if clocks.search(path.read_text())
     }
-    labels = {"jobs/journal.py", "bench/session.py", "reports/report.py", "models/template.py"}
+    labels = {"runs/journal.py", "bench/session.py", "reports/report.py", "models/template.py"}
     ages_of_files = {"reports/writers.py"}
     assert found == labels | ages_of_files
 

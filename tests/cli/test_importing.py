@@ -11,8 +11,8 @@ import pytest
 from specx.cli import importing
 from specx.cli.importing import Importing
 from specx.documents.discover import discover
-from specx.jobs.collecting import without_collecting
-from specx.jobs.inputs import takes_a_while
+from specx.runs.collecting import without_collecting
+from specx.runs.inputs import takes_a_while
 
 
 def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

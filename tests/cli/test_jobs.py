@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from specx.jobs import job, summarizer
-from specx.jobs.deadline import Deadline
-from specx.jobs.journal import Journal
 from specx.records import Event
 from specx.reports import writers
+from specx.runs import job, summarizer
+from specx.runs.deadline import Deadline
+from specx.runs.journal import Journal
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
-from tests.jobs.pairs import TEXT, saying, write_profile
+from tests.runs.pairs import TEXT, saying, write_profile
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

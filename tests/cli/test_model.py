@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from specx.cli.main import run
 from specx.profile import load_profile, profile_for, user_folder
 from tests.cli.processes import Run
-from tests.jobs.pairs import TEXT, checkpoints, write_profile
+from tests.runs.pairs import TEXT, checkpoints, write_profile
 from tests.tiny import copy_checkpoint
 
 SHORT = ("--max-new-tokens", "12", "--device", "cpu")

@@ -9,8 +9,8 @@ from specx.cli.main import run
 from specx.cli.options import Wishes, changed_profile
 from specx.errors import UsageError
 from specx.profile import InstructPrompt, Profile, load_profile, parse_profile
-from tests.jobs.pairs import TEXT, write_profile
 from tests.profile.examples import MINIMAL
+from tests.runs.pairs import TEXT, write_profile
 
 TINY = parse_profile(f"{MINIMAL}generation: {{max_new_tokens: 90}}\n", "p.yaml")
 

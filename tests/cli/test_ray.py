@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_ray_it_says_how_to_install_it(specx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "specx.jobs.ray_workers", raising=False)
+    monkeypatch.delitem(sys.modules, "specx.runs.ray_workers", raising=False)
     assert specx("docs", "--workers", "ray", "-q") == (
         2,
         "",

@@ -23,13 +23,13 @@ import yaml
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.jobs import inputs, lossless, neighbours, pair, summarizer
 from specx.profile.find import shipped_folder
 from specx.records import Event
+from specx.runs import inputs, lossless, neighbours, pair, summarizer
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
+from tests.decoding.pairs import computed_wrongly
 from tests.documents import pdfs
-from tests.engine.pairs import computed_wrongly
-from tests.jobs.pairs import TEXT, saying, write_profile
+from tests.runs.pairs import TEXT, saying, write_profile
 
 ESCAPE = "\x1b"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, terminals and pipes of POSIX")

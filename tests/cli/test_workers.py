@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from specx.cli import summary_run
-from specx.jobs.staff import Staff
+from specx.runs.staff import Staff
 from tests.cli.processes import Run
 from tests.cli.test_interruption import Started, alive, children
 from tests.cli.test_jobs import done, long, results
-from tests.jobs.pairs import write_profile
+from tests.runs.pairs import write_profile
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -88,7 +88,7 @@ def test_prompts_made_beside_a_worker_are_the_same(
     alone = specx("docs", "-p", slow, "--jsonl")
     staff = Staff(number=1, waiting=1, reading=1, prepares=True)
     monkeypatch.setattr(summary_run, "choose_staff", lambda *_, **__: staff)
-    with watching(b"jobs.preparing") as seen:
+    with watching(b"runs.preparing") as seen:
         beside = specx("docs", "-p", slow, "--jsonl")
     assert seen
     assert beside.code == alone.code == 7

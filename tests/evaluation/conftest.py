@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.documents.document import Document
 from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
-from specx.engine.methods import Pair
-from specx.engine.target import Target
-from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
 from specx.records import PrefillProgress
+from specx.runs.pair import load_pair
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.engine.decode import decode
-from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.prompts.prompt import Prompt

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.engine.decode import decode
-from specx.engine.methods import Pair
-from specx.jobs.lossless import logit_gap
-from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Method, Step
+from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 

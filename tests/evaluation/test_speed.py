@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from specx.bench.cases import make_cases
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.engine.decode import decode
-from specx.engine.methods import Pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.records import Method, Step

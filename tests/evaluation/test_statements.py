@@ -8,8 +8,8 @@ from specx.documents.document import Document
 from specx.documents.proper_names import Names, find_names
 from specx.documents.quantities import Quantities, find_statements
 from specx.documents.sentences import split_sentences
-from specx.jobs.provenance import provenance
 from specx.prompts.prompt import Output
+from specx.runs.provenance import provenance
 
 pytestmark = pytest.mark.slow
 PLANTED_IN = 20

@@ -10,10 +10,10 @@ from statistics import mean
 import pytest
 
 from specx.bench.cases import make_cases
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.engine.decode import decode
-from specx.engine.methods import Pair
 from specx.profile import Profile, TreeSettings
 from specx.prompts.control import Control
 from specx.prompts.digest import Digest

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specx.kernels.hopper.driver import is_hopper
+from specx.ops.hopper.driver import is_hopper
 
 NEEDS_HOPPER = [
     pytest.mark.gpu,

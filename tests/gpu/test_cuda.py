@@ -7,29 +7,29 @@ from typing import Any
 import pytest
 import torch
 
+from specx.decoding import decode as decode_module
+from specx.decoding import runner as runner_module
+from specx.decoding.cost import TreePlan
+from specx.decoding.decode import decode
+from specx.decoding.draft_cache import DraftCache
+from specx.decoding.kv_cache import CacheGroup, CacheShape
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.runner import EagerRunner
+from specx.decoding.stages import Draft
+from specx.decoding.tree_choice import TreeChoice
 from specx.documents.generated import generate_report
-from specx.engine import decode as decode_module
-from specx.engine import runner as runner_module
-from specx.engine.cost import TreePlan
-from specx.engine.decode import decode
-from specx.engine.draft_cache import DraftCache
-from specx.engine.kv_cache import CacheGroup, CacheShape
-from specx.engine.methods import Pair
-from specx.engine.model_drafter import ModelDrafter
-from specx.engine.runner import EagerRunner
-from specx.engine.stages import Draft
-from specx.engine.tree_choice import TreeChoice
-from specx.jobs.lossless import logit_gap
-from specx.jobs.pair import load_pair
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.chunks import Grid
-from specx.kernels.ops import Ops, built_in_ops
-from specx.kernels.torch.backend import TorchOps
+from specx.ops.ancestors import AncestorMask
+from specx.ops.chunks import Grid
+from specx.ops.contract import Ops, built_in_ops
+from specx.ops.torch.backend import TorchOps
 from specx.profile import AutoTree, Profile, TreeSettings, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
-from tests.kernels import reference
-from tests.kernels.examples import sets_of
+from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
+from tests.ops import reference
+from tests.ops.examples import sets_of
 from tests.tiny import make_checkpoint
 
 pytestmark = [
@@ -142,7 +142,7 @@ def test_a_prefill_reads_the_part_of_a_cache_that_is_written(
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: int) -> None:
     """Where cuDNN attends, and pieces of the prefix are merged; a few rows stand for all."""
-    prefill = pytest.importorskip("specx.kernels.triton.prefill")
+    prefill = pytest.importorskip("specx.ops.triton.prefill")
     past, rows = chunks * prefill.CHUNK, prefill.CHUNK
     q, k, v = qkv(dtype, rows, past + rows)
     out = built_in_ops(CUDA).prefill_attention(q, k, v, past, None, 0.125)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.kernels.hopper.product import (
+from specx.ops.hopper.product import (
     ACTIVATIONS,
     CudaProduct,
     GatedProduct,
@@ -14,9 +14,9 @@ from specx.kernels.hopper.product import (
     launch_of,
     suits,
 )
-from specx.kernels.spec import Activation
-from specx.kernels.torch.layer import activation as activation_of
-from specx.kernels.triton import layer as triton_layer
+from specx.ops.spec import Activation
+from specx.ops.torch.layer import activation as activation_of
+from specx.ops.triton import layer as triton_layer
 from tests.gpu.hopper import NEEDS_HOPPER
 
 CUDA = torch.device("cuda", 0)

@@ -8,11 +8,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from specx.kernels.hopper import tree_attention as hopper_attention
+from specx.ops.hopper import tree_attention as hopper_attention
 from tests.gpu.hopper import NEEDS_HOPPER
-from tests.kernels.examples import TREES, Inputs, make_inputs, random_parents
-from tests.kernels.reference import visible_of
-from tests.kernels.triton.test_tree_attention import check
+from tests.ops.examples import TREES, Inputs, make_inputs, random_parents
+from tests.ops.reference import visible_of
+from tests.ops.triton.test_tree_attention import check
 
 pytestmark = NEEDS_HOPPER
 

@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from specx.decoding.forward import cache_shape
+from specx.decoding.kv_cache import PreallocatedCache
 from specx.documents.generated import generate_report
-from specx.engine.forward import cache_shape
-from specx.engine.kv_cache import PreallocatedCache
-from specx.jobs.lossless import logit_gap
-from specx.jobs.pair import load_pair
-from specx.kernels.ancestors import AncestorMask, chain_sets
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
 from specx.models.modules import load_modules
+from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.profile import Profile
 from specx.prompts.digest import Digest
+from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import CUDA, mini, written
 from tests.tiny import make_checkpoint
 
-small_product = pytest.importorskip("specx.kernels.triton.small_product")
+small_product = pytest.importorskip("specx.ops.triton.small_product")
 
 pytestmark = [
     pytest.mark.gpu,

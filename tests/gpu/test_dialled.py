@@ -10,12 +10,12 @@ from specx.bench.dial import REFERENCE, Dial
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Dialled, added_cost
 from specx.bench.runs import Setting
+from specx.decoding.tree_choice import WIDTHS
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.engine.tree_choice import WIDTHS
-from specx.jobs.pair import load_pair
 from specx.profile import load_profile
 from specx.prompts.digest import Digest
+from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
 from tests.gpu.test_graphs import in_half
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.ops import built_in_ops
 from specx.models.call import SlotMapping, TreeCall
 from specx.models.decoder import Decoder
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.contract import built_in_ops
 from tests.models.families import CELLS, WINDOW, Cell, Pair, Text, ancestors_of, make_pair
 
 pytestmark = [

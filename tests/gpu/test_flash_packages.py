@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.decoding.methods import Pair
 from specx.documents.generated import generate_report
-from specx.engine.methods import Pair
-from specx.jobs.lossless import logit_gap
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops, built_in_ops, ops_for
-from specx.kernels.torch.flash_packages import PACKAGES, is_installed
+from specx.ops.ancestors import AncestorMask
+from specx.ops.contract import Ops, built_in_ops, ops_for
+from specx.ops.torch.flash_packages import PACKAGES, is_installed
 from specx.prompts.digest import Digest
-from tests.engine.pairs import Run, run
+from specx.runs.lossless import logit_gap
+from tests.decoding.pairs import Run, run
 from tests.gpu.test_cuda import TOLERANCE, chain_and_star, mini
-from tests.kernels import reference
-from tests.kernels.examples import sets_of
+from tests.ops import reference
+from tests.ops.examples import sets_of
 
 pytestmark = [
     pytest.mark.gpu,

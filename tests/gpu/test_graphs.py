@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 import torch
 
+from specx.decoding import decode as decode_module
+from specx.decoding import runner as runner_module
+from specx.decoding.fallback import PLAIN_STEPS
+from specx.decoding.pipeline import Pipeline
+from specx.decoding.runner import EagerRunner, GraphRunner, runner_for
+from specx.decoding.selector import DrafterSelector
+from specx.decoding.stages import Retrieve
+from specx.decoding.target import Target
+from specx.decoding.workspace import Shelf
 from specx.documents.generated import generate_report
-from specx.engine import decode as decode_module
-from specx.engine import runner as runner_module
-from specx.engine.fallback import PLAIN_STEPS
-from specx.engine.pipeline import Pipeline
-from specx.engine.runner import EagerRunner, GraphRunner, runner_for
-from specx.engine.selector import DrafterSelector
-from specx.engine.stages import Retrieve
-from specx.engine.target import Target
-from specx.engine.workspace import Shelf
-from specx.jobs.pair import load_pair
 from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.records import METHODS, WITHOUT_DRAFT, Finished, Method, PrefillProgress
-from tests.engine.pairs import Run, collect, run
-from tests.engine.test_workspace import kept, poison
+from specx.runs.pair import load_pair
+from tests.decoding.pairs import Run, collect, run
+from tests.decoding.test_workspace import kept, poison
 from tests.gpu.test_lookup import mini
 
 triton = pytest.importorskip("triton")

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, Qwen3Config
 
 from specx.documents.generated import generate_report
-from specx.jobs.pair import load_pair
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.layers import LinearMap
-from specx.kernels.ops import built_in_ops
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder_files import tensors_of
 from specx.models.head_decoder import Borrowed, HeadDecoder, head_weights
 from specx.models.head_spec import HeadSpec
 from specx.models.seam import NAME
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.contract import built_in_ops
+from specx.ops.layers import LinearMap
 from specx.prompts.digest import Digest
 from specx.records import Method
+from specx.runs.pair import load_pair
 from specx.training.head_module import Head
 from tests.gpu.test_cuda import CUDA, same_or_tied, written
 from tests.gpu.test_decoder import ERROR

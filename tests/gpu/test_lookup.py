@@ -6,17 +6,17 @@ from itertools import cycle
 import pytest
 import torch
 
+from specx.decoding import decode as decode_module
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
+from specx.decoding.runner import EagerRunner, runner_for
+from specx.decoding.selector import DrafterSelector
 from specx.documents.generated import generate_report
-from specx.engine import decode as decode_module
-from specx.engine.decode import decode
-from specx.engine.methods import Pair
-from specx.engine.runner import EagerRunner, runner_for
-from specx.engine.selector import DrafterSelector
-from specx.jobs.lossless import logit_gap
-from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
+from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
 
 pytestmark = [
     pytest.mark.gpu,

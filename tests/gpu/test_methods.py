@@ -6,12 +6,12 @@ import torch
 from specx.bench.cases import Case
 from specx.bench.methods import find_methods
 from specx.bench.runs import Setting
+from specx.decoding import decode as decode_module
+from specx.decoding.runner import EagerRunner
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.engine import decode as decode_module
-from specx.engine.runner import EagerRunner
-from specx.jobs.pair import load_pair
 from specx.prompts.digest import Digest
+from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import CUDA, mini, same_or_tied
 from tests.gpu.test_graphs import in_half
 

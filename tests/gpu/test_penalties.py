@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from specx.engine import decode as decode_module
-from specx.engine.methods import Pair
-from specx.engine.runner import EagerRunner
-from specx.kernels.penalties import Penalties, TextSoFar
-from specx.kernels.torch.backend import TorchOps
+from specx.decoding import decode as decode_module
+from specx.decoding.methods import Pair
+from specx.decoding.runner import EagerRunner
+from specx.ops.penalties import Penalties, TextSoFar
+from specx.ops.torch.backend import TorchOps
 from specx.records import Method
 from tests.gpu.test_lookup import mini, pair, prompt, written
-from tests.kernels.examples import draw_logits, make_tree, random_parents
-from tests.kernels.test_ops import Backend, on_device
+from tests.ops.examples import draw_logits, make_tree, random_parents
+from tests.ops.test_ops import Backend, on_device
 
 __all__ = ["pair", "prompt"]
 pytestmark = [
@@ -46,7 +46,7 @@ def test_graphs_penalize_as_eager_steps_do(
 
 @pytest.mark.parametrize("ngram", [0, 3])
 def test_a_tree_of_a_real_vocabulary(ngram: int) -> None:
-    from specx.kernels.triton.backend import TritonOps
+    from specx.ops.triton.backend import TritonOps
 
     device, rows, vocabulary = torch.device("cuda"), 64, 128_256
     words = torch.randint(0, 50, (16_400,), generator=torch.Generator().manual_seed(0))

@@ -7,15 +7,15 @@ import torch
 
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.shapes import TARGETS, draft_shape
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.documents.generated import generate_report
-from specx.engine.methods import Pair
-from specx.engine.target import Target
-from specx.jobs.lossless import logit_gap
-from specx.jobs.pair import load_pair
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from specx.records import PrefillProgress, Tally
-from tests.engine.pairs import Run, run
+from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
+from tests.decoding.pairs import Run, run
 
 pytestmark = [
     pytest.mark.gpu,

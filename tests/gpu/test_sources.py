@@ -5,9 +5,9 @@ from statistics import median
 import pytest
 import torch
 
-from specx.kernels.chunks import Passages
-from specx.kernels.ops import built_in_ops
-from specx.kernels.torch.backend import TorchOps
+from specx.ops.chunks import Passages
+from specx.ops.contract import built_in_ops
+from specx.ops.torch.backend import TorchOps
 
 pytestmark = pytest.mark.gpu
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.ops import built_in_ops
-from tests.kernels import reference
-from tests.kernels.examples import error, random_parents, sets_of
-from tests.kernels.reference import visible_of
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.contract import built_in_ops
+from tests.ops import reference
+from tests.ops.examples import error, random_parents, sets_of
+from tests.ops.reference import visible_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -177,7 +177,7 @@ def test_one_graph_serves_every_length(shape: Shape, rows: int) -> None:
 
 
 def test_another_length_or_window_compiles_nothing() -> None:
-    from specx.kernels.triton import tree_attention
+    from specx.ops.triton import tree_attention
 
     def compiled() -> int:
         return len(tree_attention._attend.device_caches[torch.cuda.current_device()][0])

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.ops import Ops
-from specx.kernels.torch.backend import CpuOps
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.checkpoint import text_name
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.weight_map import WeightReader
+from specx.ops.ancestors import AncestorMask
+from specx.ops.contract import Ops
+from specx.ops.torch.backend import CpuOps
 
 CPU = torch.device("cpu")
 WINDOW = 12

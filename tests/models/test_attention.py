@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.torch.backend import TorchOps
 from specx.models.call import AttentionCall, KeptQueries, PrefillCall, SlotMapping, TreeCall
 from specx.models.seam import attention
-from tests.kernels import reference
-from tests.kernels.examples import Inputs, assert_close, make_inputs, sets_of
+from specx.ops.ancestors import AncestorMask
+from specx.ops.torch.backend import TorchOps
+from tests.ops import reference
+from tests.ops.examples import Inputs, assert_close, make_inputs, sets_of
 
 PAST, ROWS = 7, 5
 VISIBLE = reference.visible_of([0, 0, 1, 1, 0])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from specx.kernels.ops import HAS_TRITON
-from specx.kernels.torch.backend import HAS_LLVMLITE, TorchOps
 from specx.models.call import KeptQueries
 from specx.models.families import FAMILIES
 from specx.models.features import Features, FeatureSource
+from specx.ops.contract import HAS_TRITON
+from specx.ops.torch.backend import HAS_LLVMLITE, TorchOps
 from tests.models.families import (
     AT_ONCE,
     CELLS,
@@ -56,7 +56,7 @@ ON_BACKENDS = [
 
 
 if INTERPRETED:
-    from specx.kernels.triton.backend import TritonOps
+    from specx.ops.triton.backend import TritonOps
 
     TRITON = TritonOps()
     ON_BACKENDS += by_speed(lambda _: False, TRITON, name=", triton")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from specx.engine.methods import Pair
+from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.decoder import Decoder
 from specx.models.load import ModelSpec, load_model

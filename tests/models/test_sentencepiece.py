@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceProcessor
 from specx.cli.main import run
 from specx.errors import ModelError
 from specx.prompts.detokenize import Detokenizer
-from tests.jobs.pairs import TEXT, write_profile
+from tests.runs.pairs import TEXT, write_profile
 from tests.tiny import make_sentencepiece_checkpoint
 
 SENTENCE = "The committee met – in the hall – 1,240 ships; “größer” 船."

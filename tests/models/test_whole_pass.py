@@ -5,17 +5,17 @@ import copy
 import pytest
 import torch
 
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.torch.backend import CpuOps, TorchOps
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.seam import NAME, SeamModel
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.torch.backend import CpuOps, TorchOps
 from tests.models.families import decoder_of
 from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
-from specx.kernels.layers import FewRows
-from specx.kernels.native import native_pass
-from specx.kernels.native.native_pass import NativePass, loading
+from specx.ops.layers import FewRows
+from specx.ops.native import native_pass
+from specx.ops.native.native_pass import NativePass, loading
 
 TRIED = [
     ("llama", {"head_dim": 32}),

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from specx.engine.model_drafter import ModelDrafter
-from specx.kernels.trees import Level, LevelInputs, TokenTree
+from specx.decoding.model_drafter import ModelDrafter
+from specx.ops.trees import Level, LevelInputs, TokenTree
 
 
 class ChainDrafter(ModelDrafter):

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from specx.bench.dial import RANKS, Dial, uniforms
-from specx.engine.cost import Curve
-from specx.engine.drafter import StepPlan
-from specx.engine.grower import TreeGrower
-from specx.engine.head_drafter import HeadDrafter, HeadGrower
-from specx.engine.kv_cache import PreallocatedCache
-from specx.engine.model_drafter import DraftPlan, ModelDrafter
-from specx.engine.stopwatch import Laps, Moment, Stopwatch
+from specx.decoding.cost import Curve
+from specx.decoding.drafter import StepPlan
+from specx.decoding.grower import TreeGrower
+from specx.decoding.head_drafter import HeadDrafter, HeadGrower
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.stopwatch import Laps, Moment, Stopwatch
 from specx.errors import UsageError
-from specx.kernels.trees import Level, LevelInputs
 from specx.models.load import LoadedModel
+from specx.ops.trees import Level, LevelInputs
 from specx.profile import TreeSettings
 from specx.records import Timings
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from specx.engine.kv_cache import CacheShape, PreallocatedCache
-from specx.kernels.chunks import Grid, chunk_rows
+from specx.decoding.kv_cache import CacheShape, PreallocatedCache
+from specx.ops.chunks import Grid, chunk_rows
 
 
 class Excerpt(PreallocatedCache):

@@ -18,18 +18,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from specx.engine.grower import TreeGrower
-from specx.engine.head_drafter import within_window
-from specx.engine.methods import Pair, draft_plan
-from specx.engine.model_drafter import DraftPlan, ModelDrafter
-from specx.engine.target import Target
+from specx.decoding.grower import TreeGrower
+from specx.decoding.head_drafter import within_window
+from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.kernels.ancestors import AncestorMask
-from specx.kernels.trees import Level
 from specx.models import hub
 from specx.models.architecture import read_raw
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask
+from specx.ops.trees import Level
 from specx.profile import HUB_ID, Profile
 from specx.records import PrefillProgress
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from specx.bench.baselines.excerpt import Excerpt
-from specx.engine.drafter import Drafter, StepPlan
-from specx.engine.forward import cache_shape
-from specx.engine.grower import TreeGrower
-from specx.engine.methods import Pair
-from specx.engine.target import Target
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.chunks import Grid, streaming_chunks
-from specx.kernels.trees import Path, TokenTree
+from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.forward import cache_shape
+from specx.decoding.grower import TreeGrower
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.models.call import TreeCall
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.chunks import Grid, streaming_chunks
+from specx.ops.trees import Path, TokenTree
 from specx.profile import Profile
 from specx.records import PrefillProgress
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair
-from specx.engine.target import Target
-from specx.kernels.trees import Level, Path, TokenTree
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.models.features import FeatureSource
 from specx.models.load import LoadedModel
 from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
+from specx.ops.trees import Level, Path, TokenTree
 from specx.profile import Profile
 from specx.records import PrefillProgress
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import refuse_head
-from specx.engine.methods import Pair, draft_plan
-from specx.engine.model_drafter import ModelDrafter
-from specx.engine.target import Target
+from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.target import Target
 from specx.profile import Profile
 from specx.records import PrefillProgress
 

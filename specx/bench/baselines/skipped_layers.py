@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specx.engine.drafter import Drafter
-from specx.engine.grower import TreeGrower
-from specx.engine.kv_cache import PreallocatedCache
-from specx.engine.methods import Pair
-from specx.engine.target import Target
+from specx.decoding.drafter import Drafter
+from specx.decoding.grower import TreeGrower
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
 from specx.errors import UsageError
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.trees import MAX_ROWS, Path, TokenTree
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.profile import Profile
 from specx.records import PrefillProgress
 

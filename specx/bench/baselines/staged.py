@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import refuse_head
-from specx.engine.branches import chain_tree
-from specx.engine.lookup import LONGEST, NO_TOKEN, continuation, longest_match
-from specx.engine.methods import Pair, draft_plan
-from specx.engine.model_drafter import ModelDrafter
-from specx.engine.target import Target
-from specx.kernels.ancestors import AncestorMask, chain_sets
-from specx.kernels.trees import Path, TokenTree
+from specx.decoding.branches import chain_tree
+from specx.decoding.lookup import LONGEST, NO_TOKEN, continuation, longest_match
+from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.target import Target
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.trees import Path, TokenTree
 from specx.profile import Profile, TreeSettings
 from specx.records import PrefillProgress
 

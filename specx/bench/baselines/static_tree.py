@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import refuse_head
-from specx.engine.methods import Pair, draft_plan
-from specx.engine.model_drafter import ModelDrafter
-from specx.kernels.trees import Level, LevelInputs, TokenTree
+from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.model_drafter import ModelDrafter
+from specx.ops.trees import Level, LevelInputs, TokenTree
 from specx.profile import Profile, TreeSettings
 
 Choices = tuple[tuple[int, ...], ...]  # nodes, each as the ranks on the way to it

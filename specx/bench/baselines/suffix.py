@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.engine.drafter import Drafter
-from specx.engine.lookup import LONGEST, NO_TOKEN
-from specx.engine.methods import Pair
-from specx.engine.target import Target
-from specx.kernels.trees import MAX_ROWS, Path, TokenTree, root_only
+from specx.decoding.drafter import Drafter
+from specx.decoding.lookup import LONGEST, NO_TOKEN
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
+from specx.ops.trees import MAX_ROWS, Path, TokenTree, root_only
 from specx.profile import Profile
 from specx.records import PrefillProgress
 

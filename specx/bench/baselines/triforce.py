@@ -15,15 +15,15 @@ from torch import Tensor
 
 from specx.bench.baselines.excerpt import Excerpt
 from specx.bench.runs import refuse_head
-from specx.engine.drafter import Drafter, StepPlan
-from specx.engine.forward import cache_shape
-from specx.engine.methods import Pair, retrieval_layer
-from specx.engine.model_drafter import DraftPlan, ModelDrafter
-from specx.engine.policies import Streaming
-from specx.engine.target import Target
+from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.forward import cache_shape
+from specx.decoding.methods import Pair, retrieval_layer
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.policies import Streaming
+from specx.decoding.target import Target
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid
-from specx.kernels.trees import Path, TokenTree
+from specx.ops.chunks import Grid
+from specx.ops.trees import Path, TokenTree
 from specx.profile import Profile, TreeSettings
 from specx.records import PrefillProgress
 

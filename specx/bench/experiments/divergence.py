@@ -20,7 +20,7 @@ from specx.bench.methods import find_methods
 from specx.bench.report.findings import Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.kernels.trees import MAX_ROWS, root_only
+from specx.ops.trees import MAX_ROWS, root_only
 
 METHODS = ("plain", "specextend")
 COMPARED = ("at", "gap", "difference")

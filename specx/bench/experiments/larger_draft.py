@@ -18,7 +18,7 @@ from specx.bench.methods import BenchMethod, find_methods
 from specx.bench.report.findings import Figure, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
-from specx.engine.methods import Pair
+from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
 from specx.profile import Profile

@@ -17,8 +17,8 @@ from specx.bench.runs import Run
 from specx.bench.watching import TokenAttention, looks
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid, count_chunks
-from specx.kernels.torch.scores import best_chunks
+from specx.ops.chunks import Grid, count_chunks
+from specx.ops.torch.scores import best_chunks
 from specx.prompts.control import first_text_id, substitute
 
 RUN = 8  # tokens: a run this long that stands in the prompt once was copied from there

@@ -14,7 +14,7 @@ from specx.bench.methods import find_runnable
 from specx.bench.report.findings import Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
-from specx.engine.decode import context_window
+from specx.decoding.decode import context_window
 
 TOKENS = 2048
 COMPARED = (BASELINE, "lookup", "tree", "streaming", "specextend", "specextend+lookup")

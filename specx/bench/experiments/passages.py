@@ -11,15 +11,15 @@ from specx.bench.report.findings import Cell, Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
-from specx.jobs.calibration import source_layer
-from specx.jobs.measured_sources import (
+from specx.prompts.instruct import Instruct
+from specx.runs.calibration import source_layer
+from specx.runs.measured_sources import (
     APART,
     STRONG,
     MeasuredSentence,
     Standing,
     measure_sentences,
 )
-from specx.prompts.instruct import Instruct
 
 FIFTHS = 5
 WAYS = {

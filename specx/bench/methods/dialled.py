@@ -20,16 +20,16 @@ from specx.bench.methods.table import METHODS
 from specx.bench.prefill import read_together
 from specx.bench.runs import Run, Setting, run_drafter
 from specx.bench.workbench import Workbench
-from specx.engine.cost import Curve
-from specx.engine.head_drafter import within_window
-from specx.engine.methods import Pair, draft_plan
-from specx.engine.runner import Runner, runner_for
-from specx.engine.stopwatch import Stopwatch
-from specx.engine.tree_choice import WIDTHS
-from specx.engine.workspace import AHEAD
+from specx.decoding.cost import Curve
+from specx.decoding.head_drafter import within_window
+from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.runner import Runner, runner_for
+from specx.decoding.stopwatch import Stopwatch
+from specx.decoding.tree_choice import WIDTHS
+from specx.decoding.workspace import AHEAD
 from specx.errors import UsageError
-from specx.kernels.trees import MAX_ROWS, Path
 from specx.models.head_files import LoadedHead
+from specx.ops.trees import MAX_ROWS, Path
 from specx.profile import Profile, TreeSettings
 
 SEED = 5000  # of the documents for calibration, which are none of those that are measured

@@ -10,14 +10,14 @@ import yaml
 from specx.bench.cases import Case, prompt_kind
 from specx.bench.masked import Phase, masked
 from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
-from specx.engine.decode import context_window
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair, make_drafter
-from specx.engine.model_drafter import ModelDrafter
+from specx.decoding.decode import context_window
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.model_drafter import ModelDrafter
 from specx.errors import ProfileError, UsageError
-from specx.jobs.calibration import resolve_layer
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.profile.wording import did_you_mean
+from specx.runs.calibration import resolve_layer
 
 Build = Callable[[Profile, Pair, int], Drafter]
 Changes = Mapping[str, Any]

@@ -17,8 +17,8 @@ from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Run, Setting, refuse_head, run_drafter
-from specx.engine.drafter import Drafter
-from specx.engine.methods import make_drafter
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
 from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa

@@ -13,8 +13,8 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from specx.bench.cases import Case
 from specx.bench.methods.stock_model import stock_model
 from specx.bench.runs import Run, Setting, refuse_head
-from specx.engine.decode import context_window
-from specx.engine.methods import Pair, sampling_of
+from specx.decoding.decode import context_window
+from specx.decoding.methods import Pair, sampling_of
 from specx.errors import DocumentError, UsageError
 from specx.models.load import LoadedModel
 from specx.models.quiet import quiet_transformers

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from specx.kernels.layers import DecoderWeights, LinearMap
-from specx.kernels.spec import LayerSpec
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
@@ -22,6 +20,8 @@ from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.reference import load_own_class
 from specx.models.source import locate
+from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.spec import LayerSpec
 
 _MADE: WeakKeyDictionary[Decoder, Any] = WeakKeyDictionary()
 

@@ -21,8 +21,8 @@ from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, refuse_head
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair, draft_plan, make_drafter
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair, draft_plan, make_drafter
 from specx.errors import UsageError
 from specx.models.medusa import EMBEDDED_MEDUSA
 from specx.profile import Profile

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from specx.kernels.spec import HeadNormSpec, MlpSpec
 from specx.models.families.experts import BY_NUMBER, among, with_experts
 from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
 from specx.models.families.frequencies import Turning
 from specx.models.families.settings import Settings
 from specx.models.families.weight_map import ExpertNames
+from specx.ops.spec import HeadNormSpec, MlpSpec
 
 OF_DEEPSEEK = {
     "intermediate_size": 10_944,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from specx.kernels.spec import ExpertsSpec, HeadNormSpec, LayerSpec, MlpSpec, SwigluClamp
 from specx.models.families.family import (
     ATTENTION,
     SIZES,
@@ -17,6 +16,7 @@ from specx.models.families.frequencies import Turning, ropes
 from specx.models.families.llama import GRANITE, QWEN, granite_scales
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import ExpertNames, WeightMap
+from specx.ops.spec import ExpertsSpec, HeadNormSpec, LayerSpec, MlpSpec, SwigluClamp
 
 MIXTRAL = SIZES | {
     "intermediate_size": 14_336,

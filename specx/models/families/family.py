@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specx.kernels.spec import (
+from specx.models.families.frequencies import Ropes, Turning, ropes
+from specx.models.families.settings import FULL, Settings
+from specx.models.families.weight_map import WeightMap
+from specx.ops.spec import (
     DecoderSpec,
     HeadNormSpec,
     LayerSpec,
@@ -16,9 +19,6 @@ from specx.kernels.spec import (
     PerLayerInputSpec,
     QueryTemperature,
 )
-from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, Settings
-from specx.models.families.weight_map import WeightMap
 
 # Defaults of Llama's config, which those of other families begin with.
 SIZES = {

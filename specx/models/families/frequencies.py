@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.kernels.spec import RopeSpec
 from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.ops.spec import RopeSpec
 
 SCALED = frozenset({"llama3", "yarn", "longrope"})  # kinds that know their length of training
 STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend on the length

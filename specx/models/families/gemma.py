@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specx.kernels.spec import (
+from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
+from specx.models.families.frequencies import Ropes, Turning, ropes
+from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.weight_map import WeightMap
+from specx.ops.spec import (
     AttentionSpec,
     DecoderSpec,
     HeadNormSpec,
@@ -12,10 +16,6 @@ from specx.kernels.spec import (
     NormSpec,
     PerLayerInputSpec,
 )
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
-from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, SLIDING, Settings
-from specx.models.families.weight_map import WeightMap
 
 GEMMA = SIZES | {
     "vocab_size": 256_000,

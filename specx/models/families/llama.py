@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from specx.kernels.spec import HeadNormSpec, QueryTemperature
 from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, biases, plain
 from specx.models.families.frequencies import Turning
 from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.ops.spec import HeadNormSpec, QueryTemperature
 
 MISTRAL = SIZES | {
     "intermediate_size": 14_336,

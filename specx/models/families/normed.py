@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from specx.kernels.spec import HeadNormSpec, LayerSpec, NormSpec
 from specx.models.families.family import (
     ATTENTION,
     MLP,
@@ -17,6 +16,7 @@ from specx.models.families.gemma import nested
 from specx.models.families.llama import GLM
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
+from specx.ops.spec import HeadNormSpec, LayerSpec, NormSpec
 
 BEHIND = WeightMap(attended_norm="post_attention_layernorm", mlp_norm="post_feedforward_layernorm")
 NORMS = frozenset({"input_norm", "output_norm", "norm"})

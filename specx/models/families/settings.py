@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from specx.errors import ModelError
-from specx.kernels.spec import (
+from specx.ops.spec import (
     Activation,
     AttentionSpec,
     HeadNormSpec,

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specx.kernels.spec import HeadNormSpec
 from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
 from specx.models.families.llama import QWEN, qwen2
 from specx.models.families.settings import Settings
+from specx.ops.spec import HeadNormSpec
 
 QWEN2_5_VL = QWEN | {
     "vocab_size": 152_064,

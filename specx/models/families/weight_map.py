@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from specx.kernels.layers import (
+from specx.ops.layers import (
     DecoderWeights,
     LayerWeights,
     LinearMap,
@@ -16,7 +16,7 @@ from specx.kernels.layers import (
     PerLayerTables,
     Routing,
 )
-from specx.kernels.spec import DecoderSpec, ExpertsSpec
+from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 Names = tuple[str, ...]
 Arranged = Callable[[Tensor], Tensor]

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from specx.errors import ModelError
-from specx.kernels.blocks import FORMATS, UNREAD, BlockFormat
 from specx.models.reason import reason
+from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

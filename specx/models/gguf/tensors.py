@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from specx.errors import OutOfMemoryError, is_out_of_memory
-from specx.kernels.block_matrix import BlockMatrix, unpack_rows
 from specx.models.gguf.checkpoint import GgufCheckpoint
 from specx.models.gguf.weights import GgufWeight
+from specx.ops.block_matrix import BlockMatrix, unpack_rows
 
 AT_ONCE = 1 << 24  # values whose blocks go to a device at once
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from specx.kernels.blocks import BlockFormat
 from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.families import GgufFamily
 from specx.models.gguf.metadata import Metadata
+from specx.ops.blocks import BlockFormat
 
 _WHOLE = {
     "token_embd": "model.embed_tokens",

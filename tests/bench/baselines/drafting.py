@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specx.engine.decode import decode_with
-from specx.engine.drafter import Drafter
-from specx.engine.methods import Pair
+from specx.decoding.decode import decode_with
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair
 from specx.profile import Profile
-from tests.engine.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
-from tests.engine.test_lossless import LIKE_IT, SMALL_CACHE, SURE
+from tests.decoding.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
+from tests.decoding.test_lossless import LIKE_IT, SMALL_CACHE, SURE
 from tests.tiny import VOCAB
 
 EVERYTHING = {"chunk": 8, "top_k": 50, "every": 2, "window": None}  # no chunk is left out
@@ -45,7 +45,7 @@ def forbidding(pair: Pair, tokens: Sequence[int]) -> Pair:
 
 def on_triton(pair: Pair) -> Pair:
     """The pair computed by Triton's kernels, which need its interpreter on a CPU."""
-    from specx.kernels.triton.backend import TritonOps
+    from specx.ops.triton.backend import TritonOps
 
     ops = TritonOps()
     draft = pair.draft and replace(pair.draft, ops=ops)

@@ -20,17 +20,17 @@ from specx.bench.dial import RANKS, REFERENCE, AgreementRecord, Dial, fixed_tree
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Dialled, added_cost, dialled_drafter
 from specx.bench.runs import Run, Setting
-from specx.engine.cost import Curve
-from specx.engine.decode import decode_with
+from specx.decoding.cost import Curve
+from specx.decoding.decode import decode_with
 from specx.errors import UsageError
-from specx.kernels.ops import Ops
-from specx.kernels.torch.trees import best_continuations
-from specx.kernels.trees import Level
+from specx.ops.contract import Ops
+from specx.ops.torch.trees import best_continuations
+from specx.ops.trees import Level
 from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case
-from tests.engine.conftest import ops as ops
-from tests.engine.pairs import loaded, make_profile, pair_of
+from tests.decoding.conftest import ops as ops
+from tests.decoding.pairs import loaded, make_profile, pair_of
 from tests.tiny import VOCAB
 
 SAME = {"chunk": 16, "top_k": 64, "every": 2, "layer": 1, "window": None}  # it forgets nothing

@@ -17,17 +17,17 @@ from specx.bench.forcing import force
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Dialled, added_cost, calibrate, dialled_drafter
 from specx.bench.runs import Setting
-from specx.engine.cost import Curve
-from specx.engine.decode import decode_with
-from specx.engine.runner import Runner
+from specx.decoding.cost import Curve
+from specx.decoding.decode import decode_with
+from specx.decoding.runner import Runner
 from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
 from tests.bench.baselines.test_dialled import dialling, foretold, untied
 from tests.bench.settings import run_method, tiny_case
 from tests.bench.tiny_benches import columns_of, tiny_bench
-from tests.engine.pairs import make_profile
-from tests.engine.test_head_lossless import apt_pair
-from tests.engine.test_runner import Replaying
+from tests.decoding.pairs import make_profile
+from tests.decoding.test_head_lossless import apt_pair
+from tests.decoding.test_runner import Replaying
 
 SEES_ALL = {"chunk": 16, "top_k": 64, "every": 2, "layer": 0, "window": None}
 SMALL_CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8, "layer": 0}
@@ -205,7 +205,7 @@ def test_stages_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def replaying(*_: object, **__: object) -> Runner:
         return Replaying()
 
-    monkeypatch.setattr("specx.engine.decode.runner_for", replaying)
+    monkeypatch.setattr("specx.decoding.decode.runner_for", replaying)
     run = way.run(at, case)
     assert (run.output, run.acceptance_length) == (expected.output, expected.acceptance_length)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from specx.bench.baselines.excerpt import Excerpt
-from specx.engine.kv_cache import PreallocatedCache
-from tests.engine.cache_examples import normal, shape_of
+from specx.decoding.kv_cache import PreallocatedCache
+from tests.decoding.cache_examples import normal, shape_of
 
 CHUNK, MOST = 4, 3
 

@@ -12,14 +12,14 @@ from specx.bench.baselines import longspec
 from specx.bench.baselines.longspec import FILE, LongSpec, load_glide
 from specx.bench.methods import find_methods
 from specx.bench.methods.stock import stock
-from specx.engine.target import Target
+from specx.decoding.target import Target
 from specx.errors import ModelError, UsageError
-from specx.kernels.trees import Path as TreePath
+from specx.ops.trees import Path as TreePath
 from tests.bench.baselines.drafting import check, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 
 UNITS = 48
 

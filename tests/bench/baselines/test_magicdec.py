@@ -5,10 +5,10 @@ import torch
 
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.methods import METHODS
-from specx.engine.forward import PREFILL_CHUNK
-from specx.engine.target import Target
-from specx.kernels.ops import HAS_TRITON
-from specx.kernels.trees import Path
+from specx.decoding.forward import PREFILL_CHUNK
+from specx.decoding.target import Target
+from specx.ops.contract import HAS_TRITON
+from specx.ops.trees import Path
 from tests.bench.baselines.drafting import (
     EVERYTHING,
     check,
@@ -17,9 +17,9 @@ from tests.bench.baselines.drafting import (
     on_triton,
     small_profile,
 )
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 from tests.tiny import make_model
 
 

@@ -10,15 +10,15 @@ from torch.nn.functional import silu
 
 from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
 from specx.bench.methods import find_methods, fitted
-from specx.engine.target import Target
+from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models.features import FeatureSource
 from specx.models.medusa import FILES, load_medusa
 from tests.bench.baselines.drafting import check, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 from tests.tiny import VOCAB
 
 HEADS, BLOCKS, SIZE = 3, 2, 64

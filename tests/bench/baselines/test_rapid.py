@@ -6,8 +6,8 @@ import torch
 from specx.bench.baselines.rapid import FRAME, Rapid, bm25, retrieved_rows
 from specx.bench.methods.stock import stock
 from tests.bench.baselines.drafting import check, likely_pair, small_profile
-from tests.engine.pairs import make_prompt
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import make_prompt
+from tests.ops.test_trees import paths_of
 
 FULL = {"policy": "full", "window": None, "chunk": 8, "top_k": 3}
 

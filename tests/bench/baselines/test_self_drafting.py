@@ -10,8 +10,8 @@ from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.jobs.pair import load_pair
 from specx.profile import load_profile
+from specx.runs.pair import load_pair
 
 OUTPUT = 40  # tokens
 CHUNKS = 6  # of 64 tokens: all of a text of 350, a third of one of 1,000

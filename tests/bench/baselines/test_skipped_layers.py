@@ -14,15 +14,15 @@ from specx.bench.baselines.skipped_layers import (
 )
 from specx.bench.methods import METHODS, find_methods, fitted
 from specx.bench.methods.stock import stock
-from specx.engine.target import Target
+from specx.decoding.target import Target
 from specx.errors import UsageError
-from specx.kernels.layers import LinearMap
 from specx.models.decoder import Decoder
+from specx.ops.layers import LinearMap
 from tests.bench.baselines.drafting import check, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 
 
 def drafting(pair, layers, depth=3):

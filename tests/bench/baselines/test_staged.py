@@ -7,9 +7,9 @@ from specx.bench.baselines.staged import PROPOSED, Staged
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
 from tests.bench.baselines.drafting import check, likely_pair, small_profile
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 
 
 def staged(pair, profile, prompt, **changes):

@@ -18,8 +18,8 @@ from specx.bench.methods.stock import stock
 from specx.errors import UsageError
 from tests.bench.baselines.drafting import check, likely_pair, small_profile
 from tests.bench.tiny_benches import tiny_bench
-from tests.engine.pairs import make_prompt
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import make_prompt
+from tests.ops.test_trees import paths_of
 
 BY_RANK = [0.5, 0.25, 0.125, 0.0]
 BY_DEPTH = [[0.6, 0.1, 0.2], [0.5, 0.3, 0.0], [0.9, 0.05, 0.05]]

@@ -9,11 +9,11 @@ import torch
 from specx.bench.baselines import suffix
 from specx.bench.baselines.suffix import DEPTH, FACTOR, PATTERN, SuffixDrafter
 from specx.bench.methods import METHODS
-from specx.kernels.trees import Path
+from specx.ops.trees import Path
 from tests.bench.baselines.drafting import check, likely_pair, small_profile
-from tests.engine.pairs import loaded, make_profile, make_prompt, pair_of
-from tests.engine.test_lossless import SURE
-from tests.kernels.test_trees import paths_of
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
+from tests.decoding.test_lossless import SURE
+from tests.ops.test_trees import paths_of
 
 
 class SuffixTrie:

@@ -9,14 +9,14 @@ import torch
 from specx.bench.baselines import triforce
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods import METHODS
-from specx.engine.decode import decode_with
-from specx.engine.forward import PREFILL_CHUNK
-from specx.engine.target import Target
+from specx.decoding.decode import decode_with
+from specx.decoding.forward import PREFILL_CHUNK
+from specx.decoding.target import Target
 from specx.errors import UsageError
-from specx.kernels.chunks import Grid
-from specx.kernels.ops import HAS_TRITON
-from specx.kernels.torch.scores import best_chunks
-from specx.kernels.trees import Path
+from specx.ops.chunks import Grid
+from specx.ops.contract import HAS_TRITON
+from specx.ops.torch.scores import best_chunks
+from specx.ops.trees import Path
 from tests.bench.baselines.drafting import (
     EVERYTHING,
     check,
@@ -25,8 +25,8 @@ from tests.bench.baselines.drafting import (
     on_triton,
     small_profile,
 )
-from tests.engine.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
-from tests.engine.test_lossless import SURE
+from tests.decoding.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_lossless import SURE
 
 
 def run_triforce(pair, profile, prompt, drafting=None):

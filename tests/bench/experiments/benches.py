@@ -8,7 +8,7 @@ from specx.bench.workbench import Workbench
 from specx.documents.document import Document, Paragraph
 from specx.profile import Profile
 from tests.bench.tiny_benches import made_up
-from tests.engine.pairs import loaded, make_profile, pair_of
+from tests.decoding.pairs import loaded, make_profile, pair_of
 
 
 def short_paragraphs(count: int = 40) -> Document:

@@ -16,11 +16,11 @@ from specx.bench.experiments.breakdown import (
     s_per_document,
 )
 from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings, read_bytes
-from specx.engine.measured_costs import has_experts
+from specx.decoding.measured_costs import has_experts
 from specx.models.load import ModelSpec, load_model
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
-from tests.engine.test_families import write_cell
+from tests.decoding.test_families import write_cell
 from tests.heads import head_target, load, make_head_file
 from tests.models.families import CELLS
 

@@ -10,8 +10,8 @@ from specx.bench.experiments.needle import EXPERIMENT
 from specx.bench.methods import find_methods
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
-from specx.jobs.pair import load_pair
 from specx.profile import load_profile
+from specx.runs.pair import load_pair
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from specx.bench.experiments.passages import EXPERIMENT, WAYS, judge
 from specx.errors import UsageError
-from specx.jobs.measured_sources import MeasuredSentence
+from specx.runs.measured_sources import MeasuredSentence
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 SENTENCE = MeasuredSentence(

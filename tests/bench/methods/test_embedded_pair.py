@@ -9,8 +9,8 @@ from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.jobs.pair import load_pair
 from specx.profile import load_profile
+from specx.runs.pair import load_pair
 
 NAMES = (
     "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,tree-hta-flash,specextend,"

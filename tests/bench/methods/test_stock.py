@@ -13,7 +13,7 @@ from specx.models.generation_file import Stated
 from specx.models.load import ModelSpec, load_model
 from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
-from tests.engine.pairs import allowed, loaded, pair_of
+from tests.decoding.pairs import allowed, loaded, pair_of
 from tests.tiny import VOCAB, make_tokenizer
 
 STOCK = ["hf-generate", "hf-static", "hf-assisted", "prompt-lookup"]

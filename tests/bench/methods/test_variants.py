@@ -7,9 +7,9 @@ import torch
 
 from specx.bench.methods import METHODS
 from specx.bench.methods.table import find_method
-from specx.engine.methods import with_layer
-from specx.kernels.torch.backend import CpuOps
+from specx.decoding.methods import with_layer
 from specx.models.decoder import Decoder
+from specx.ops.torch.backend import CpuOps
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [

@@ -14,11 +14,11 @@ from specx.cli.main import run
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models import memory
 from specx.models.load import LoadedModel, ModelSpec, load_model
-from tests.jobs.pairs import TEXT
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES, made
 from tests.models.gguf.test_vocabulary import metadata_of
 from tests.models.gguf.writer import write_model
+from tests.runs.pairs import TEXT
 from tests.tiny import CHAT_TEMPLATE, make_tokenizer
 
 Q = gguf.GGMLQuantizationType

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.kernels.block_matrix import BlockMatrix
-from specx.kernels.blocks import by_name
-from specx.kernels.layers import DecoderWeights, LinearMap
-from specx.kernels.ops import built_in_ops, kept_formats
 from specx.models.decoder import Decoder
-from tests.kernels.test_blocks import random_blocks
+from specx.ops.block_matrix import BlockMatrix
+from specx.ops.blocks import by_name
+from specx.ops.contract import built_in_ops, kept_formats
+from specx.ops.layers import DecoderWeights, LinearMap
 from tests.models.families import SIZES, Cell, Text, make_pair
+from tests.ops.test_blocks import random_blocks
 
 CPU = torch.device("cpu")
 WIDE = {"hidden_size": 256, "intermediate_size": 768, "vocab_size": 131}

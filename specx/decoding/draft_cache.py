@@ -1,0 +1,83 @@
+"""The draft's memory of the text: a store of everything, and the small working cache."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specx.decoding.kv_cache import CacheShape, PreallocatedCache
+from specx.ops.chunks import Grid
+
+
+class DraftCache:
+    """The draft's full store and its working cache.
+
+    ``store`` holds a row for every token of the text, with the position at which its key was
+    computed. ``working`` is what the draft attends to: chosen rows at compact positions 0 … n−1,
+    then the tokens committed since. Without a policy (``working_capacity`` None) both are one
+    cache and positions are those of the text; layers with a window then keep that alone. Else the
+    store keeps all rows of all layers, as any chunk may be chosen. ``grid``: how the text is cut
+    into chunks. ``shift``: the token that row 0 belongs to; 1 for a head, which has no row for the
+    first.
+    """
+
+    def __init__(
+        self,
+        shape: CacheShape,
+        capacity: int,
+        inv_freqs: Sequence[Tensor],
+        working_capacity: int | None,
+        shift: int = 0,
+        ahead: int | None = None,
+    ) -> None:
+        """``inv_freqs``: for each group of the shape, [R/2] in radians per position; ``ahead``: of
+        a store that is the working cache, too (``PreallocatedCache``)."""
+        self.is_full = working_capacity is None
+        self.store = PreallocatedCache(shape, capacity, ahead if self.is_full else None)
+        self.working = (
+            self.store if working_capacity is None else PreallocatedCache(shape, working_capacity)
+        )
+        self.ops, self.inv_freqs = shape.ops, inv_freqs
+        self.grid, self.shift = Grid(chunk=1), shift
+        self.positions = torch.arange(capacity, device=shape.device)
+
+    @property
+    def text_length(self) -> Tensor:
+        """Tokens of the text that have been read: int64 [1]."""
+        return self.store.length + self.shift if self.shift else self.store.length
+
+    def clear(self) -> None:
+        """Forget the text."""
+        self.store.clear()
+        self.working.clear()
+        self.grid = Grid(chunk=1)
+        # Rows of the output were appended with the positions that they had in the working cache.
+        torch.arange(len(self.positions), out=self.positions)
+
+    def commit(self, count: Tensor, written: int) -> None:
+        """Make the first ``count`` (int64 []) of ``written`` new rows of the working cache text.
+
+        The store gets all of them, so that the host need not know how many stay.
+        """
+        store, working = self.store, self.working
+        if not self.is_full:
+            lengths = working.length, store.length
+            for source, to in zip(working.storages, store.storages, strict=True):
+                self.ops.append_rows(source, to, lengths, self.positions, written)
+            store.commit(count)
+        working.commit(count)
+
+    def choose(self, chunks: Tensor) -> None:
+        """Fill the working cache with the given chunks (ids ascending, the newest among them).
+
+        Padding ids sort last. Keys are always taken from the store and rotated once from the
+        position at which they were computed, so the error of a rotation never adds up.
+        """
+        store, working = self.store, self.working
+        grid = replace(self.grid, short=self.grid.short + self.shift)  # of rows
+        groups = zip(store.storages, working.storages, self.inv_freqs, strict=True)
+        for rows, to, inv_freq in groups:
+            self.ops.gather_chunks(
+                rows, to, chunks, self.positions, inv_freq, (store.length, working.length), grid
+            )

@@ -1,0 +1,124 @@
+"""The memory that a model takes for a text, told by its config before anything is loaded."""
+
+from dataclasses import dataclass
+
+import torch
+
+from specx.decoding.forward import PREFILL_CHUNK, groups_of, rows_ahead
+from specx.decoding.kv_cache import CacheGroup
+from specx.decoding.workspace import capacity_for
+from specx.errors import ModelError
+from specx.models.decoder_files import parameters
+from specx.models.families import family_of, read_architecture
+from specx.models.load import DTYPES, ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
+from specx.models.memory import check_memory
+from specx.ops.spec import DecoderSpec, LayerSpec
+from specx.ops.trees import MAX_ROWS
+
+UNPACKED = 4 << 20  # bytes of a matrix in blocks that are float32 at a time
+ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended, added and comes out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """Bytes that a model takes for a text of ``tokens`` tokens, prompt and output.
+
+    ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
+    has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
+    what the last plain token reads. ``spec``: of the decoder; ``groups``: its layers by how they
+    keep keys and values. ``formats``: of a GGUF model's weights, and if they are unpacked.
+    """
+
+    tokens: int
+    weights: int
+    cache: int
+    workspace: int
+    read: int
+    spec: DecoderSpec
+    groups: tuple[CacheGroup, ...]
+    dtype: torch.dtype
+    formats: str | None = None
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.workspace
+
+    @classmethod
+    def of(cls, files: ModelFiles, tokens: int) -> "Footprint | None":
+        """Add it up; None for a model of no known family, or whose config states no number format.
+
+        On a CPU memory that nothing was written to does not count: caches are as long as the text.
+        """
+        if family_of(files.raw) is None or files.raw.get("quantization_config"):
+            return None
+        try:
+            architecture = read_architecture(files.raw, files.source.label, tokens)
+        except ModelError:
+            return None
+        spec, device = architecture.spec, files.device
+        count, formats = parameters(spec, architecture.weights), None
+        if files.gguf is None:
+            stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
+            if stated is None:
+                return None
+            dtype = stated
+            weights = count * dtype.itemsize
+        else:
+            dtype, kept = unpacked_dtype(files), kept_in_blocks(files, spec)
+            formats = files.gguf.formats_as(None if kept else dtype)
+            weights = files.gguf.bytes_in(kept, dtype)
+        groups, _ = groups_of(spec, tokens)
+        rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
+        ahead = rows_ahead(device)
+        cache = dtype.itemsize * sum(group.numbers(rows, ahead) for group in groups)
+        looked_up = 0 if spec.tied else spec.vocabulary * spec.hidden * weights // count
+        rows = min(tokens, PREFILL_CHUNK[device.type])
+        numbers = _in_work(spec, rows) + MAX_ROWS * spec.vocabulary
+        return cls(
+            tokens=tokens,
+            weights=weights,
+            cache=cache,
+            workspace=dtype.itemsize * numbers + (UNPACKED if formats else 0),
+            read=_read_of(spec, weights - looked_up, count) + cache,
+            spec=spec,
+            groups=groups,
+            dtype=dtype,
+            formats=formats,
+        )
+
+
+def check_footprint(files: ModelFiles, tokens: int) -> None:
+    """Raise OutOfMemoryError for a model that has no room for so many tokens, before it is loaded.
+
+    ``tokens``: of the shortest text that is worth it.
+    """
+    found = Footprint.of(files, tokens)
+    if found is not None:
+        check_memory(found.total, files.device, files.source.label)
+
+
+def _in_work(spec: DecoderSpec, rows: int) -> int:
+    """Return the numbers that the widest layer has in work for a chunk of the prompt.
+
+    Torch repeats the chunk's own keys and values for the heads that share them.
+    """
+    heads = max(layer.attention.query_heads * layer.attention.head_dim for layer in spec.layers)
+    return rows * (max(map(_width, spec.layers)) + ROWS_OF_STATES * spec.hidden + 2 * heads)
+
+
+def _width(layer: LayerSpec) -> int:
+    """Return the numbers of a token between the maps of a layer's MLP: gate, up, and both."""
+    experts = layer.mlp.experts
+    inner = layer.mlp.inner * (1 if experts is None else experts.chosen)
+    return (3 if layer.mlp.gated else 2) * inner
+
+
+def _read_of(spec: DecoderSpec, weights: int, count: int) -> int:
+    """Return the bytes of weights that a single row reads: of experts those it chooses."""
+    unread = 0.0
+    for layer in spec.layers:
+        experts = layer.mlp.experts
+        if experts is not None:
+            maps = (3 if layer.mlp.gated else 2) * layer.mlp.inner * spec.hidden
+            unread += maps * (experts.count - experts.chosen)
+    return round(weights * (1 - unread / count))

@@ -1,0 +1,105 @@
+"""The shapes of caches, and prompts in chunks: common to all forward passes."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from specx.decoding.kv_cache import CacheGroup, CacheShape
+from specx.errors import is_out_of_memory
+from specx.models.load import LoadedModel
+from specx.ops.spec import DecoderSpec
+from specx.ops.trees import MAX_ROWS
+
+PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
+SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
+
+
+def rows_ahead(device: torch.device) -> int:
+    """Return the most rows that a target writes behind its text: of a chunk, or of a tree."""
+    return max(PREFILL_CHUNK[device.type], MAX_ROWS)
+
+
+def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
+    """Return the shape of a cache for the model.
+
+    ``moves_keys``: layers of one group also turn alike, so that their keys move together.
+    """
+    if model.decoder_spec is not None:
+        return _shape_of_spec(model, model.decoder_spec, moves_keys=moves_keys)
+    group = CacheGroup(
+        layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
+    )
+    return CacheShape.of_one(group, model.dtype, model.device, model.ops)
+
+
+def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
+    groups, places = groups_of(spec, model.window, moves_keys=moves_keys)
+    return CacheShape(
+        groups=groups, places=places, dtype=model.dtype, device=model.device, ops=model.ops
+    )
+
+
+def groups_of(
+    spec: DecoderSpec, longest: int, *, moves_keys: bool = False
+) -> tuple[tuple[CacheGroup, ...], tuple[tuple[int, int], ...]]:
+    """Return the groups of a decoder's cache, and the places of its layers (``CacheShape``).
+
+    ``longest``: tokens of a text; layers with a window as long see everything.
+    """
+    members: dict[tuple[object, ...], list[int]] = {}
+    windows = [layer.attention.window for layer in spec.layers]
+    windows = [None if window is None or window >= longest else window for window in windows]
+    for index, layer in enumerate(spec.layers):
+        attention = layer.attention
+        if attention.shared is None:
+            kind = attention.kv_heads, attention.head_dim, windows[index]
+            turns = id(attention.rope) if moves_keys else None
+            members.setdefault((*kind, turns), []).append(index)
+    places = {
+        layer: (group, number)
+        for group, layers in enumerate(members.values())
+        for number, layer in enumerate(layers)
+    }
+    for index, layer in enumerate(spec.layers):
+        if layer.attention.shared is not None:
+            places[index] = places[layer.attention.shared]
+    groups = []
+    for layers in members.values():
+        attention = spec.layers[layers[0]].attention
+        groups.append(
+            CacheGroup(
+                layers=len(layers),
+                kv_heads=attention.kv_heads,
+                head_dim=attention.head_dim,
+                window=windows[layers[0]],
+                rope=attention.rope,
+            )
+        )
+    return tuple(groups), tuple(places[index] for index in range(len(spec.layers)))
+
+
+def in_chunks(
+    read: Callable[[int, int], Tensor], start: int, end: int, device: torch.device
+) -> Iterator[tuple[int, Tensor]]:
+    """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
+
+    ``read`` gets begin and end of a chunk. Where the memory does not suffice for one, it and those
+    behind it are read in smaller chunks. Raises what ``read`` raises.
+    """
+    chunk = PREFILL_CHUNK[device.type]
+    while start < end:
+        stop = min(start + chunk, end)
+        try:
+            logits = read(start, stop)
+        except Exception as error:
+            if not is_out_of_memory(error) or chunk // 4 < SMALLEST_CHUNK:
+                raise
+            logits = None
+        if logits is None:  # by now the error has let go of what was computed so far
+            chunk //= 4
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            continue
+        yield stop, logits
+        start = stop

@@ -1,0 +1,127 @@
+"""Growing a tree level by level with a model, on a cache that holds the text and the root."""
+
+import torch
+from torch import Tensor
+
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.models.call import AttentionCall, TreeCall
+from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
+from specx.ops.torch.trees import expected_gain
+from specx.ops.trees import Level, LevelInputs, TokenTree
+from specx.profile import TreeSettings
+
+
+class TreeGrower:
+    """Grows trees of one shape.
+
+    ``nodes``: of a level; ``rows``: rows that it needs behind the text of a cache. ``forbidden``:
+    bool [V]. ``own``: for each level but the last, the sets (``AncestorMask``) in which each node
+    is alone.
+    """
+
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, reserved: int = 0
+    ) -> None:
+        """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes left to others."""
+        self.model, self.ops, self.tree = model, model.ops, tree
+        self.nodes = tree.nodes - reserved
+        self.width = width = min(tree.continued, self.nodes)
+        self.rows = tree.depth * width
+        self.forbidden = ~allowed
+        self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
+        words = words_for((tree.depth - 1) * width)
+        self._chain: list[AncestorMask] = []
+        if model.device.type == "cpu":  # on a GPU finding a mask is one launch
+            sets = chain_sets(tree.depth, model.device)
+            self._chain = [AncestorMask(row[None], 1 + at) for at, row in enumerate(sets)]
+        # A level sees its ancestors, which are found as it grows, and each node sees itself.
+        self.own = [
+            single_sets(level * width, width, words, model.device)
+            for level in range(tree.depth - 1)
+        ]
+
+    def grow(self, root: Tensor, logits: Tensor, cache: PreallocatedCache) -> TokenTree:
+        """Grow a tree behind ``root`` int64 [1], the last token of the text in ``cache``.
+
+        ``logits`` [1, V]: after the root.
+        """
+        return self.ops.best_tree(root, self.grow_levels(logits, cache))
+
+    def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
+        """Grow the levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
+        tree = self.tree
+        levels = [self.continue_from(logits, self._certain)]
+        gain = expected_gain(levels, self.nodes) if self._stops_growing else self._certain
+        inputs: LevelInputs | None = None
+        while len(levels) < tree.depth:
+            parents = levels[-1].best(self.width)
+            own = self.own[len(levels) - 1]
+            logits, inputs = self.read(parents, inputs, own, len(levels), cache)
+            levels.append(self.continue_from(logits, parents.weights))
+            if self._stops_growing:
+                before, gain = gain, expected_gain(levels, self.nodes)
+                if gain - before < tree.threshold:
+                    break
+        return levels
+
+    def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
+        """Choose the best continuations of nodes with logits [P, V] and path weights [P]."""
+        return self.ops.best_continuations(logits, self.forbidden, weights, self.nodes)
+
+    @property
+    def _stops_growing(self) -> bool:
+        """True if a tree may have fewer levels than it could.
+
+        To know, the host must look into a tree that is still growing; on a GPU that costs more than
+        the level it may save.
+        """
+        return self.tree.threshold > 0 and self.model.device.type == "cpu"
+
+    def read(
+        self,
+        level: Level,
+        above: LevelInputs | None,
+        own: Tensor,
+        depth: int,
+        cache: PreallocatedCache,
+    ) -> tuple[Tensor, LevelInputs]:
+        """Read the N nodes of a level, ``depth`` levels below the root.
+
+        ``above``: what their parents were read with; None where they see no node but themselves.
+        ``own`` int64 [N, W]: the sets in which each node is alone. Returns logits [N, V] after each
+        node, and what they were read with.
+        """
+        nodes = len(own)
+        if self._chain and nodes == 1:
+            return self._read_one(level, depth, cache)
+        inputs = self.ops.level_inputs(
+            level.parents, None if above is None else above.visible, own,
+            length=cache.length, after=(depth - 1) * nodes,
+            position=cache.next_position, ahead=depth - 1,
+        )  # fmt: skip
+        call = TreeCall(
+            ops=self.ops,
+            mapping=cache.mapping_to(inputs.slots),
+            prefix=cache.length,
+            mask=AncestorMask(inputs.visible, depth * nodes),
+        )
+        return self.run(level, inputs.positions, call), inputs
+
+    def _read_one(
+        self, level: Level, depth: int, cache: PreallocatedCache
+    ) -> tuple[Tensor, LevelInputs]:
+        """Read the one node of a level of a chain: it sees all before it, which is known ahead."""
+        mask, behind = self._chain[depth - 1], depth - 1
+        slot, position = cache.length + behind, cache.next_position + behind
+        call = TreeCall(
+            ops=self.ops,
+            mapping=cache.mapping_to(slot),
+            prefix=cache.length,
+            mask=mask,
+        )
+        return self.run(level, position, call), LevelInputs(mask.sets, position, slot)
+
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
+        """Run the model over the nodes of a level at positions int64 [N]; return logits [N, V]."""
+        return self.model.model.run(level.tokens, positions, call)

@@ -1,0 +1,149 @@
+"""Drafting with a head (EAGLE, EAGLE-3) that reads the target's hidden states."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specx.decoding.grower import TreeGrower
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.policies import Streaming
+from specx.decoding.target import Target
+from specx.models.call import AttentionCall, TreeCall
+from specx.models.features import Features, FeatureSource
+from specx.models.head_decoder import HeadDecoder
+from specx.models.head_files import LoadedHead
+from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask
+from specx.ops.trees import MAX_ROWS, Level
+from specx.profile import TreeSettings
+from specx.records import PrefillProgress
+
+WINDOW_CHUNK = 32  # tokens by which a head's own window moves, where no policy chooses
+
+
+def within_window(plan: DraftPlan, window: int | None) -> DraftPlan:
+    """Return the plan of a head that attends to a ``window`` of rows; None: to all.
+
+    Where nothing chooses what it sees, these are the most recent chunks. What a step reads, its
+    chain and its tree, sees that of the step's beginning.
+    """
+    if window is None:
+        return plan
+    cache = plan.cache.changed(window=min(window, plan.cache.window or window))
+    if plan.policy is not None:
+        return replace(plan, cache=cache)
+    chunk = min(WINDOW_CHUNK, window)
+    recent = {"chunk": chunk, "top_k": max(1, (window - 1) // chunk), "sink": 0, "every": 1}
+    cache = cache.changed(policy="streaming", **recent)
+    return replace(plan, cache=cache, policy=Streaming(cache))
+
+
+class HeadGrower(TreeGrower):
+    """Grows trees with a head: a node's state is the output of the node above it.
+
+    ``states`` [MAX_ROWS, H], changed in place: what follows the nodes that were read last, first of
+    all the root.
+    """
+
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, reserved: int = 0
+    ) -> None:
+        super().__init__(model, allowed, tree, reserved)
+        size, device = model.hidden_size, model.device
+        self.states = torch.zeros(MAX_ROWS, size, dtype=model.dtype, device=device)
+        head = model.model
+        self._target_ids = head.target_ids if head.ids_differ else None  # None: the head's own
+
+    def continue_from(self, logits: Tensor, weights: Tensor) -> Level:
+        level = super().continue_from(logits, weights)
+        if self._target_ids is None:
+            return level
+        return replace(level, tokens=self._target_ids.index_select(0, level.tokens))
+
+    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
+        rows = level.tokens, self.states, positions
+        states, logits = self.model.model.run(rows, call, parents=level.parents)
+        self.states[: len(states)] = states
+        return logits
+
+
+class HeadDrafter(ModelDrafter):
+    """A head at work on one document.
+
+    Row t of its cache is token t + 1 beside the target's features at position t. It reads the
+    prompt behind the target, chunk by chunk, for nobody could keep the features of all of it; what
+    it has not read when the next tree is due, the target still remembers (``Features.read``).
+    """
+
+    shift = 1
+    grower: HeadGrower
+
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
+    ) -> None:
+        assert isinstance(model, LoadedHead)
+        self.features = FeatureSource(model.spec.features, model.spec.width)
+        self._read_features: Features | None = None
+        self._followed = 0  # rows of the prompt that were read
+        super().__init__(model, allowed, plan, max_tokens)
+
+    def begin(self) -> bool:
+        self._followed, self._read_features = 0, None
+        return super().begin()
+
+    def _make_grower(self, plan: DraftPlan) -> HeadGrower:
+        return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
+
+    def follow(self, prompt: Tensor, done: int, target: Target) -> None:
+        features = self._read_features = target.features
+        assert features is not None
+        # The features of the last token wait for the token behind it.
+        tokens = prompt[self._followed + 1 : done + 1]
+        self._prefill(tokens, features.rows[: len(tokens)])
+
+    def _read_prompt(
+        self,
+        prompt: Tensor,
+        target: Target,  # noqa: ARG002
+    ) -> Iterator[PrefillProgress]:
+        """Read what the target has emitted since, before this draft was at work."""
+        features = self._read_features
+        assert features is not None
+        tokens = prompt[self._followed + 1 :]
+        self._prefill(tokens, features.read(self._followed, len(tokens)))
+        yield PrefillProgress("draft", len(prompt), len(prompt))
+
+    def _prefill(self, tokens: Tensor, features: Tensor) -> None:
+        """Read tokens int64 [T], each beside the features [T, F] of the one before it."""
+        start, count, store = self._followed, len(tokens), self.cache.store
+        if not count:
+            return
+        positions = torch.arange(start, start + count, device=tokens.device)
+        rows = tokens, self._project(features), positions
+        call = self._prefill_call(start, count)
+        self.model.model.run(rows, call, wanted=None)  # nobody drafts behind them
+        store.commit(count)
+        self._followed += count
+
+    def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
+        assert self._read_features is not None
+        working, store = self.cache.working, self.cache.store
+        mapping = working.mapping(len(tokens))
+        call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
+        states = self._project(self._read_features.read(store.length, len(tokens)))
+        rows = tokens, states, mapping.slots
+        if not isinstance(logits_of, Tensor):  # nobody drafts behind them
+            return self.model.model.run(rows, call, wanted=None)[1]
+        states, logits = self.model.model.run(rows, call, logits_of)
+        self.grower.states[:1] = states
+        return logits
+
+    def _project(self, features: Tensor) -> Tensor:
+        """Make states [T, H] of features [T, F]."""
+        head = self.model.model
+        if isinstance(head, HeadDecoder):
+            return head.project(features)
+        states: Tensor = head.project(features[None])[0]
+        return states

@@ -1,0 +1,106 @@
+"""Measuring the costs of the parts of a step, on the caches of the document at hand."""
+
+from dataclasses import dataclass
+
+import torch
+
+from specx.decoding.cost import Costs, Curve
+from specx.decoding.drafter import Reshapable
+from specx.decoding.runner import Stage
+from specx.decoding.stages import Retrieve, Verify
+from specx.decoding.step import DecodingState
+from specx.decoding.stopwatch import Stopwatch
+from specx.decoding.tree_choice import WIDTHS, Experience, TreeChoice, length_class
+from specx.models.load import LoadedModel
+from specx.ops.trees import TokenTree
+
+# On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of
+# kernels count, which change at 16 rows; they are compiled for each width, and none is left to do.
+VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
+# With experts, the first rows cost most: each reads experts that no other has read.
+ROWS_WITH_EXPERTS = {"cpu": (1, 2, 4, 9), "cuda": (1, 2, 4, 8, 17, 64)}
+DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
+MEASURED = 2  # times; the shortest one counts
+LEVELS = 8  # times for a level: in a tree it follows others, and what it needs is in cache
+
+
+def known_of(
+    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
+) -> Experience:
+    """Return what is known of texts like one of ``tokens`` tokens; costs may be measured now."""
+    place = length_class(tokens)
+    if place not in choice.known:
+        choice.known[place] = Experience(measure_costs(state, drafter, choice.plain_seconds))
+    return choice.known[place]
+
+
+def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:
+    """Measure with the caches as they are, before the first tree; ``plain``: of a plain step.
+
+    Nothing is emitted and the text in no cache changes; the kept queries of the retrieval layer are
+    overwritten.
+    """
+    kind = state.end.root.device.type
+    one = state.stopwatch.latest("verification", MEASURED)
+    draft = {
+        rows: _seconds(state, _DraftLevel(drafter, rows), LEVELS) for rows in DRAFTED_ROWS[kind]
+    }
+    verify = {
+        # Plain steps, if any were taken, were verifications of one row.
+        rows: min(one) if one and rows == 1 else _seconds(state, _VerifyRows(state, rows))
+        for rows in (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
+    }
+    retrieval = 0.0
+    if drafter.retrieves:
+        retrieval = _seconds(state, Retrieve(drafter, state.target))
+        drafter.prefill_seconds()  # chunks read in it are of no step
+    return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
+
+
+def has_experts(model: LoadedModel) -> bool:
+    """Return True for a model in which rows choose the weights that they read."""
+    spec = model.decoder_spec
+    return spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
+
+
+def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASURED) -> float:
+    """Time a stage as part of a step."""
+    stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0
+    while settled < times:  # not while it is recorded
+        with stopwatch.part("host"):
+            runner.run(stage)
+        settled += runner.settled()
+    stopwatch.finish()
+    return min(stopwatch.samples["host"][-times:])
+
+
+@dataclass(frozen=True, eq=False)
+class _DraftLevel:
+    drafter: Reshapable
+    rows: int
+
+    def work(self) -> None:
+        self.drafter.draft_level(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _VerifyRows:
+    """Verifies a root with ``rows - 1`` children, and keeps nothing.
+
+    The children are other tokens, as they are in a tree: with the same ones, rows would choose the
+    same experts.
+    """
+
+    state: DecodingState
+    rows: int
+
+    def work(self) -> None:
+        zeros = self.state.end.root.new_zeros(self.rows)
+        depths = (torch.arange(self.rows, device=zeros.device) > 0).long()
+        valid = torch.ones_like(zeros, dtype=torch.bool)
+        vocabulary = self.state.target.model.vocab_size
+        others = torch.arange(self.rows, device=zeros.device) * (vocabulary // self.rows)
+        tokens = (self.state.end.root + others) % vocabulary
+        tree = TokenTree(tokens, zeros, depths, valid, levels=min(1, self.rows - 1))
+        verify = Verify(self.state.target, self.state.sampler, self.state.end)
+        verify.work(tree)

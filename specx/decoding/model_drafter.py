@@ -1,0 +1,323 @@
+"""Drafting with an independent small model on a full, streaming or retrieved cache."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specx.decoding.cost import TreePlan, TreeShape
+from specx.decoding.draft_cache import DraftCache
+from specx.decoding.drafter import Drafter, Outcome, StepPlan
+from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
+from specx.decoding.grower import TreeGrower
+from specx.decoding.kv_cache import CacheGroup
+from specx.decoding.lazy_prefill import LazyPrefill
+from specx.decoding.policies import CachePolicy
+from specx.decoding.schedule import make_schedule
+from specx.decoding.target import Target
+from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import Decoder
+from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
+from specx.ops.chunks import Grid
+from specx.ops.trees import Level, Path, TokenTree
+from specx.profile import DraftCacheSettings, TreeSettings
+from specx.records import PrefillProgress
+
+AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
+# A prompt is read lazily if it is so many times as long as what a chunk's rows depend on. A draft
+# that drafts everything looks at some thirty chunks in 300 tokens, one at a time, and has read six
+# times that length as fast at once.
+LAZY = 6
+LAZY_BESIDE_OTHERS = 1
+LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftPlan:
+    """The work of a draft model: the tree it grows and what it remembers.
+
+    ``policy``: chooses the chunks it works on; None where it sees everything. ``reserved``: nodes
+    of a level that others fill. ``chain``: the most tokens that are committed at once; None: what a
+    tree of its own leads to. ``others``: the most tokens of a step that it does not draft, 0 where
+    it drafts all. ``behind``: the most tokens of the text that it may not have read when a tree is
+    due, but for those of a step. ``grid``: how a text is cut, by tokens of its prompt and of a
+    chunk.
+    """
+
+    tree: TreeSettings
+    cache: DraftCacheSettings
+    policy: CachePolicy | None = None
+    reserved: int = 0
+    chain: int | None = None
+    others: int = 0
+    behind: int = 0
+    grid: Callable[[int, int], Grid] = Grid.from_start
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The part of a drafter that depends on the shape of trees; recorded stages work on it.
+
+    ``pending`` int64 [n]: tokens of the text that the draft has not read, the first ``count`` of
+    them (int64 [1]); ``chain_mask``: how these see each other.
+    """
+
+    grower: TreeGrower
+    pending: Tensor
+    count: Tensor
+    chain_mask: AncestorMask
+
+
+def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
+    """Return how the keys of a group turn: radians per position, [R/2]."""
+    rope = model.rope if model.decoder_spec is None else group.rope
+    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
+    return inv_freq.to(model.device)
+
+
+class ModelDrafter(Drafter):
+    """An independent draft model at work on one document.
+
+    ``shift``: the token of the text that row 0 of its cache belongs to.
+    """
+
+    shift = 0
+    layout: Layout
+    _lazy: LazyPrefill | None = None  # of a text whose chunks are read when they are chosen
+
+    def __init__(
+        self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
+    ) -> None:
+        """``max_tokens``: the longest that prompt and output can become together.
+
+        There is room for the trees of ``plan``, and for smaller ones.
+        """
+        self.model, self.policy, self.allowed = model, plan.policy, allowed
+        self.retrieval_layer = None if plan.policy is None else plan.policy.retrieval_layer
+        self._first_plan = plan
+        self._layouts: dict[TreeShape, Layout] = {}
+        self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
+        self._use(plan)
+        chain = len(self.layout.pending)
+        behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
+        working = None
+        if plan.policy is not None:  # grows between two retrievals
+            unread = plan.cache.every * max(chain, plan.others) + plan.behind
+            working = plan.cache.chunk * plan.cache.top_k + unread + behind
+        shape = cache_shape(model, moves_keys=True)
+        self.cache = DraftCache(
+            shape,
+            max_tokens + behind,
+            [_turning(group, model) for group in shape.groups],
+            working,
+            self.shift,
+            max(behind, PREFILL_CHUNK[model.device.type]),
+        )
+
+    def _use(self, plan: DraftPlan) -> None:
+        """Go on with a plan. Nothing is pending."""
+        self._lay_out(plan)
+        self.layout.pending.zero_()
+        self.layout.count.fill_(1)
+        self._schedule = make_schedule(plan.cache)
+
+    def _lay_out(self, plan: DraftPlan) -> None:
+        """Work on what belongs to the tree of a plan."""
+        self.draft_plan, self.levels = plan, plan.tree.depth
+        shape = TreeShape.of(plan.tree)
+        if shape not in self._layouts:
+            self._layouts[shape] = self._make_layout(plan)
+        self.layout = self._layouts[shape]
+        self.grower = self.layout.grower
+        self.grower.tree = plan.tree  # its threshold may be another
+
+    def _make_layout(self, plan: DraftPlan) -> Layout:
+        chain, device = plan.chain or plan.tree.depth + 1, self.model.device
+        return Layout(
+            self._make_grower(plan),
+            torch.zeros(chain, dtype=torch.int64, device=device),
+            torch.ones(1, dtype=torch.int64, device=device),
+            AncestorMask(chain_sets(chain, device), chain),
+        )
+
+    def begin(self) -> bool:
+        self.cache.clear()
+        self._lazy = None
+        self._use(self._first_plan)
+        return True
+
+    def forget_layouts(self) -> bool:
+        if len(self._layouts) <= LAYOUTS:
+            return False
+        self._layouts = {TreeShape.of(self.draft_plan.tree): self.layout}
+        return True
+
+    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
+        return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
+
+    @property
+    def kind(self) -> str:
+        return self.draft_plan.cache.model_dump_json()
+
+    @property
+    def retrieves(self) -> bool:
+        return self.policy is not None
+
+    def reshape(self, plan: TreePlan) -> None:
+        """Grow other trees from now on, not larger than the first."""
+        last = self.layout.pending.index_select(0, self.layout.count - 1)
+        self.read_pending(but=1)  # the new trees may be too short for all of it
+        self._use(self._draft_plan_of(plan))
+        self.commit(Path.of(last))
+
+    @contextmanager
+    def laid_out(self, plan: TreePlan | None) -> Iterator[None]:
+        before = self.draft_plan
+        if plan is not None:
+            self._lay_out(self._draft_plan_of(plan))
+        try:
+            yield
+        finally:
+            self._lay_out(before)
+
+    def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
+        # There is no room for more tokens between two retrievals than the first plan has.
+        every = min(plan.every, self._first_plan.cache.every)
+        cache = self.draft_plan.cache.changed(every=every, retrieve="adaptive")
+        return replace(self.draft_plan, tree=plan.tree, cache=cache)
+
+    def draft_level(self, rows: int) -> None:
+        tokens = self.layout.pending[:1].expand(rows)
+        level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
+        own = single_sets(0, rows, words_for(rows), tokens.device)
+        logits, _ = self.grower.read(level, None, own, 1, self.cache.working)
+        self.grower.continue_from(logits, level.weights)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        if self.policy is not None:
+            plan = self.draft_plan
+            self.cache.grid = plan.grid(len(prompt), plan.cache.chunk)
+        yield from self._read_prompt(prompt, target)
+        # Without this the first trees would be drafted from the end of the document alone.
+        self.retrieve(target)
+        self.prefill_seconds()  # the caller times this
+
+    def _read_prompt(
+        self,
+        prompt: Tensor,
+        target: Target,  # noqa: ARG002
+    ) -> Iterator[PrefillProgress]:
+        """Fill the store, now or when chunks are chosen."""
+        begin, store = 0, self.cache.store
+        self._lazy = self._lazy_prefill_of(prompt)
+        if self._lazy is not None:
+            store.commit(len(prompt))
+            yield PrefillProgress("draft", len(prompt), len(prompt))
+            return
+
+        def read(start: int, end: int) -> Tensor:
+            positions = torch.arange(start, end, device=prompt.device)
+            call = self._prefill_call(start, end - start)
+            return self.model.model.run(prompt[start:end], positions, call, 1)
+
+        for end, _ in in_chunks(read, begin, len(prompt), self.model.device):
+            store.commit(end - begin)
+            begin = end
+            yield PrefillProgress("draft", end, len(prompt))
+
+    def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
+        """Return a prefill of the chunks that are chosen alone, where that is possible."""
+        window, decoder = self.draft_plan.cache.window, self.model.model
+        if self.policy is None or window is None or self.model.device.type != "cpu":
+            return None
+        if not isinstance(decoder, Decoder):
+            return None
+        reach = window * (len(decoder.layers) - 1)
+        if len(prompt) < reach * (LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY):
+            return None
+        return LazyPrefill(decoder, self.cache.store, prompt, self.cache.grid, window)
+
+    def _prefill_call(self, start: int, count: int) -> PrefillCall:
+        return PrefillCall(
+            ops=self.model.ops,
+            mapping=self.cache.store.mapping(count),
+            past=start,
+            window=self.draft_plan.cache.window,
+        )
+
+    def grow(self, root: Tensor) -> TokenTree:
+        return self.model.ops.best_tree(root, self.grow_levels())
+
+    def grow_levels(self) -> list[Level]:
+        """Grow the levels that a tree is picked from: at most ``levels``."""
+        return self.grower.grow_levels(self.read_pending(), self.cache.working)
+
+    def commit(self, path: Path) -> None:
+        self.pend(path.tokens, path.count)
+
+    def pend(self, tokens: Tensor, count: Tensor) -> None:
+        """Take the first ``count`` of ``tokens`` as what the draft has not read of the text.
+
+        ``count`` int64 [] or [1], at least 1; ``tokens`` int64 [n], at most ``levels + 1``.
+        """
+        self.layout.pending[: tokens.shape[0]] = tokens
+        self.layout.count.copy_(count)
+
+    def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
+        """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) and draft nothing.
+
+        For a draft that has let some trees pass.
+        """
+        self._read(tokens, self._mask_at_once, 1)
+        self.cache.commit(count, len(tokens))
+
+    def prefill_seconds(self) -> float:
+        return 0.0 if self._lazy is None else self._lazy.seconds()
+
+    def plan(self, steps: int) -> StepPlan:
+        return StepPlan(retrieve=self.retrieval_due(steps))
+
+    def retrieval_due(self, steps: int) -> bool:
+        """Return True if retrieval is due before the next tree; asked once for each."""
+        return self.policy is not None and self._schedule.due(steps)
+
+    def learn(self, outcome: Outcome) -> None:
+        self._schedule.learn(outcome.step)
+
+    def retrieve(self, target: Target) -> None:
+        if self.policy is None:
+            return
+        chunks = self.policy.choose(self.cache, target)
+        if self._lazy is not None:
+            self._lazy.read(chunks)
+        self.cache.choose(chunks)
+
+    def read_pending(self, but: int = 0) -> Tensor:
+        """Read the tokens emitted since the last tree; return logits [1, V] after them.
+
+        The last ``but`` of them do not become text yet.
+
+        Accepted drafts are read again, though their rows were computed while the tree grew: the
+        deepest level and the bonus token were not, and one chain of a fixed length serves all.
+        """
+        layout = self.layout
+        tokens, count = layout.pending, layout.count
+        logits = self._read(tokens, layout.chain_mask, count - 1)
+        count = count - but if but else count
+        self.cache.commit(count, tokens.shape[0])
+        return logits
+
+    def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
+        """Read a chain of tokens behind what has been read."""
+        working = self.cache.working
+        mapping = working.mapping(tokens.shape[0])
+        call = TreeCall(
+            ops=self.model.ops,
+            mapping=mapping,
+            prefix=working.length,
+            mask=mask,
+        )
+        return self.model.model.run(tokens, mapping.slots, call, logits_of)

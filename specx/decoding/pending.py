@@ -1,0 +1,74 @@
+"""Events that a device is still working towards, handed over when they have happened.
+
+The host launches faster than a GPU works. What it has launched it need not wait for: it prepares
+what comes next (it records graphs, say), and hands over what has happened as it happens.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from specx.decoding.stopwatch import Moment, has_passed, now, wait_for
+from specx.records import Event
+
+
+def _never() -> bool:
+    return False
+
+
+def _known(event: Event | Callable[[], Event]) -> Event:
+    return event() if callable(event) else event
+
+
+class PendingEvents:
+    """Events in the order in which their work was launched. On a CPU launched work is done."""
+
+    def __init__(self, device: torch.device, is_over: Callable[[], bool] = _never) -> None:
+        """``is_over``: True once nothing that comes later is of interest any more."""
+        self._device, self._is_over = device, is_over
+        self._events: deque[tuple[Moment, Event | Callable[[], Event]]] = deque()
+
+    def add(self, event: Event | Callable[[], Event]) -> None:
+        """Add an event that will have happened when all that was launched so far is done.
+
+        An event that is only known then is asked for then.
+        """
+        self._events.append((now(self._device), event))
+
+    def happened(self) -> Iterator[Event]:
+        """Yield events that have happened by now; does not wait."""
+        while self._events and has_passed(self._events[0][0]) and not self._is_over():
+            yield _known(self._events.popleft()[1])
+
+    def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
+        """Yield all events that were added, each when it has happened.
+
+        First the host does what it has to do ``meanwhile``, in any case to its end, with a look
+        after each piece of it.
+        """
+        for _ in meanwhile:
+            yield from self.happened()
+        while self._events and not self._is_over():
+            moment, event = self._events.popleft()
+            wait_for(moment)
+            yield _known(event)
+
+
+class HostCopy:
+    """A tensor on its way to the host. ``done``: the moment when it is there."""
+
+    def __init__(self, values: Tensor) -> None:
+        if values.is_cuda:  # only to pinned memory does it copy without the host waiting
+            self._copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._copy.copy_(values, non_blocking=True)
+        else:
+            self._copy = values.clone()
+        self.done = now(values.device)
+
+    def read(self) -> list[int]:
+        """Wait until the copy is there; return its numbers."""
+        wait_for(self.done)
+        numbers: list[int] = self._copy.tolist()
+        return numbers

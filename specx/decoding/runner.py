@@ -1,0 +1,186 @@
+"""Running the stages of a step: as they are, or recorded once as CUDA graphs and replayed.
+
+A step launches hundreds of kernels, and on a modern GPU the launches take several times as long as
+the kernels. A CUDA graph records them once and replays them with one launch. It replays on the same
+memory, so everything that lives longer than a stage has to stay where it is: stages change lengths,
+caches and the last token in place, and count nothing on the host.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+
+import torch
+
+from specx.ops.contract import HAS_TRITON
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+# Bytes of the device's memory for a stage to be recorded: what it computes on the way. Most take
+# some MB; sampling from 64 rows of 150,000 float64 probabilities, about half a GB.
+# On a device that never has as much free, recording waits for what it is still doing.
+ROOM = 2 << 30
+
+
+class Stage(Protocol[P, T_co]):
+    """A part of a step: the same work each time, from inputs to outputs in the same memory.
+
+    What it needs besides its inputs it holds as fields. It reads nothing back to the host and
+    changes nothing there.
+    """
+
+    def work(self, *inputs: P.args, **named: P.kwargs) -> T_co:
+        """Do the work on the inputs; return the outputs."""
+
+
+class Runner(Protocol):
+    """Runs stages."""
+
+    @property
+    def records(self) -> bool:
+        """True if a stage that runs for the first time is work for the host, before the device."""
+
+    def settled(self) -> bool:
+        """Return True if all that ran since this was last asked ran as fast as it will later."""
+
+    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
+        """Run a stage; return its outputs, which its next run overwrites.
+
+        The inputs of a stage lie in the same memory each time.
+        """
+
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+        """Record a stage and do nothing of it; return where its outputs will lie.
+
+        None: it cannot be recorded before it has run.
+        """
+
+    def forget(self, stage: Stage[..., Any]) -> None:
+        """Drop what was recorded of a stage: it will do something else."""
+
+    def another(self) -> "Runner":
+        """Return a runner of the same kind that has run nothing yet."""
+
+
+class EagerRunner:
+    """Does the work of a stage as it is."""
+
+    records = False
+
+    def settled(self) -> bool:
+        return True
+
+    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
+        return stage.work(*inputs, **named)
+
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
+        return None
+
+    def forget(self, stage: Stage[..., Any]) -> None:
+        pass
+
+    def another(self) -> "EagerRunner":
+        return EagerRunner()
+
+
+@dataclass
+class _Recording:
+    calls: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    outputs: Any = None
+
+
+@dataclass
+class GraphRunner:
+    """Records each stage as a CUDA graph and replays it from then on.
+
+    Recording takes the host as long as running eagerly, several times what a replay takes.
+    ``eager_calls``: of a stage before it is recorded; 0 suits stages that need nothing at first use
+    but their kernels, which can be loaded while a graph is recorded. transformers' modules may do
+    more when they first run, which cannot be recorded.
+    """
+
+    eager_calls: int
+    records: ClassVar[bool] = True
+    _recordings: dict[int, tuple[Stage[Any, Any], _Recording]] = field(default_factory=dict)
+    _slow: bool = False
+
+    def settled(self) -> bool:
+        settled, self._slow = not self._slow, False
+        return settled
+
+    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
+        recording = self._recording_of(stage)
+        recording.calls += 1
+        if recording.calls <= self.eager_calls:
+            self._slow = True
+            return stage.work(*inputs, **named)
+        if recording.graph is None:
+            self._slow = True
+            _record(recording, stage, *inputs, **named)
+        assert recording.graph is not None
+        recording.graph.replay()
+        outputs: T = recording.outputs
+        return outputs
+
+    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+        recording = self._recording_of(stage)
+        if recording.calls < self.eager_calls:
+            return None
+        if recording.graph is None:
+            self._slow = True
+            _record(recording, stage, *inputs, **named)
+        outputs: T = recording.outputs
+        return outputs
+
+    def _recording_of(self, stage: Stage[..., Any]) -> _Recording:
+        # The stage itself is kept beside its recording, so that its id stays its own.
+        return self._recordings.setdefault(id(stage), (stage, _Recording()))[1]
+
+    def forget(self, stage: Stage[..., Any]) -> None:
+        self._recordings.pop(id(stage), None)
+
+    def another(self) -> "GraphRunner":
+        return GraphRunner(self.eager_calls)
+
+
+def _record(
+    recording: _Recording, stage: Stage[P, Any], *inputs: P.args, **named: P.kwargs
+) -> None:
+    """Record the work of a stage, which is not done, and what it will leave its outputs in.
+
+    Does not wait for the device, which ``torch.cuda.graph`` does: it may have work for a while.
+    """
+    if torch.cuda.mem_get_info()[0] < ROOM:
+        torch.cuda.empty_cache()  # waits; while a graph is recorded it is too late for it
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(_recording_stream(torch.cuda.current_device())):
+        # Modes other than the relaxed one forbid loading kernels.
+        graph.capture_begin(capture_error_mode="relaxed")
+        try:
+            recording.outputs = stage.work(*inputs, **named)
+        finally:
+            graph.capture_end()
+    recording.graph = graph
+
+
+@cache
+def _recording_stream(device: int) -> torch.cuda.Stream:
+    """Return the one stream for recording: nothing can be recorded on the default stream.
+
+    Libraries keep room for each stream that they have worked on.
+    """
+    return torch.cuda.Stream(device)
+
+
+def runner_for(device: torch.device, *, is_ours: bool, graphs: bool = True) -> Runner:
+    """Choose the faster runner for the device, unless ``graphs`` are not wanted.
+
+    Without Triton a step on a GPU asks the host for lengths, and what waits cannot be recorded.
+    ``is_ours``: specx computes all models at work, and the device has done something else before.
+    """
+    if graphs and device.type == "cuda" and HAS_TRITON:
+        return GraphRunner(eager_calls=0 if is_ours else 1)
+    return EagerRunner()

@@ -1,0 +1,181 @@
+"""The target at work on one document: prefill, verification, and its attention for retrieval."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.sources import SourceQueries
+from specx.models.call import KeptQueries, PrefillCall, TreeCall
+from specx.models.features import Features, FeatureSource
+from specx.models.load import LoadedModel
+from specx.ops.ancestors import AncestorMask
+from specx.ops.chunks import Grid, Passages
+from specx.ops.torch.scores import scaled_scores
+from specx.ops.trees import MAX_ROWS, Path, TokenTree
+from specx.records import PrefillProgress
+
+
+class Target:
+    """A target model with the cache of one document.
+
+    ``retrieval``: the layer whose queries are kept for retrieval, or None; ``last_row`` int64 [1]:
+    the row of these queries that belongs to the last committed token. ``sources``: the queries of
+    another layer, of all tokens, or None. ``features``: the hidden states that a head reads, or
+    None.
+    """
+
+    def __init__(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> None:
+        self.model, self.ops = model, model.ops
+        self.cache = PreallocatedCache(cache_shape(model), capacity, rows_ahead(model.device))
+        self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
+        self.features: Features | None = None
+        self.sources: SourceQueries | None = None
+        self.retrieval: KeptQueries | None = None
+        if retrieval_layer is not None:
+            self.retrieval = self._kept_queries(retrieval_layer, lse=True)
+
+    def keep_features(self, source: FeatureSource) -> None:
+        """Note hidden states from now on, of each chunk of the prompt and of each tree."""
+        model, rows = self.model, rows_ahead(self.model.device)
+        self.features = Features(source, rows, model.dtype, model.device)
+
+    def keep_sources(self, layer: int, tokens: int) -> None:
+        """Keep a layer's queries from now on, for ``attention_to``: of at most so many tokens."""
+        shared = self.retrieval if self.retrieval and self.retrieval.layer == layer else None
+        kept = shared or self._kept_queries(layer, lse=False)
+        self.sources = SourceQueries(kept, tokens)
+
+    def _kept_queries(self, layer: int, *, lse: bool) -> KeptQueries:
+        heads, dim = self.model.query_shape(layer)
+        keys = self.cache.keys_of(layer)
+        return KeptQueries.empty(layer, (heads, MAX_ROWS, dim), keys, lse=lse)
+
+    def _kept(self) -> tuple[KeptQueries, ...]:
+        """Return the records of the layers whose queries are kept, of each layer one."""
+        wanted = [self.retrieval, self.sources.kept if self.sources else None]
+        by_layer = {kept.layer: kept for kept in wanted if kept is not None}
+        return tuple(by_layer[layer] for layer in sorted(by_layer))
+
+    def begin(self) -> None:
+        """Forget all of the text, for another one."""
+        self.cache.clear()
+        self.last_row.zero_()
+        if self.features is not None:
+            self.features.begin()
+
+    def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
+        """Read the prompt int64 [L] behind what is in the cache already.
+
+        Yields progress when a chunk is launched, and last the logits [1, V] of the last position.
+        """
+        read, begin, last = partial(self._read, prompt), self.cache.committed, 0
+        logits = None
+        chunks = in_chunks(read, begin, len(prompt), self.model.device)
+        for end, logits in chunks:  # noqa: B007 - the last ones are wanted
+            if self.features is not None:
+                last_position = torch.full_like(self.last_row, end - 1)
+                self.features.keep(last_position - begin, last_position)
+            last, begin = end - begin, end
+            self.cache.commit(last)
+            yield PrefillProgress("target", end, len(prompt))
+        assert logits is not None
+        if self.sources is not None:
+            self.sources.begin(len(prompt), min(last, MAX_ROWS) - 1)
+        if self.retrieval is not None:
+            self._note_lse(self.retrieval, len(prompt), min(last, MAX_ROWS) - 1)
+        yield logits
+
+    def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
+        """Read a part of the prompt; return the logits [1, V] of its last position."""
+        call = PrefillCall(
+            ops=self.ops,
+            mapping=self.cache.mapping(end - start),
+            kept=self._kept(),
+            features=self.features,
+            past=start,
+        )
+        positions = torch.arange(start, end, device=prompt.device)
+        return self.model.model.run(prompt[start:end], positions, call, 1)
+
+    def _note_lse(self, retrieval: KeptQueries, length: int, row: int) -> None:
+        """Note the log-sum-exp of the last token, which prefill does not compute."""
+        assert retrieval.lse is not None
+        self.last_row.fill_(row)
+        keys = self.cache.keys_of(retrieval.layer)[:, :length]
+        scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
+        retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())
+
+    def verify(self, tree: TokenTree) -> Tensor:
+        """Return the logits [T, V] after each row of the tree.
+
+        The rows lie behind the text until ``keep``.
+        """
+        rows = tree.nodes + 1
+        call = TreeCall(
+            ops=self.ops,
+            mapping=self.cache.mapping(rows),
+            kept=self._kept(),
+            features=self.features,
+            prefix=self.cache.length,
+            mask=AncestorMask(tree.ancestors()[:, None], rows),
+        )
+        positions = self.cache.next_position + tree.depths
+        return self.model.model.run(tree.tokens, positions, call)
+
+    def keep(self, path: Path) -> None:
+        """Commit the accepted rows of the tree that was verified last; drop the others."""
+        if path.rows.shape[0] > 1:
+            self.cache.keep(path.rows)
+        if self.features is not None:
+            self.features.keep(path.rows, self.cache.length)
+        if self.sources is not None:
+            self.sources.keep(path.rows, self.cache.length)
+        self.cache.commit(path.count)
+        if self.retrieval is not None:
+            self.last_row.copy_(path.last_row)
+
+    def stop_retrieval(self) -> None:
+        """Keep no more queries of the retrieval layer and features: nobody will ask for them."""
+        self.retrieval = self.features = None
+
+    def chunk_scores(self, grid: Grid, length: Tensor) -> Tensor:
+        """Return the last committed token's attention, in the retrieval layer, to each chunk.
+
+        ``length`` int64 [1]: tokens that count. Returns [chunks that fit the cache], −inf beyond.
+        """
+        retrieval = self.retrieval
+        assert retrieval is not None
+        assert retrieval.lse is not None
+        lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
+        keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
+        softcap = self.model.softcap_of(retrieval.layer)
+        query = self._query(retrieval)
+        return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
+
+    def attention_to(self, passages: Passages, tokens: int) -> Tensor:
+        """Return the attention of the first ``tokens`` tokens of the output: [tokens, passages].
+
+        It is that of the queries that predict them, in the layer of ``keep_sources``.
+        """
+        sources = self.sources
+        assert sources is not None
+        kept = sources.kept
+        return self.ops.passage_attention(
+            sources.queries[:, :tokens],
+            self.cache.keys_of(kept.layer),
+            sources.prompt,
+            passages,
+            self._scaling(kept),
+        )
+
+    def _query(self, retrieval: KeptQueries) -> Tensor:
+        """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
+        return retrieval.queries.index_select(1, self.last_row)[:, 0]
+
+    def _scaling(self, kept: KeptQueries) -> float:
+        """Return the factor that a layer multiplies its scores with."""
+        return self.model.scaling_of(kept.layer)

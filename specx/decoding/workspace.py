@@ -1,0 +1,133 @@
+"""Caches, buffers and recorded stages, which one document leaves to the next."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from specx.decoding.drafter import Drafter
+from specx.decoding.forward import cache_shape, rows_ahead
+from specx.decoding.methods import Pair
+from specx.decoding.sources import AHEAD, SourceSettings, room_for
+from specx.decoding.step import DecodingState
+from specx.ops.trees import MAX_ROWS
+from specx.profile import Profile
+from specx.records import Method
+
+STEP = 2048  # rows by which small caches grow; large ones grow by an eighth
+# From here on no kernel divides its work by the capacity, so caches of any size round alike:
+# tree attention has at most 64 parts of at least two blocks of 64 rows.
+ALIKE = 8192
+
+
+def capacity_for(tokens: int) -> int:
+    """Return the rows of a cache for a text of at most ``tokens`` tokens, and a tree behind it.
+
+    It grows in steps, so that the caches of one document often do for the next.
+    """
+    rows = tokens + AHEAD + MAX_ROWS
+    step = max(STEP, 1 << (rows.bit_length() - 4))
+    return -(-rows // step) * step
+
+
+def cache_bytes(pair: Pair, capacity: int) -> int:
+    """Return the bytes of keys and values for texts of ``capacity`` rows, at most.
+
+    Of the target those that it has; the draft's store may have to keep every row.
+    """
+    target, draft = pair.target, pair.draft
+    needed = cache_shape(target).bytes(capacity, rows_ahead(target.device))
+    return needed if draft is None else needed + cache_shape(draft).bytes(capacity)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkspaceKind:
+    """All that a workspace depends on, but for its capacity. ``profile``: whatever its output.
+
+    ``sources``: the layer whose queries are kept for sources, and of how many tokens.
+    """
+
+    pair: Pair
+    method: Method
+    profile: Profile
+    sources: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls, pair: Pair, method: Method, profile: Profile, sources: SourceSettings | None = None
+    ) -> "WorkspaceKind":
+        """Return the kind of a document's workspace."""
+        kept = (sources.layer, room_for(profile.output_limit)) if sources else None
+        return cls(pair, method, profile.changed(generation={"max_new_tokens": None}), kept)
+
+    def matches(self, other: "WorkspaceKind") -> bool:
+        same = self.pair is other.pair and self.method == other.method
+        return same and self.profile == other.profile and self.sources == other.sources
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """Everything that decoding a document needs but its text.
+
+    ``capacity``: rows of the target's cache. ``drafter``: at work once a plain token is timed.
+    """
+
+    capacity: int
+    state: DecodingState
+    drafter: Drafter
+
+    @torch.inference_mode()
+    def begin(self) -> bool:
+        """Forget all of a document, for the next; return False if that is not possible."""
+        self.state.begin()
+        return self.drafter.begin()
+
+
+@dataclass
+class Shelf:
+    """Holds the workspace that the last document left, until the next one takes it.
+
+    While a document is decoded the shelf is empty: what was interrupted or failed leaves nothing.
+    """
+
+    _kept: tuple[WorkspaceKind, Workspace] | None = field(default=None)
+
+    @property
+    def capacity(self) -> int:
+        """Rows of the target's cache on the shelf, 0 if there is none."""
+        return self._kept[1].capacity if self._kept else 0
+
+    def take(self, kind: WorkspaceKind, capacity: int) -> Workspace | None:
+        """Take the workspace for a document of a ``kind`` that needs ``capacity`` rows.
+
+        Returns None if there is none that does as well as a new one; then the memory is free.
+        """
+        kept, self._kept = self._kept, None
+        if kept is None or not kind.matches(kept[0]):
+            return None
+        workspace = kept[1]
+        fits = workspace.capacity == capacity or workspace.capacity > capacity >= ALIKE
+        return workspace if fits and workspace.begin() else None
+
+    def put(self, kind: WorkspaceKind, workspace: Workspace) -> None:
+        """Leave the workspace of a document that is done."""
+        self._kept = kind, workspace
+
+    def clear(self) -> None:
+        """Free the memory."""
+        self._kept = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of one kind of workspace on a shelf."""
+
+    shelf: Shelf
+    kind: WorkspaceKind
+
+    def take(self, capacity: int) -> Workspace | None:
+        """Take the workspace, as ``Shelf.take`` does."""
+        return self.shelf.take(self.kind, capacity)
+
+    def put(self, workspace: Workspace) -> None:
+        """Leave the workspace of a document that is done."""
+        self.shelf.put(self.kind, workspace)

@@ -1,0 +1,343 @@
+"""The operations that have more than one implementation: one signature and one docstring each.
+
+``ops_for`` chooses the backend that serves a model on a device, once, when the model is loaded. A
+backend chooses among its own kernels by shape, in its file ``backend.py``.
+
+Letters of shapes: T new tokens, of a tree or a chunk of a prompt; Hq query heads, Hkv key heads; D
+elements of a head; V ids of the vocabulary; N nodes of a tree or level; K elements of a hidden
+state. No operation reads anything back to the host on a GPU, and launches depend on shapes only, so
+a step can be recorded as CUDA graphs.
+"""
+
+import importlib.util
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from specx.ops.ancestors import AncestorMask
+from specx.ops.chunks import Grid, Passages
+from specx.ops.layers import (
+    DecoderWeights,
+    Experts,
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Norm,
+    Product,
+    WholePass,
+)
+from specx.ops.native import HAS_LLVMLITE
+from specx.ops.penalties import Penalties, TextSoFar
+from specx.ops.spec import NormSpec
+from specx.ops.torch.backend import CpuOps, TorchOps
+from specx.ops.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
+from specx.ops.trees import Level, LevelInputs, Path, TokenTree
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
+
+
+def built_in_ops(device: torch.device) -> "Ops":
+    """Choose the backend of a device: Triton on a GPU that has it, else torch, which has kernels
+    of its own for a CPU."""
+    if device.type == "cuda" and HAS_TRITON:
+        from specx.ops.triton.backend import TritonOps
+
+        return TritonOps()
+    return CpuOps() if device.type == "cpu" else TorchOps()
+
+
+def kept_formats(device: torch.device) -> tuple[str, ...]:
+    """Return the formats of blocks (``blocks.py``) whose matrices kernels of a device read."""
+    if device.type != "cpu" or not HAS_LLVMLITE:
+        return ()
+    from specx.ops.native.unpacking import readable_formats  # brings llvmlite
+
+    return readable_formats()
+
+
+def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":
+    """Choose the backend of a model with heads of ``head_dim``.
+
+    ``attention``: the name of one of ``PACKAGES``, which attends wherever it serves; ``built-in``:
+    none of them; ``auto``: ``faster_package``, if it is installed and can be used.
+
+    Raises UnusableError for a package that is asked for by name and cannot be used.
+    """
+    own = built_in_ops(device)
+    if attention in PACKAGES:
+        return cast(Ops, FlashOps(own, load(attention, device, dtype, head_dim), attention))
+    faster = faster_package(device) if attention == "auto" else None
+    try:
+        package = load(faster, device, dtype, head_dim) if faster else None
+    except UnusableError:  # absent, most of the time; ``specx doctor`` says why
+        package = None
+    return own if package is None else cast(Ops, FlashOps(own, package, attention))
+
+
+def faster_package(device: torch.device) -> str | None:
+    """Return the package that was measured to be faster than what is built in, if there is one.
+
+    ``docs/performance.md`` has the figures. flash-attn-4 is as fast as fa3-fwd, but compiles for
+    longer than it saves in a document.
+    """
+    if device.type != "cuda":
+        return None
+    if not HAS_TRITON:
+        return "flash-attn"  # torch's flash kernels do not divide keys among programs
+    return "fa3-fwd" if torch.cuda.get_device_capability(device) == (9, 0) else None
+
+
+class Ops(Protocol):
+    """The operations of one backend.
+
+    ``attention_by``: the setting that chose what attends; ``built-in`` for a backend alone.
+    """
+
+    name: str
+    attention_by: str
+
+    # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
+
+    def store_rows(
+        self, keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor
+    ) -> None:
+        """Write key, value [Hkv, T, D] to rows ``slots`` (int64 [T]) of one layer's storage.
+
+        keys, values [Hkv, capacity, D].
+        """
+
+    def keep_rows(self, storage: Tensor, length: Tensor, path: Tensor) -> None:
+        """Move rows ``length + path`` of all layers to rows ``length + 0 … n − 1``.
+
+        path int64 [n], ascending, n <= 64. All rows are read before any is written. Row r lies at
+        r mod capacity, so storage may be a ring.
+        """
+
+    def append_rows(
+        self,
+        source: Tensor,
+        target: Tensor,
+        lengths: tuple[Tensor, Tensor],
+        positions: Tensor,
+        count: int,
+    ) -> None:
+        """Copy the ``count`` rows behind the text of ``source`` behind that of ``target``.
+
+        lengths: of both texts. positions int64 [capacity of target]: gets the rows' numbers in
+        ``source``, which are the positions at which their keys were computed.
+        """
+
+    def gather_chunks(
+        self,
+        store: Tensor,
+        working: Tensor,
+        chunks: Tensor,
+        positions: Tensor,
+        inv_freq: Tensor,
+        lengths: tuple[Tensor, Tensor],
+        grid: Grid,
+    ) -> None:
+        """Copy the rows of chosen chunks to the beginning of ``working``, keys rotated to there.
+
+        chunks int64 [k], ascending, padding last; positions int64 [capacity]: where the keys of
+        ``store`` were computed; inv_freq [R/2] in radians per position. lengths: of the store's
+        text, which is read, and of the working cache's, which is written. (SpecExtend,
+        cross-model retrieval, with keys re-rotated instead of stored before RoPE.)
+        """
+
+    # Attention
+
+    def tree_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        prefix: Tensor,
+        mask: AncestorMask,
+        scaling: float,
+        *,
+        needs_lse: bool = True,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend to a committed prefix without a mask, and to the tree's own rows under one.
+
+        q [Hq, T, D], T <= 64; keys, values [Hkv, capacity, D], one layer's whole storage; prefix
+        int64 [1]: rows that every token sees. What lies behind the written rows is never used, NaN
+        included. The parts are merged by log-sum-exp:
+        ``o = o_p σ(lse_p − lse_t) + o_t σ(lse_t − lse_p)`` (SpecExtend, hybrid tree attention).
+
+        With a ``window`` a token sees at most that many rows: the last of prefix and ancestors
+        together, its own included. Row r lies at r mod capacity, so storage may be a ring of at
+        least window + mask.rows. ``softcap``, ``sinks`` float32 [Hq]: as in ``AttentionSpec``.
+
+        Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32 or wider, natural logarithm, of
+        all that is in the softmax, a sink as well). The latter may be None where it is not needed.
+        """
+
+    def prefill_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        past: int,
+        window: int | None,
+        scaling: float,
+        *,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Attend causally from T new tokens to themselves and to the ``past`` rows before them.
+
+        q [Hq, T, D]; keys, values [Hkv, capacity, D], of which past + T rows are written. With a
+        ``window`` a token sees at most that many rows, its own included, and row r lies at r mod
+        capacity: storage may be a ring of at least window + T. ``softcap``, ``sinks`` float32 [Hq]:
+        as in ``AttentionSpec``. Returns [T, Hq, D].
+        """
+
+    def merge_attention(
+        self, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Merge attention over two disjoint sets of keys by log-sum-exp.
+
+        out [1, H, T, D]; lse [1, H, T] float32 or wider. The weights stay in float32: weights in
+        half precision cost a factor of 2 to 17 in error, growing with the length.
+        """
+
+    def chunk_scores(
+        self,
+        query: Tensor,
+        lse: Tensor,
+        keys: Tensor,
+        length: Tensor,
+        scaling: float,
+        grid: Grid,
+        softcap: float | None = None,
+    ) -> Tensor:
+        """Return the attention each chunk of the text gets: the mean over its tokens and heads.
+
+        query [Hq, D]; lse [Hq]: log-sum-exp of that query's own softmax; keys [Hkv, capacity, D],
+        of which the first ``length`` (int64 [1]) rows are text. A token's score is
+        ``exp(q·K·scaling − lse)`` (SpecExtend, cross-model retrieval), of capped scores where there
+        is a ``softcap``. Returns float32 (or wider) [ceil((capacity + grid.short) / grid.chunk)],
+        −inf beyond the text.
+        """
+
+    def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
+        """Choose the k best chunks, the newest among them, and the one that is always kept.
+
+        scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
+        [min(k, M)], ascending; padding is M and sorts last.
+        """
+
+    def passage_attention(
+        self, queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+    ) -> Tensor:
+        """Return the attention of T tokens in a row to each passage of a document: [T, P].
+
+        queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows, those
+        of the document among them. By head, the four largest of a passage's softmax weights are
+        added up; then the mean over heads is taken. (A passage's sum over all tokens says less: of
+        the rest of its weights most is noise.) Returns float32 or wider.
+        """
+
+    # Token trees
+
+    def best_continuations(
+        self, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
+    ) -> Level:
+        """Choose the best ``nodes`` children over all parents (OPT-Tree).
+
+        logits [P, V] of the draft after each parent, P <= 64; forbidden bool [V]: ids that are
+        never drafted; weights float32 [P]: log-probabilities of the parents' paths, −inf for
+        padding. A child weighs the product of probabilities along its path.
+        """
+
+    def level_inputs(
+        self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+        position: Tensor, ahead: int,
+    ) -> LevelInputs:  # fmt: skip
+        """Return what the nodes of a level are read with.
+
+        parents int64 [N]: places in the level above, whose sets are ``above`` int64 [M, W], None
+        where nodes see none but themselves; own int64 [N, W]: the sets in which each is alone.
+        Node i is written to row ``length + after + i`` (length int64 [1]) and stands at
+        ``position + ahead`` (position int64 [1]).
+        """
+
+    def best_tree(self, root: Tensor, levels: list[Level]) -> TokenTree:
+        """Choose the N best nodes over all levels, as a tree behind ``root`` int64 [1] (OPT-Tree).
+
+        A path never weighs more than its beginning, so the best nodes are a tree if ties go to the
+        shallower node. (A saturated draft ties often; a sort that broke ties otherwise would orphan
+        nodes.) Padding weighs −inf, less than any node.
+        """
+
+    def most_probable(self, logits: Tensor, forbidden: Tensor) -> Tensor:
+        """Return the best id of each row that is not forbidden, the lowest of equals: int64 [T].
+
+        logits [T, V]; forbidden bool [V]. ``NO_CHOICE`` where a logit that is not forbidden is NaN
+        or +inf, or all are −inf.
+        """
+
+    def penalize(
+        self, logits: Tensor, tree: TokenTree, text: TextSoFar, penalties: Penalties
+    ) -> Tensor:
+        """Penalize, in each row, tokens that its text has already: float32 or wider [T, V].
+
+        logits [T, V] may be overwritten. ``text`` ends with the root; a row's text goes on with its
+        ancestors and itself. Repetition and n-grams count prompt and output, presence and frequency
+        the output alone; ``logit / r`` or, of negative ones, ``logit · r``, minus ``frequency ·
+        count``, minus ``presence`` (transformers' and vLLM's definitions). What would repeat an
+        n-gram gets −inf.
+        """
+
+    def accept(self, tree: TokenTree, choices: Tensor) -> Path:
+        """Follow, from the root, the child that the target chose; stop where no child matches.
+
+        choices int64 [T]: the target's token after each row, its argmax or a draw from its own
+        distribution. The emitted tokens are the choices themselves, so the output is distributed
+        as the target's for any tree, however its children were found. (SpecExtend keeps this rule
+        for OPT-Tree; recursive rejection sampling would be biased for deterministic children.)
+        """
+
+    # Decoder layers
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        """Return the same weight [N, K], laid out in memory as products with it are fastest."""
+
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        """Prepare the kernels of one decoder layer, which keep its weights.
+
+        A backend has fast ones for some, and those of torch for every other.
+        """
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        """Prepare the MLP of a layer with experts, which keeps its weights."""
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        """Prepare passes through all layers at once, where the backend has them for a model."""
+
+    def product(self, linear: LinearMap) -> Product:
+        """Prepare the product with one weight, which stays where it is."""
+
+    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+        """Prepare the input of a head's first layer. embedding [V, H]; without ``norms`` nothing is
+        normed."""
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        """Prepare any norm of hidden states in ``dtype``: weight, bias [K]."""
+
+    def rotary_angles(
+        self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Return cos, sin [T, D] of positions int64 [T] times inv_freq float32 [D/2], × scaling.
+
+        The second halves repeat the first. Where a frequency is 0, cos is 1.
+        """

@@ -1,0 +1,122 @@
+"""Compiling CUDA C++ at first use with NVRTC, which comes with CUDA builds of torch."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specx.cache_folder import cache_folder
+from specx.ops.hopper.driver import CudaError
+
+HEADER = Path(__file__).with_name("hopper.cuh")  # which every source may include
+OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")  # Hopper with its own instructions
+
+
+def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
+    """Compile a file for Hopper, with ``constants`` defined in front of it.
+
+    Kept in the user's cache folder, where that can be written to.
+    """
+    text, header = source.read_bytes(), HEADER.read_bytes()
+    options = [
+        *OPTIONS,
+        *(f"--define-macro={name}={int(value)}" for name, value in constants.items()),
+    ]
+    key = hashlib.sha256(
+        b"\0".join([text, header, repr((options, version())).encode()])
+    ).hexdigest()
+    kept = cache_folder() / "kernels" / f"{source.stem}-{key[:32]}.cubin"
+    with contextlib.suppress(OSError, ValueError):
+        return _whole(kept.read_bytes())
+    binary = _compile(text, header, source.name, options)
+    with contextlib.suppress(OSError):
+        _keep(kept, binary)
+    return binary
+
+
+def _keep(path: Path, binary: bytes) -> None:
+    """Write the binary behind its own digest: the rest of a crash is not taken for a kernel.
+
+    Another process may write the same file at the same time, or read it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(binary).digest() + binary)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _whole(content: bytes) -> bytes:
+    """Return the binary that ``_keep`` was given; ValueError if it is not all there."""
+    size = hashlib.sha256().digest_size
+    digest, binary = content[:size], content[size:]
+    if hashlib.sha256(binary).digest() != digest:
+        raise ValueError("damaged")
+    return binary
+
+
+@cache
+def _nvrtc() -> ctypes.CDLL:
+    major = (torch.version.cuda or "").split(".")[0]
+    try:
+        return ctypes.CDLL(f"libnvrtc.so.{major}")
+    except OSError as error:
+        raise CudaError(str(error)) from error
+
+
+def _call(name: str, *arguments: Any) -> None:
+    code = getattr(_nvrtc(), name)(*arguments)
+    if code:
+        _nvrtc().nvrtcGetErrorString.restype = c_char_p
+        raise CudaError(f"{name}: {_nvrtc().nvrtcGetErrorString(code).decode()}")
+
+
+def version() -> tuple[int, int]:
+    """Return the version of NVRTC; CudaError where there is none."""
+    major, minor = c_int(), c_int()
+    _call("nvrtcVersion", byref(major), byref(minor))
+    return major.value, minor.value
+
+
+def _compile(text: bytes, header: bytes, name: str, options: list[str]) -> bytes:
+    program = c_void_p()
+    headers, names = (c_char_p * 1)(header), (c_char_p * 1)(HEADER.name.encode())
+    _call(
+        "nvrtcCreateProgram",
+        byref(program),
+        c_char_p(text),
+        c_char_p(name.encode()),
+        c_int(1),
+        headers,
+        names,
+    )
+    try:
+        given = (c_char_p * len(options))(*(option.encode() for option in options))
+        try:
+            _call("nvrtcCompileProgram", program, c_int(len(options)), given)
+        except CudaError as error:
+            log = _read(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+            raise CudaError(f"{name}: {log.rstrip(bytes(1)).decode().strip()}") from error
+        return _read(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+    finally:
+        _call("nvrtcDestroyProgram", byref(program))
+
+
+def _read(program: c_void_p, size_of: str, read: str) -> bytes:
+    size = c_size_t()
+    _call(size_of, program, byref(size))
+    buffer = create_string_buffer(size.value)
+    _call(read, program, buffer)
+    return buffer.raw

@@ -1,0 +1,280 @@
+"""The product of a large weight with up to 64 rows, which is nearly all reading: Hopper.
+
+What a weight is multiplied with does not depend on how far it has been read, so blocks ask for it
+before the kernel in front is done, and reading goes on across kernels. Neither cuBLAS nor Triton
+can do that. What follows a product in a decoder layer is done where its result is: the sum is
+rounded once, with bias and residual in it; a gate is applied; queries and keys get their positions
+and go where attention reads them.
+"""
+
+import ctypes
+import math
+from ctypes import c_int, c_uint64
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from specx.ops.hopper.driver import CudaError, TensorMap, is_hopper
+from specx.ops.hopper.loader import kernel_of
+from specx.ops.spec import Activation
+
+SOURCE = Path(__file__).with_suffix(".cu")
+MOST_ROWS = 64
+MOST_COLUMNS = 256  # of a tile
+MOST_TILES = 16  # of a block, one after another
+# Of fewer columns, or of tiles that come one after another, reading x takes too long.
+FEW_COLUMNS, FEW_COLUMNS_OF_SEVERAL = 48, 96
+WIDTH = 64  # inputs of a slice
+SLICES = 2
+MULTIPLIERS, THREADS = 128, 192
+SHARED = 227 * 1024  # bytes of a block
+STATIC = 1024  # of these, for barriers
+PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # as there
+
+
+@dataclass(frozen=True)
+class ProductLaunch:
+    """The spread of a product over the device.
+
+    ``columns``: rows of the weight in a tile, a multiple of 16. ``split``: blocks that share the
+    sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of x that are
+    there at a time, of ``slices`` times 64 inputs.
+    """
+
+    columns: int
+    split: int
+    slices: int
+    weights: int
+    inputs: int
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory that a launch asks for: pieces, and what alignment may take."""
+        lines = self.weights * self.columns + self.inputs * MOST_ROWS
+        return lines * self.slices * WIDTH * 2 + 1024
+
+
+def plan(columns: int, sides: int, multiprocessors: int) -> ProductLaunch:
+    """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each.
+
+    One block on a multiprocessor, and as little as possible to read for the one with most. What
+    else is faster was measured on an H200, with the weights of 8B and 7B models.
+    """
+    # Clusters of more than two blocks do not fit everywhere.
+    (tile, most), (pair, most_of_pair) = (
+        _tile(columns, sides, multiprocessors, split) for split in (1, 2)
+    )
+    if tile < FEW_COLUMNS or most_of_pair < most:
+        return launch_of(pair, 2)
+    return launch_of(tile, 1)
+
+
+def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[int, float]:
+    """Return the rows of the weight in a tile, and the most of them that a block reads.
+
+    ``split`` blocks share a tile; blocks that share a tile have one only.
+    """
+    step = sides * max(16 // sides, 8 * split)
+    found = []
+    for rounds in range(1, MOST_TILES + 1 if split == 1 else 2):
+        share = columns * sides / (multiprocessors // split * rounds)
+        tile = step * math.ceil(share / step)
+        if tile <= MOST_COLUMNS and (rounds == 1 or tile >= FEW_COLUMNS_OF_SEVERAL):
+            found.append((tile * rounds / split, tile))
+    most, tile = min(found, default=(math.inf, MOST_COLUMNS))  # of equals the smallest
+    return tile, most
+
+
+def launch_of(columns: int, split: int) -> ProductLaunch:
+    """Plan as many pieces as there is room for, as many of x as of the weight."""
+    exchanged = (split - 1) * columns // split * MULTIPLIERS * 2
+    room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
+    inputs = room // (columns + MOST_ROWS)
+    return ProductLaunch(columns, split, SLICES, (room - inputs * MOST_ROWS) // columns, inputs)
+
+
+class _HeadsArgument(ctypes.Structure):
+    """As in ``product.cu``."""
+
+    _fields_ = (
+        *((name, c_uint64) for name in ("cos", "sin", "places", "keys", "values")),
+        *((name, c_uint64) for name in ("angle_row", "store_head", "store_row")),
+        *((name, c_int) for name in ("heads", "kv_heads")),
+    )
+
+
+class _WeightProduct:
+    """For one weight that stays where it is."""
+
+    kind: ClassVar[int]
+    sides: ClassVar[int]  # rows of the weight to a column of the result
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        head_dim: int | None = None,
+        activation: Activation = "silu",
+        launch: ProductLaunch | None = None,
+    ) -> None:
+        """weight [R, K], bias [R]; see ``suits``.
+
+        head_dim: where the weight is of heads, whose halves are sides; activation: of a gate.
+        Raises CudaError where no kernel can be had.
+
+        The weight is read before the kernel in front of a product is done: it must have been
+        written before the last kernel that was not launched early (``programmatic_launch``).
+        """
+        assert bias is None or _alike(bias, weight)
+        device = weight.device
+        multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+        self.weight, self.bias = weight, bias
+        self.columns = len(weight) // self.sides
+        self.launch = launch or plan(self.columns, self.sides, multiprocessors)
+        constants = {name.upper(): value for name, value in asdict(self.launch).items()}
+        constants |= {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
+        if activation != "silu":
+            constants["ACTIVATION"] = ACTIVATIONS.index(activation)
+        outputs = self.launch.columns // self.sides  # of a tile
+        height, box, slices = self.columns, outputs, self.launch.slices
+        if head_dim:
+            constants["HEAD"] = head_dim
+            height = head_dim // 2
+            box = math.gcd(outputs, height)
+            slices = slices if box == outputs else 1
+        kernel = kernel_of(SOURCE, "product", self.launch.shared, device, **constants)
+        if kernel is None:
+            raise CudaError(f"no kernel of {SOURCE.name} for {device}")
+        self._kernel = kernel
+        # [slices, groups, sides, rows, inputs]: what belongs together is copied at once.
+        array = weight.view(-1, self.sides, height, weight.shape[1] // WIDTH, WIDTH)
+        self._map = TensorMap(array.permute(3, 0, 1, 2, 4), (slices, 1, self.sides, box, WIDTH))
+        tiles, split = -(-self.columns // outputs), self.launch.split
+        self._grid = tiles * split if split > 1 else min(tiles, multiprocessors)
+
+    def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: _HeadsArgument) -> None:
+        rows, inputs = x.shape
+        assert rows <= MOST_ROWS
+        assert inputs == self.weight.shape[1]
+        assert x.dtype == self.weight.dtype
+        assert x.is_contiguous()
+        slices = self.launch.slices
+        arguments: list[Any] = [
+            self._map,
+            # Rows that are not there take the copy engine time: no more of them than there must be.
+            TensorMap(x.view(rows, -1, WIDTH).transpose(0, 1), (slices, -(-rows // 8) * 8, WIDTH)),
+            c_uint64(out.data_ptr()),
+            c_uint64(0 if self.bias is None else self.bias.data_ptr()),
+            c_uint64(0 if residual is None else residual.data_ptr()),
+            heads,
+            c_int(rows),
+            c_int(self.columns),
+            c_int(-(-inputs // (WIDTH * slices))),
+        ]
+        with torch.cuda.device(x.device):
+            self._kernel.launch((self._grid, 1, 1), THREADS, arguments, cluster=self.launch.split)
+
+
+class CudaProduct(_WeightProduct):
+    """x -> x · weightᵀ + bias, and a residual."""
+
+    kind, sides = PLAIN, 1
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Multiply x [T, K] with T <= 64, and add residual [T, R]; contiguous -> [T, R]."""
+        out = x.new_empty((len(x), self.columns))
+        assert residual is None or (residual.shape == out.shape and _alike(residual, x))
+        self._run(x, out, residual, _HeadsArgument())
+        return out
+
+
+class GatedProduct(_WeightProduct):
+    """x -> act(gate) · up, for a weight [2 N, K] with the rows of the gate in front."""
+
+    kind, sides = GATED, 2
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiply x [T, K] with T <= 64, contiguous -> [T, N]."""
+        out = x.new_empty((len(x), self.columns))
+        self._run(x, out, None, _HeadsArgument())
+        return out
+
+
+class HeadsProduct(_WeightProduct):
+    """Queries, keys and values, for a weight with their rows in this order."""
+
+    kind, sides = ROTATED, 2
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        head_dim: int,
+        launch: ProductLaunch | None = None,
+    ) -> None:
+        super().__init__(weight, bias, head_dim=head_dim, launch=launch)
+        self.head_dim = head_dim
+
+    def __call__(
+        self, x: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Multiply x [T, K] with T <= 64, contiguous.
+
+        Other arguments and result as of ``triton.layer.rotate_and_store``.
+        """
+        kv_heads, _, dim = keys.shape
+        heads = 2 * self.columns // dim - 2 * kv_heads
+        assert dim == self.head_dim
+        assert cos.shape == sin.shape == (len(x), dim)
+        assert places.shape == (len(x),)
+        assert {each.dtype for each in (cos, sin, keys, values)} == {x.dtype}
+        assert cos.stride() == sin.stride()
+        assert keys.stride() == values.stride()
+        assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
+        assert all(n % 2 == 0 for n in (cos.stride(0), keys.stride(0), keys.stride(1)))
+        q = x.new_empty((len(x), heads, dim))
+        kept = _HeadsArgument(
+            *(each.data_ptr() for each in (cos, sin, places, keys, values)),
+            *(cos.stride(0), keys.stride(0), keys.stride(1), heads, kv_heads),
+        )
+        self._run(x, q, None, kept)
+        return q.transpose(0, 1)
+
+
+AnyProduct = TypeVar("AnyProduct", bound=_WeightProduct)
+
+
+def product_of(
+    kind: type[AnyProduct], weight: Tensor, bias: Tensor | None, **options: Any
+) -> AnyProduct | None:
+    """Return the product of a weight that suits; None where it does not, or without a kernel.
+
+    cuBLAS does it, too.
+    """
+    if not suits(weight) or not (bias is None or _alike(bias, weight)):
+        return None
+    try:
+        return kind(weight, bias, **options)
+    except CudaError:
+        return None
+
+
+def suits(weight: Tensor) -> bool:
+    """Return True if a weight can be multiplied here: on a Hopper GPU."""
+    return (
+        weight.is_cuda
+        and weight.dtype in (torch.float16, torch.bfloat16)
+        and weight.is_contiguous()
+        and weight.shape[0] % 16 == weight.shape[1] % WIDTH == weight.data_ptr() % 16 == 0
+        and is_hopper(weight.device)
+    )
+
+
+def _alike(other: Tensor, one: Tensor) -> bool:
+    return other.dtype == one.dtype and other.device == one.device and other.is_contiguous()

@@ -1,0 +1,235 @@
+"""The weights of a decoder, which ``spec.py`` describes, and what kernels do with them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from specx.ops.ancestors import AncestorMask
+from specx.ops.spec import DecoderSpec, LayerSpec
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map: ``weight`` [N, K], ``bias`` [N] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerLayerInput:
+    """Weights behind a layer's MLP that bring its own embeddings in: ``down`` [P, K], ``up``
+    [K, P], ``norm`` [K]."""
+
+    down: LinearMap
+    up: LinearMap
+    norm: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """Weights that a layer with E experts has beside theirs (``ExpertsSpec``).
+
+    ``router``: to E logits. ``correction`` [E]: what is added to scores that are compared.
+    ``gate_up``, ``down``: of the shared expert; ``shared_gate``: to one number.
+    """
+
+    router: LinearMap
+    correction: Tensor | None = None
+    gate_up: LinearMap | None = None
+    down: LinearMap | None = None
+    shared_gate: LinearMap | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """Weights of a decoder layer; ``spec`` says what is computed with them.
+
+    Norms: weights [K] of those that ``spec`` has, and biases [K], None where there are none. A
+    weight has the format of the hidden states or, where its norm is ``wide``, that or float32.
+    ``heads``: queries, keys and values in this order, as one map to (Hq + 2 Hkv) · D; of a layer
+    with ``shared`` keys and values, queries alone. ``query_norm``, ``key_norm``: [D] for all heads,
+    or [H, D] of each head, or [H · D] where the norm is over the ``whole``. ``out``: [K, Hq · D].
+    ``gate_up``: both inputs of the gate as one map [2 I, K], the gate first; without a gate [I, K].
+    ``down``: [K, I]. With E experts both have a dimension more in front, as have their biases:
+    [E, 2 I, K] and [E, K, I]; ``routing``: what such a layer has beside. ``sinks`` float32 [Hq].
+    ``activation``: of xielu, α of positive numbers, α of negative ones, β and ε.
+    ``scalar``: what the layer's output is multiplied with.
+    """
+
+    spec: LayerSpec
+    heads: LinearMap
+    out: LinearMap
+    gate_up: LinearMap
+    down: LinearMap
+    input_norm: Tensor | None = None
+    output_norm: Tensor | None = None
+    attended_norm: Tensor | None = None
+    mlp_norm: Tensor | None = None
+    input_norm_bias: Tensor | None = None
+    output_norm_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+    sinks: Tensor | None = None
+    activation: tuple[float, float, float, float] | None = None
+    routing: Routing | None = None
+    per_layer: PerLayerInput | None = None
+    scalar: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """True for weights of a plain layer (``LayerSpec.is_plain``)."""
+        return self.spec.is_plain and self.per_layer is None and self.scalar == 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadNorms:
+    """RMSNorms in front of the first layer of an EAGLE-3 head.
+
+    ``embedding``, ``state`` [H]: their weights; ``eps``: of both. ``residual``: the normed state is
+    what the layer adds to.
+    """
+
+    embedding: Tensor
+    state: Tensor
+    eps: float
+    residual: bool
+
+
+class LayerKernels(Protocol):
+    """A decoder layer on either side of its attention. T is any number of rows.
+
+    What ``QueryTemperature`` multiplies is left to the caller.
+    """
+
+    def before_attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Norm, project, rotate, and store keys and values.
+
+        x [T, K], K inputs of ``heads``; cos, sin [T, D], whose second halves repeat the first;
+        slots int64 [T]: rows of keys, values [Hkv, capacity, D] that are written, none of a layer
+        with ``shared`` ones. Returns queries [Hq, T, D].
+        """
+
+    def after_attention(
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
+    ) -> Tensor:
+        """Project, add the residual x [T, K], and run the MLP: attended [T, Hq · D] -> [T, K].
+
+        ``per_layer`` [T, P]: the input of this layer alone, where it has one. ``x`` may be
+        overwritten.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerLayerTables:
+    """Weights that the inputs of all L layers are made with (``PerLayerInputSpec``).
+
+    ``embedding`` [V, L · P]; ``projection``: from K to L · P elements; ``norm`` [P].
+    """
+
+    embedding: Tensor
+    projection: LinearMap
+    norm: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderWeights:
+    """Weights of a whole decoder; ``spec`` says what is computed with them.
+
+    ``embedding`` [V, K]. ``norm`` [K]: behind the layers, as theirs. ``head``: to V logits, by the
+    embedding itself where they are tied. ``spare`` returns the bytes of memory that copies of
+    weights may take by now.
+    """
+
+    spec: DecoderSpec
+    embedding: Tensor
+    layers: Sequence[LayerWeights]
+    norm: Tensor | None
+    head: LinearMap
+    spare: Callable[[], float]
+    norm_bias: Tensor | None = None
+    per_layer: PerLayerTables | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewRows:
+    """The rows of a pass: what they see, and what is wanted of them.
+
+    ``tokens``, ``positions`` int64 [T]. ``storage[layer]`` [2, Hkv, capacity, D], contiguous: keys
+    and values of a layer; row r of the text lies at r mod capacity, so a layer with a window may
+    have a ring, which is never smaller than its window and ``mask.rows`` together. A layer with
+    ``shared`` keys and values has those of the other. ``rows`` int64 [T]: the rows of the text that
+    are written. ``prefix`` int64 [1] and ``mask``: as for attention to a tree. ``wanted``: the rows
+    (int64) that need logits, or how many of the last; 0 means all. ``kept``: layers, counted from
+    0, ascending, whose queries are returned.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    storage: Tensor | Sequence[Tensor]
+    rows: Tensor
+    prefix: Tensor
+    mask: AncestorMask
+    wanted: Tensor | int
+    kept: tuple[int, ...]
+
+
+class WholePass(Protocol):
+    """A pass through all layers at once, for few rows.
+
+    ``saved_bytes``: of weights that it has read in fewer bytes than they have.
+    """
+
+    saved_bytes: int
+
+    def serves(self, rows: int) -> bool:
+        """Return True if passes over so many rows can be computed now."""
+
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+        """Store the keys and values of rows, and compute them.
+
+        Returns logits [wanted, V] and, of each layer in ``kept``, turned queries [Hq, T, D] and the
+        log-sum-exp [Hq, T] of their scores.
+        """
+
+
+class Product(Protocol):
+    """One linear map."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiply x [T, K] -> [T, N]."""
+
+
+class Experts(Protocol):
+    """The MLP of a layer with experts."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Choose each row's experts and sum up what they make of it: x [T, K] -> [T, K].
+
+        Experts are added in ascending order, and the shared one last, in float32 or wider, rounded
+        once. With few rows, experts that no row chose are not read.
+        """
+
+
+class Norm(Protocol):
+    """One RMSNorm."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x [T, K] over its root mean square, times the weight, rounded as Llama does."""
+
+
+class HeadInput(Protocol):
+    """The input of a head's first layer: embeddings beside states, each normed or neither."""
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Look up, norm and join.
+
+        tokens int64 [T]; states [S, H]; parents int64 [T]: rows of the states, None: each its own,
+        S = T. Returns x [T, 2 H], the embedding first, and the residual [T, H], contiguous.
+        """

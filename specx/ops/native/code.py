@@ -1,0 +1,172 @@
+"""From written functions to machine code for this processor, kept on disk."""
+
+import ctypes
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import torch
+
+from specx.cache_folder import cache_folder
+from specx.ops.blocks import by_name
+from specx.ops.native.decoder import write_functions, write_pass
+from specx.ops.native.emitter import VectorUnit
+from specx.ops.native.kinds import PLAIN, PassKind
+from specx.ops.native.packed import write_format
+
+_compiling = threading.Lock()  # two models that are loaded at once need the same functions
+# Of OpenMP, which the code calls.
+SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+
+
+class Code:
+    """Functions in memory. ``run``: the address of the one that each thread calls."""
+
+    def __init__(self, *objects: bytes) -> None:
+        for name in SYMBOLS:
+            address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
+            llvm.add_symbol(name, address)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        for each in objects:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(each))
+        self._engine.finalize_object()
+        self.run = ctypes.c_void_p(self.address("run"))
+        self._teams: dict[int, bool] = {}
+
+    def has_team(self, threads: int) -> bool:
+        """Return True if OpenMP gives as many threads as it is asked for.
+
+        It may be told to give fewer (``OMP_THREAD_LIMIT``) or as it likes (``OMP_DYNAMIC``), and
+        nobody would do the work of those that are missing.
+        """
+        if threads not in self._teams:
+            found = ctypes.c_int32()
+            team = ctypes.c_void_p(self.address("team"))
+            openmp().GOMP_parallel(team, ctypes.byref(found), threads, 0)
+            self._teams[threads] = found.value == threads and not openmp().omp_get_dynamic()
+        return self._teams[threads]
+
+    def address(self, name: str) -> int:
+        """Return the address of a function."""
+        address: int = self._engine.get_function_address(name)
+        return address
+
+
+@cache
+def openmp() -> ctypes.CDLL:
+    """Return torch's own OpenMP of GNU, whose threads work on our passes, too.
+
+    Other packages may bring one more, whose threads would contend with torch's for the cores.
+    Raises OSError where torch has another OpenMP, or nobody knows which.
+    """
+    loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
+    packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
+    own = [path for path in loaded if path.startswith(packages)] or list(loaded)
+    if len(own) != 1:
+        raise OSError("torch has no OpenMP of GNU")
+    return ctypes.CDLL(own[0])
+
+
+def load(kind: PassKind = PLAIN) -> Code:
+    """Return the code of a kind of pass, compiled if it is not on disk yet.
+
+    Raises OSError where torch has no OpenMP of GNU.
+    """
+    openmp()
+    return Code(
+        _object("functions", write_functions, unrolls=True),
+        _object(repr(kind), partial(write_pass, kind=kind)),
+        *(_format(name) for name in kind.formats),
+    )
+
+
+def load_format(name: str) -> Code:
+    """Return the code of a format alone. Raises OSError as ``load`` does."""
+    openmp()
+    return Code(_format(name))
+
+
+def _format(name: str) -> bytes:
+    return _object(f"format {name}", partial(write_format, form=by_name(name)))
+
+
+def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
+    """Return an object file.
+
+    ``unrolls``: loops are unrolled, which takes as long as all the rest: not of a pass, which has
+    little to do between the functions that all passes share.
+    """
+    file = _file(name)
+    with _compiling:
+        built = _stored(file)
+        if built is None:
+            built = build(write(vector_unit()), unrolls=unrolls)
+            with suppress(OSError):  # where the folder cannot be written to, each process compiles
+                file.parent.mkdir(parents=True, exist_ok=True)
+                temporary = file.with_suffix(f".{os.getpid()}")
+                temporary.write_bytes(hashlib.sha256(built).digest() + built)
+                temporary.replace(file)
+    return built
+
+
+def _stored(file: Path) -> bytes | None:
+    """Return the object file, None where there is none or it is damaged: LLVM would abort."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    checksum, built = content[:32], content[32:]
+    return built if hashlib.sha256(built).digest() == checksum else None
+
+
+def build(written: str, *, unrolls: bool) -> bytes:
+    """Compile: return an object file."""
+    module = llvm.parse_assembly(written)
+    module.verify()
+    target = _target()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning.loop_unrolling = unrolls
+    llvm.create_pass_builder(target, tuning).getModulePassManager().run(
+        module, llvm.create_pass_builder(target, tuning)
+    )
+    code: bytes = target.emit_object(module)
+    return code
+
+
+def vector_unit() -> VectorUnit:
+    """Return the vectors of this processor."""
+    has = llvm.get_host_cpu_features()
+    if has.get("avx512f"):
+        return VectorUnit(lanes=16, sums=24)
+    return VectorUnit(lanes=8, sums=12) if has.get("avx2") else VectorUnit(lanes=4, sums=24)
+
+
+def _target() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    if vector_unit().lanes == 16:
+        features += ",-prefer-256-bit"  # some processors are said to prefer half of their vectors
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel="jitdefault"
+    )
+
+
+def _file(name: str) -> Path:
+    """Return the file of some code, named after all that it depends on."""
+    made = hashlib.sha256()
+    here = Path(__file__).parent
+    for source in [*sorted(here.glob("*.py")), here.parent / "blocks.py"]:
+        made.update(source.read_bytes())
+    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    made.update(repr((name, llvmlite.__version__, processor)).encode())
+    return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

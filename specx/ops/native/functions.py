@@ -1,0 +1,165 @@
+"""Functions of a row or a line of scores: norms, a softmax, what is between the maps of an MLP."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
+
+LEAST = -1e30  # a score that is less than any
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
+
+
+def write(module: Any, unit: VectorUnit) -> None:
+    """Write all functions of this file."""
+    _write_norm(module, unit)
+    _write_centred_norm(module, unit)
+    for either in (False, True):
+        _write_soften(module, unit, capped=either)
+        for activation in ACTIVATIONS:
+            _write_gate(module, unit, activation, gated=either)
+
+
+def _write_norm(module: Any, unit: VectorUnit) -> None:
+    """Write ``norm``: to = x over its root mean square, times weight, of ``size`` elements.
+
+    Arguments: to, x, weight, bias, which is ignored, size, eps.
+    """
+    e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32])
+    to, x, weight, _, size, eps = e.function.args
+    squares = _total(e, size, lambda i, lanes: _square(e, e.load(e.at(x, i), lanes)))
+    mean = e.builder.fdiv(squares, e.builder.sitofp(size, F32))
+    factor = e.builder.fdiv(e.number(1.0), e.root(e.add(mean, eps)))
+
+    def normed(i: Value, lanes: int) -> Value:
+        scaled = e.mul(e.load(e.at(x, i), lanes), e.spread(factor, lanes))
+        return e.mul(scaled, e.load(e.at(weight, i), lanes))
+
+    e.line(to, size, normed)
+    e.finish()
+
+
+def _square(e: Emitter, x: Value) -> Callable[[Value], Value]:
+    """Return what adds the square of x to something."""
+    return lambda total: e.fma(x, x, total)
+
+
+def _total(
+    e: Emitter, size: Value, added: Callable[[Value, int], Callable[[Value], Value]]
+) -> Value:
+    """Return the sum of ``size`` elements; ``added`` (i, lanes) adds those from i on to a sum."""
+    many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
+    whole = e.less(size, e.builder.srem(size, I64(e.lanes)))
+    with e.loop(0, whole, e.lanes) as i:
+        many.set(added(i, e.lanes)(many.get()))
+    with e.loop(whole, size) as i:
+        rest.set(added(i, 1)(rest.get()))
+    return e.add(e.totals([many.get()]), rest.get())
+
+
+def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
+    """Write ``centred_norm``, as ``norm``, of what is left of x without its mean.
+
+    ``bias``: the address of what is added behind the weight, or 0.
+    """
+    e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32])
+    to, x, weight, bias, size, eps = e.function.args
+    count = e.builder.sitofp(size, F32)
+
+    def plain(i: Value, lanes: int) -> Callable[[Value], Value]:
+        return partial(e.add, e.load(e.at(x, i), lanes))
+
+    mean = e.builder.fdiv(_total(e, size, plain), count)
+
+    def centred(i: Value, lanes: int) -> Value:
+        return e.builder.fsub(e.load(e.at(x, i), lanes), e.spread(mean, lanes))
+
+    variance = _total(e, size, lambda i, lanes: _square(e, centred(i, lanes)))
+    variance = e.builder.fdiv(variance, count)
+    factor = e.builder.fdiv(e.number(1.0), e.root(e.add(variance, eps)))
+
+    def normed(i: Value, lanes: int) -> Value:
+        scaled = e.mul(centred(i, lanes), e.spread(factor, lanes))
+        return e.mul(scaled, e.load(e.at(weight, i), lanes))
+
+    e.line(to, size, normed)
+    with e.when(e.builder.icmp_signed("!=", bias, I64(0))):
+        e.increase(to, e.place(bias), size)
+    e.finish()
+
+
+def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
+    """Write ``soften``: scores of a block of keys become weights of an online softmax.
+
+    Arguments: scores, with room for a vector behind them, and their number; the factor to multiply
+    them with; the greatest scaled score so far and the sum of weights, relative to it; the weighted
+    sum of values and its size. All but the first three are brought up to date. Of
+    ``soften_capped`` one more: the soft cap of scores.
+    """
+    kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
+    name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
+    e = Emitter(module, unit, name, kinds)
+    scores, count, scaling, greatest, total, values, size, *cap = e.function.args
+    e.store(e.number(float("-inf"), e.lanes), e.at(scores, count))
+    found, factor = e.variable(e.number(LEAST, e.lanes)), e.spread(scaling, e.lanes)
+    with e.loop(0, count, e.lanes) as i:
+        scaled = e.mul(e.load(e.at(scores, i), e.lanes), factor)
+        if capped:
+            scaled = _capped(e, scaled, cap[0])
+        e.store(scaled, e.at(scores, i))
+        found.set(e.greater(scaled, found.get()))
+    before = e.load(greatest)
+    now = e.greater(before, e.greatest(found.get()))
+    e.store(now, greatest)
+    added, base = e.variable(e.number(0.0, e.lanes)), e.spread(now, e.lanes)
+    with e.loop(0, count, e.lanes) as i:
+        weight = e.exp(e.builder.fsub(e.load(e.at(scores, i), e.lanes), base))
+        e.store(weight, e.at(scores, i))
+        added.set(e.add(added.get(), weight))
+    share = e.exp(e.builder.fsub(before, now))
+    e.store(e.fma(e.load(total), share, e.totals([added.get()])), total)
+    e.scale(values, values, share, size)
+    e.finish()
+
+
+def _capped(e: Emitter, scores: Value, cap: Value) -> Value:
+    """Return scores under a soft cap; those that are hidden stay so."""
+    cap = e.spread(cap, e.lanes)
+    hidden = e.builder.fcmp_ordered("<", scores, e.number(LEAST, e.lanes))
+    shown = e.mul(cap, e.tanh(e.builder.fdiv(scores, cap)))
+    return e.builder.select(hidden, scores, shown)
+
+
+def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) -> None:
+    """Write ``gate_…``: gates = activation(gates) · up. Arguments: gates, up, their size.
+
+    ``plain_…``: without up.
+    """
+    name = gate_name(activation, gated=gated)
+    e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64])
+    gates, *up, size = e.function.args
+
+    def gate(i: Value, lanes: int) -> Value:
+        activated = _activated(e, activation, e.load(e.at(gates, i), lanes), lanes)
+        return e.mul(activated, e.load(e.at(up[0], i), lanes)) if gated else activated
+
+    e.line(gates, size, gate)
+    e.finish()
+
+
+def gate_name(activation: str, *, gated: bool) -> str:
+    return f"{'gate' if gated else 'plain'}_{activation}"
+
+
+def _activated(e: Emitter, activation: str, x: Value, lanes: int) -> Value:
+    if activation == "silu":
+        return e.mul(x, e.sigmoid(x))
+    if activation == "gelu":
+        return e.mul(x, e.normal(x))
+    if activation == "gelu_tanh":  # (1 + tanh u) / 2 = σ(2 u), u = √(2/π) (x + 0.044715 x³)
+        cubic = e.fma(e.mul(x, x), e.number(0.044715, lanes), e.number(1.0, lanes))
+        u = e.mul(e.mul(x, cubic), e.number(2 * (2 / 3.14159265358979) ** 0.5, lanes))
+        return e.mul(x, e.sigmoid(u))
+    assert activation == "relu2"
+    positive = e.greater(x, e.number(0.0, lanes))
+    return e.mul(positive, positive)

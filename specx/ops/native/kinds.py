@@ -1,0 +1,142 @@
+"""The parts of a decoder that code is written for. Its sizes and weights are in tables."""
+
+from dataclasses import dataclass
+
+from specx.ops.block_matrix import BlockMatrix
+from specx.ops.layers import DecoderWeights
+from specx.ops.native.tables import MAPS, UNIT
+from specx.ops.spec import LayerSpec, NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """The parts of a layer.
+
+    ``owns_heads``: each thread has key heads of its own; otherwise they share all of them. Norms:
+    the function that computes one, or nothing. Biases, norms of heads before RoPE, and RoPE itself
+    are found, or not, when the code runs, so that one code serves most families.
+    """
+
+    owns_heads: bool
+    input_norm: str = "norm"
+    output_norm: str = "norm"
+    attended_norm: str = ""
+    mlp_norm: str = ""
+    head_norm: str = "norm"
+    norms_whole: bool = False  # all heads of a token together
+    norms_turned: bool = False
+    norms_values: bool = False
+    has_temperature: bool = False
+    has_windows: bool = False
+    is_capped: bool = False
+    has_sinks: bool = False
+    stores: bool = True
+    is_parallel: bool = False
+    is_scaled: bool = False  # what is added to the residual
+    scales_output: bool = False
+    activation: str = "silu"
+    is_gated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassKind:
+    """The parts of a decoder.
+
+    ``layers``: the kinds of its layers. ``are_alike``: these have the same sizes. ``has_still``:
+    elements that RoPE does not turn. ``formats``: of weights in blocks. ``units``: threads share
+    the inputs of the maps ``out`` and ``down`` by so many, which no block of these lies across.
+    """
+
+    layers: tuple[LayerKind, ...]
+    are_alike: bool = True
+    has_still: bool = False
+    norm: str = "norm"
+    scales_embedding: bool = False
+    scales_logits: bool = False
+    caps_logits: bool = False
+    formats: tuple[str, ...] = ()
+    units: tuple[int, int] = (UNIT, UNIT)
+
+
+PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, SmolLM3
+
+
+def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
+    """Return the code for a decoder on some threads."""
+    spec = weights.spec
+    kinds = (_layer_kind(weights, layer, threads) for layer in spec.layers)
+    return PassKind(
+        layers=tuple(dict.fromkeys(kinds)),
+        are_alike=len({sizes_of(layer) for layer in spec.layers}) == 1,
+        has_still=any(not bool(rope.inv_freq.all()) for rope in spec.ropes),
+        norm=_norm(spec.norm),
+        scales_embedding=spec.embedding_scale != 1.0,
+        scales_logits=spec.logit_scale != 1.0,
+        caps_logits=spec.logit_softcap is not None,
+        formats=_formats(weights),
+        units=(_unit(weights, "out"), _unit(weights, "down")),
+    )
+
+
+def _formats(weights: DecoderWeights) -> tuple[str, ...]:
+    """Return the formats of all matrices in blocks."""
+    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
+    matrices = [weights.embedding, *(each.weight for each in (*maps, weights.head))]
+    blocks = (each for each in matrices if isinstance(each, BlockMatrix))
+    return tuple(sorted({form.name for each in blocks for _, form in each.parts}))
+
+
+def _unit(weights: DecoderWeights, name: str) -> int:
+    """Return the largest block of the maps of a name, at least ``UNIT``."""
+    matrices = [getattr(layer, name).weight for layer in weights.layers]
+    blocks = [each for each in matrices if isinstance(each, BlockMatrix)]
+    return max([UNIT, *(form.values for each in blocks for _, form in each.parts)])
+
+
+def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[int]:
+    """Return which of the kinds of a pass each layer is."""
+    known = kind_of(weights, threads).layers
+    return [known.index(_layer_kind(weights, layer, threads)) for layer in weights.spec.layers]
+
+
+def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
+    """Return query heads, key heads, the size of a head, and the inner size of the MLP."""
+    attention = layer.attention
+    return attention.query_heads, attention.kv_heads, attention.head_dim, layer.mlp.inner
+
+
+def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> LayerKind:
+    """Return the kind of a layer. What some layers scale or see through a window, all are said to,
+    so that one code serves them: by 1, and through one without end."""
+    attention, norm = layer.attention, layer.attention.head_norm
+    norms_whole = norm is not None and norm.whole
+    own_width = attention.query_heads * attention.head_dim // threads
+    return LayerKind(
+        owns_heads=attention.kv_heads % threads == 0
+        and own_width % _unit(weights, "out") == 0
+        and not norms_whole,
+        input_norm=_norm(layer.input_norm),
+        output_norm=_norm(layer.output_norm),
+        attended_norm=_norm(layer.attended_norm),
+        mlp_norm=_norm(layer.mlp_norm),
+        head_norm=_norm(norm) or "norm",
+        norms_whole=norms_whole,
+        norms_turned=norm is not None and norm.turned,
+        norms_values=attention.value_norm is not None,
+        has_temperature=attention.temperature is not None,
+        has_windows=any(each.attention.window is not None for each in weights.spec.layers),
+        is_capped=attention.softcap is not None,
+        has_sinks=attention.sinks,
+        stores=attention.shared is None,
+        is_parallel=layer.parallel,
+        is_scaled=any(each.residual_scale != 1.0 for each in weights.spec.layers),
+        scales_output=any(each.scalar != 1.0 for each in weights.layers),
+        activation=layer.mlp.activation,
+        is_gated=layer.mlp.gated,
+    )
+
+
+def _norm(norm: NormSpec | None) -> str:
+    if norm is None:
+        return ""
+    return "centred_norm" if norm.centred else "norm"

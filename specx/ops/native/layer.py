@@ -1,0 +1,679 @@
+"""One layer of a pass: attention, by threads that have heads of their own or share all, and MLP."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from llvmlite import ir
+
+from specx.ops.native.emitter import F32, I64, UNIT, Value
+from specx.ops.native.functions import LEAST, gate_name
+from specx.ops.native.kinds import LayerKind
+from specx.ops.native.tables import BLOCK, PLACE_OF
+
+if TYPE_CHECKING:
+    from specx.ops.native.decoder import Entries, PassWriter
+
+
+class Attended(NamedTuple):
+    """The part of a map's input that a thread has: place, stride, first input and their number."""
+
+    place: Value
+    stride: Value
+    first: Value
+    count: Value
+
+
+class Sums(NamedTuple):
+    """Sums of values for each line, with the greatest score and the sum of weights they go with."""
+
+    values: Value
+    greatest: Value
+    totals: Value
+
+
+class Keys(NamedTuple):
+    """The keys and values of a head in the cache, which has rows for so many of the text."""
+
+    keys: Value
+    values: Value
+    capacity: Value
+
+
+class LayerWriter(ABC):
+    """Writes a layer. A line is a query head of a key head's group, and a row of the pass."""
+
+    def __init__(self, run: "PassWriter", kind: LayerKind) -> None:
+        self.run, self.kind, self.e = run, kind, run.e
+        self.rows, self.hidden = run.rows, run.hidden
+
+    def measure(self, sizes: "Entries") -> None:
+        """Note the sizes of the layer, and of what a thread has of it."""
+        e = self.e
+        self.query_heads, self.kv_heads = sizes["query_heads"], sizes["kv_heads"]
+        self.dim, self.inner = sizes["head_dim"], sizes["inner"]
+        self.group = e.over(self.query_heads, self.kv_heads)
+        self.lines = e.times(self.group, self.rows)
+
+    def write(self, layer: Value, own: "Entries") -> None:
+        """Compute a layer: ``own`` are its entries."""
+        e, run, kind = self.e, self.run, self.kind
+        read = self._normed(own, "input", kind.input_norm)
+        attended = self.attend(layer, own, read)
+        self._add(own, "out", attended, after="" if kind.is_parallel else kind.attended_norm)
+        if not kind.is_parallel:
+            read = self._normed(own, "output", kind.output_norm)
+        self._add(own, "down", self._gated(own, read), after=kind.mlp_norm)
+        if kind.scales_output:
+            e.scale(run.x, run.x, e.unpacked(own["scalar"]), e.times(self.rows, self.hidden))
+
+    @abstractmethod
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+        """Attend from rows of normed hidden states, ``read``."""
+
+    # ------------------------------------------------------------ around attention
+
+    def _normed(self, own: "Entries", which: str, norm: str) -> Value:
+        """Return the hidden rows, normed if the layer does that."""
+        if not norm:
+            return self.run.x
+        self._norm_rows(own, which, norm, self.run.x)
+        return self.run.normed
+
+    def _norm_rows(self, own: "Entries", which: str, norm: str, source: Value) -> None:
+        e = self.e
+        with e.loop(0, self.rows) as row:
+            offset = e.times(row, self.hidden)
+            e.call(
+                norm, e.at(self.run.normed, offset), e.at(source, offset),
+                e.place(own[f"{which}_norm"]), own[f"{which}_norm_bias"], self.hidden,
+                e.unpacked(own[f"{which}_eps"]),
+            )  # fmt: skip
+
+    def _gated(self, own: "Entries", read: Value) -> Attended:
+        """Compute this thread's share of what the MLP has inside."""
+        e, run, inner = self.e, self.run, self.inner
+        halves = 2 if self.kind.is_gated else 1
+        begin, count = run.share(inner, run.threads, run.thread, run.kind.units[1])
+        gates, width = run.area("gates"), e.times(count, halves)
+        for half in range(halves):
+            columns = e.sum(begin, e.times(inner, half)), count
+            run.product(
+                run.map(own, "gate_up"), (e.at(gates, e.times(count, half)), width),
+                (read, self.hidden), self.rows, (self.hidden, e.times(inner, halves)),
+                (0, self.hidden), columns,
+            )  # fmt: skip
+        name = gate_name(self.kind.activation, gated=self.kind.is_gated)
+        with e.loop(0, self.rows) as row:
+            line = e.at(gates, e.times(row, width))
+            up = (e.at(line, count),) if self.kind.is_gated else ()
+            e.call(name, line, *up, count)
+        return Attended(gates, width, begin, count)
+
+    def _add(self, own: "Entries", name: str, x: Attended, *, after: str) -> None:
+        """Add the product with what all threads have of a map's input to the hidden rows.
+
+        ``after``: the norm of what is added. Of a parallel layer all is added at its end.
+        """
+        e, run, kind = self.e, self.run, self.kind
+        area = "after_attention" if name == "out" else "after_mlp"
+        all_inputs = e.times(self.query_heads, self.dim) if name == "out" else self.inner
+        weight = run.map(own, name)
+        first_thread = e.is_equal(run.thread, 0)
+        bias = e.builder.select(first_thread, weight.bias, I64(0))
+        run.product(
+            weight._replace(bias=bias), (run.area(area), self.hidden), (x.place, x.stride),
+            self.rows, (all_inputs, self.hidden), (x.first, x.count), (I64(0), self.hidden),
+        )  # fmt: skip
+        if kind.is_parallel and name == "out":
+            return
+        e.call("GOMP_barrier")
+        areas = ("after_attention", area) if kind.is_parallel else (area,)
+        size = e.times(self.rows, self.hidden)
+        factor = e.unpacked(own["residual_scale"]) if kind.is_scaled else None
+        if not after:
+            with e.loop(0, run.threads) as thread:
+                for each in areas:
+                    e.increase(run.x, run.area(each, thread), size, factor)
+            return
+        sums = run.normed
+        e.copy(sums, run.area(area, e.whole(0)), size)
+        with e.loop(1, run.threads) as thread:
+            e.increase(sums, run.area(area, thread), size)
+        self._norm_rows(own, "attended" if name == "out" else "mlp", after, sums)
+        e.increase(run.x, sums, size, factor)
+
+    # ------------------------------------------------------------ heads
+
+    def _heads_width(self) -> Value:
+        """Return the outputs of the map ``heads``."""
+        e = self.e
+        stored = e.times(self.kv_heads, 2 if self.kind.stores else 0)
+        return e.times(e.sum(self.query_heads, stored), self.dim)
+
+    def _angles(self, own: "Entries", row: Value) -> Value:
+        e = self.e
+        offset = e.times(own["angles_offset"], self.rows)
+        return e.at(self.run.area("angles"), offset, e.times(row, self.dim))
+
+    def _place_query(
+        self, to: Value, source: Value, own: "Entries", head: Value, row: Value
+    ) -> None:  # fmt: skip
+        """Norm and turn a query. ``head``: its number in the model."""
+        self._place(to, source, own, "query", head, row)
+        if self.kind.has_temperature:
+            self.e.scale(to, to, self._temperature(own, row), self.dim)
+
+    def _temperature(self, own: "Entries", row: Value) -> Value:
+        """Return 1 + beta · ln(1 + ⌊position / length⌋)."""
+        e = self.e
+        position = e.entry(e.place(self.run.frame["positions"]), row)
+        whole = e.builder.sitofp(e.sum(1, e.over(position, own["length"])), F32)
+        return e.fma(e.unpacked(own["beta"]), e.math("log", whole), e.number(1.0))
+
+    def _store(
+        self, cached: Keys, key: Value, value: Value, own: "Entries", head: Value, row: Value
+    ) -> None:  # fmt: skip
+        """Norm and turn a key of a row, and store it with its value."""
+        e = self.e
+        slot = e.entry(e.place(self.run.frame["text_rows"]), row)
+        if self.kind.has_windows:
+            slot = e.builder.srem(slot, cached.capacity)
+        slot = e.times(slot, self.dim)
+        self._place(e.at(cached.keys, slot), key, own, "key", head, row)
+        to = e.at(cached.values, slot)
+        if self.kind.norms_values:
+            e.call(
+                "norm", to, value, e.place(own["ones"]), I64(0), self.dim,
+                e.unpacked(own["value_eps"]),
+            )  # fmt: skip
+        else:
+            e.copy(to, value, self.dim)
+
+    def _place(
+        self, to: Value, source: Value, own: "Entries", which: str, head: Value, row: Value
+    ) -> None:  # fmt: skip
+        e, kind = self.e, self.kind
+        weight = own[f"{which}_norm"]
+        normed = e.builder.icmp_signed("!=", weight, I64(0))
+
+        def norm(x: Value) -> None:
+            with e.when(normed):
+                own_weight = e.at(e.place(weight), e.times(head, own[f"{which}_step"]))
+                e.call(
+                    kind.head_norm, to, x, own_weight, I64(0), self.dim, e.unpacked(own["head_eps"])
+                )
+
+        if kind.norms_whole or kind.norms_turned:
+            self._turn(to, source, self._angles(own, row), own)
+            if not kind.norms_whole:
+                norm(to)
+            return
+        norm(source)
+        self._turn(to, e.builder.select(normed, to, source), self._angles(own, row), own)
+
+    def _turn(self, to: Value, head: Value, angles: Value, own: "Entries") -> None:
+        """Write a head, rotated in layers that have positions. ``to`` may be where it lies."""
+        e, half = self.e, self.e.over(self.dim, 2)
+
+        def turned(i: Value, lanes: int) -> None:
+            first, second = (e.load(e.at(head, i, offset), lanes) for offset in (0, half))
+            cos, sin = (e.load(e.at(angles, i, offset), lanes) for offset in (0, half))
+            e.store(e.fma(first, cos, e.builder.fneg(e.mul(second, sin))), e.at(to, i))
+            e.store(e.fma(second, cos, e.mul(first, sin)), e.at(to, i, half))
+
+        with e.builder.if_else(e.is_one(own["rotates"])) as (rotates, stays):
+            with rotates:
+                e.strips(half, (UNIT // 2, 1), turned)
+            with stays:
+                e.copy(to, head, self.dim)
+
+    def _cached(self, layer: Value, head: Value) -> Keys:
+        """Return the keys and values of a layer, of one of its heads."""
+        e = self.e
+        row = e.row(e.place(self.run.frame["places"]), layer, len(PLACE_OF))
+        place = self.run.entries(row, PLACE_OF, of=PLACE_OF)
+        storage, capacity = e.place(place["storage"]), place["capacity"]
+        size = e.times(capacity, self.dim)
+        return Keys(
+            e.at(storage, e.times(head, size)),
+            e.at(storage, e.times(e.sum(head, self.kv_heads), size)),
+            capacity,
+        )
+
+    # ------------------------------------------------------------ attention
+
+    def _first_key(self, own: "Entries") -> Value:
+        """Return the first row of the text that any of the rows may see."""
+        e = self.e
+        if not self.kind.has_windows:
+            return e.whole(0)
+        return e.larger(0, e.less(e.sum(self.run.frame["prefix"], 1), own["window"]))
+
+    def _count(self) -> Value:
+        return self.e.sum(self.run.frame["prefix"], self.run.frame["behind"])
+
+    def _attend_range(
+        self, own: "Entries", cached: Keys, queries: Value, sums: Sums, start: Value, end: Value,
+        first: Value,
+    ) -> None:  # fmt: skip
+        """Attend from each line to keys, block by block: an online softmax.
+
+        start: where a block begins; first: the first row of the text that is seen by any. Leaves
+        sums of values with the greatest score and the sum of weights that belong to them.
+        """
+        e, run = self.e, self.run
+        e.fill(sums.values, e.times(self.lines, self.dim), 0.0)
+        e.fill(sums.greatest, self.lines, LEAST)
+        e.fill(sums.totals, self.lines, 0.0)
+        scores, line = run.area("scores"), I64(BLOCK + UNIT)
+        if self.kind.has_windows:
+            start = e.larger(start, e.times(e.over(first, BLOCK), BLOCK))
+        with e.loop(start, end, BLOCK) as block:
+            begin, pad = block, e.whole(0)
+            length = e.lesser(e.less(end, begin), BLOCK)
+            if self.kind.has_windows:
+                # Lanes of a vector are those of the same keys, wherever a window begins.
+                begin = e.larger(block, first)
+                length = e.less(e.sum(block, length), begin)
+                pad = e.builder.srem(begin, I64(UNIT))
+                with e.loop(0, self.lines) as i:
+                    e.fill(e.at(scores, e.times(i, line)), pad, float("-inf"))
+            shown = e.at(scores, pad)
+            for offset, slot, part in self._stretches(cached, begin, length):
+                e.call(
+                    "inner", e.at(shown, offset), line, queries, self.dim,
+                    e.at(cached.keys, e.times(slot, self.dim)), self.dim,
+                    self.lines, self.dim, part,
+                )  # fmt: skip
+            self._mask(own, shown, begin, e.sum(begin, length))
+            cap = (e.unpacked(own["cap"]),) if self.kind.is_capped else ()
+            with e.loop(0, self.lines) as i:
+                e.call(
+                    "soften_capped" if cap else "soften", e.at(scores, e.times(i, line)),
+                    e.sum(pad, length), e.unpacked(own["scaling"]), e.at(sums.greatest, i),
+                    e.at(sums.totals, i), e.at(sums.values, e.times(i, self.dim)), self.dim, *cap,
+                )  # fmt: skip
+            for offset, slot, part in self._stretches(cached, begin, length):
+                e.call(
+                    "outer", sums.values, self.dim, e.at(shown, offset), line, I64(1),
+                    e.at(cached.values, e.times(slot, self.dim)), self.dim,
+                    self.lines, part, self.dim,
+                )  # fmt: skip
+
+    def _stretches(
+        self, cached: Keys, begin: Value, length: Value
+    ) -> Iterator[tuple[Value, Value, Value]]:
+        """Yield stretches of keys that lie side by side in the cache, twice where it is a ring.
+
+        Each: keys before it, its first row in the cache, and its length. What is written for the
+        second runs where there is one.
+        """
+        e = self.e
+        if not self.kind.has_windows:
+            yield e.whole(0), begin, length
+            return
+        slot = e.builder.srem(begin, cached.capacity)
+        part = e.lesser(length, e.less(cached.capacity, slot))
+        yield e.whole(0), slot, part
+        with e.when(e.is_less(part, length)):
+            yield part, e.whole(0), e.less(length, part)
+
+    def _mask(self, own: "Entries", scores: Value, begin: Value, end: Value) -> None:
+        """Hide the keys from begin to end that are in no row's set, of those behind the prefix."""
+        e, prefix = self.e, self.run.frame["prefix"]
+        with e.loop(e.larger(begin, prefix), end) as key, e.loop(0, self.lines) as line:
+            row, bit = e.builder.srem(line, self.rows), e.less(key, prefix)
+            found = self._word(row, e.over(bit, 64))
+            seen = e.builder.trunc(
+                e.builder.lshr(found, e.builder.srem(bit, I64(64))), ir.IntType(1)
+            )
+            with e.when(e.builder.not_(seen)):
+                self._hide(scores, line, e.less(key, begin))
+        if self.kind.has_windows:
+            self._mask_windows(own, scores, begin, end)
+
+    def _mask_windows(self, own: "Entries", scores: Value, begin: Value, end: Value) -> None:
+        """Hide what lies before each row's window: of the prefix and, in small ones, of its set."""
+        e, frame, window = self.e, self.run.frame, own["window"]
+        prefix = frame["prefix"]
+        last = e.less(e.sum(prefix, frame["behind"]), window)  # the first key of no row's
+        with e.when(e.is_less(begin, last)), e.loop(0, self.lines) as line:
+            row = e.builder.srem(line, self.rows)
+            first = e.less(e.sum(prefix, self._members(row)), window)
+            with e.loop(begin, e.lesser(end, e.lesser(prefix, first))) as key:
+                self._hide(scores, line, e.less(key, begin))
+            with (
+                e.when(e.is_less(prefix, first)),
+                e.loop(e.larger(begin, prefix), end) as key,
+            ):
+                rank = self._members(row, e.less(key, prefix))
+                with e.when(e.is_less(e.sum(prefix, rank), e.sum(first, 1))):
+                    self._hide(scores, line, e.less(key, begin))
+
+    def _hide(self, scores: Value, line: Value, offset: Value) -> None:
+        e = self.e
+        e.store(e.number(float("-inf")), e.at(scores, e.times(line, BLOCK + UNIT), offset))
+
+    def _word(self, row: Value, word: Value) -> Value:
+        """Return a word of a row's set."""
+        e, frame = self.e, self.run.frame
+        return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
+
+    def _members(self, row: Value, last: Value | None = None) -> Value:
+        """Return how many are in a row's set, of all or of those up to ``last``."""
+        e, frame = self.e, self.run.frame
+        found = e.variable(e.whole(0))
+        words = frame["words"] if last is None else e.over(last, 64)
+        with e.loop(0, words) as word:
+            found.set(e.sum(found.get(), e.ones(self._word(row, word))))
+        if last is not None:
+            left = e.less(63, e.builder.srem(last, I64(64)))
+            word = e.builder.shl(self._word(row, words), left)
+            found.set(e.sum(found.get(), e.ones(word)))
+        return found.get()
+
+    def _ends(self, own: "Entries", query: Value, greatest: Value, total: Value) -> "Ends":
+        """Return what a line ends with, a sink of its query head (of the model) included."""
+        e = self.e
+        if not self.kind.has_sinks:
+            return Ends(greatest, total, e.number(1.0))
+        sink = e.load(e.at(e.place(own["sinks"]), query))
+        highest = e.greater(greatest, sink)
+        share, added = (e.exp(e.builder.fsub(each, highest)) for each in (greatest, sink))
+        return Ends(highest, e.fma(total, share, added), share)
+
+    def _note_query(self, kept: "Entries", number: Value, query: Value) -> None:
+        """Keep a query for retrieval. ``number``: of its head and row, by heads first."""
+        e = self.e
+        e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
+
+    def _note_ends(self, kept: "Entries", number: Value, ends: "Ends") -> None:
+        """Keep the greatest score of a line, and the sum of weights that goes with it."""
+        e = self.e
+        place = e.at(e.place(kept["ends_kept"]), number)
+        e.store(ends.greatest, place)
+        e.store(ends.total, e.at(place, e.times(self.query_heads, self.rows)))
+
+
+class Ends(NamedTuple):
+    """The greatest score of a line and the sum of weights that goes with it.
+
+    ``share``: what sums of values are multiplied with that go with another score.
+    """
+
+    greatest: Value
+    total: Value
+    share: Value
+
+
+class OwnHeads(LayerWriter):
+    """Key heads, with their queries, are each one thread's own: threads need not meet."""
+
+    def measure(self, sizes: "Entries") -> None:
+        super().measure(sizes)
+        e, run = self.e, self.run
+        self.own = e.over(self.kv_heads, run.threads)
+        self.first = e.times(run.thread, self.own)
+        self.own_queries = e.times(self.own, self.group)
+        self.first_query = e.times(self.first, self.group)
+        self.width = e.times(self.own_queries, self.dim)
+        self.line_width = self.width
+        if self.kind.stores:
+            self.line_width = e.sum(self.width, e.times(e.times(self.own, self.dim), 2))
+
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+        e, run = self.e, self.run
+        self._project(own, read)
+        self._place_heads(layer, own)
+        start, count = self._first_key(own), self._count()
+        with e.loop(0, self.own) as head:
+            queries = e.at(run.area("queries"), e.times(e.times(head, self.lines), self.dim))
+            cached, sums = self._cached(layer, e.sum(self.first, head)), self._sums(head)
+            self._attend_range(own, cached, queries, sums, e.whole(0), count, start)
+        self._divide(layer, own)
+        return Attended(
+            run.area("attended"), self.width, e.times(self.first_query, self.dim), self.width
+        )
+
+    def _project(self, own: "Entries", read: Value) -> None:
+        """Compute queries, keys and values of this thread's heads: rows of all three."""
+        e, run = self.e, self.run
+        queries, keys = (e.times(each, self.dim) for each in (self.query_heads, self.kv_heads))
+        count, begin = e.times(self.own, self.dim), e.times(self.first, self.dim)
+        parts = [
+            (e.whole(0), e.times(begin, self.group), self.width),
+            (self.width, e.sum(queries, begin), count),
+            (e.sum(self.width, count), e.sum(queries, keys, begin), count),
+        ]
+        shape = self.hidden, self._heads_width()
+        for offset, first, number in parts if self.kind.stores else parts[:1]:
+            run.product(
+                run.map(own, "heads"), (e.at(run.area("heads"), offset), self.line_width),
+                (read, self.hidden), self.rows, shape, (0, self.hidden), (first, number),
+            )  # fmt: skip
+
+    def _place_heads(self, layer: Value, own: "Entries") -> None:
+        """Norm and turn queries and keys; store keys and values."""
+        e, run = self.e, self.run
+        with e.loop(0, self.rows) as row:
+            line = e.at(run.area("heads"), e.times(row, self.line_width))
+            with e.loop(0, self.own_queries) as head:
+                source = e.at(line, e.times(head, self.dim))
+                to = e.at(
+                    run.area("queries"), e.times(e.sum(e.times(head, self.rows), row), self.dim)
+                )
+                self._place_query(to, source, own, e.sum(self.first_query, head), row)
+            if self.kind.stores:
+                with e.loop(0, self.own) as head:
+                    key = e.at(line, self.width, e.times(head, self.dim))
+                    value = e.at(key, e.times(self.own, self.dim))
+                    number = e.sum(self.first, head)
+                    self._store(self._cached(layer, number), key, value, own, number, row)
+
+    def _sums(self, head: Value) -> Sums:
+        e, line = self.e, self.e.times(head, self.lines)
+        values, greatest, totals = (self.run.area(n) for n in ("sums", "greatest", "totals"))
+        return Sums(e.at(values, e.times(line, self.dim)), e.at(greatest, line), e.at(totals, line))
+
+    def _divide(self, layer: Value, own: "Entries") -> None:
+        """Divide sums by their weights, into rows, and note what retrieval keeps of its layer."""
+        e, run = self.e, self.run
+        is_kept, kept = run.is_kept(layer)
+        with e.loop(0, self.own) as head, e.loop(0, self.lines) as line:
+            sums = self._sums(head)
+            query = e.sum(e.times(head, self.group), e.over(line, self.rows))
+            row = e.builder.srem(line, self.rows)
+            greatest, total = (e.load(e.at(each, line)) for each in (sums.greatest, sums.totals))
+            ends = self._ends(own, e.sum(self.first_query, query), greatest, total)
+            to = e.at(run.area("attended"), e.times(row, self.width), e.times(query, self.dim))
+            source = e.at(sums.values, e.times(line, self.dim))
+            e.scale(to, source, e.builder.fdiv(ends.share, ends.total), self.dim)
+            with e.when(is_kept):
+                mine = e.sum(e.times(head, self.lines), line)
+                number = e.sum(e.times(self.first_query, self.rows), mine)
+                self._note_query(kept, number, e.at(run.area("queries"), e.times(mine, self.dim)))
+                self._note_ends(kept, number, ends)
+
+
+class SharedHeads(LayerWriter):
+    """Threads share the keys of all heads, by segments of the text that depend on nothing else.
+
+    They meet when queries, keys and values are projected, and when all segments are attended to.
+    """
+
+    def measure(self, sizes: "Entries") -> None:
+        super().measure(sizes)
+        self.width = self._heads_width()
+
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+        e, run = self.e, self.run
+        first, count = run.share(self.width, run.threads, run.thread)
+        heads = run.common("all_heads")
+        run.product(
+            run.map(own, "heads"), (e.at(heads, first), self.width),
+            (read, self.hidden), self.rows, (self.hidden, self.width), (0, self.hidden),
+            (first, count),
+        )  # fmt: skip
+        e.call("GOMP_barrier")
+        if self.kind.norms_whole:
+            self._norm_whole(own)
+        self._attend_segments(layer, own)
+        e.call("GOMP_barrier")
+        return self._merge(layer, own)
+
+    def _norm_whole(self, own: "Entries") -> None:
+        """Norm queries, and keys, of each row as one vector: each thread all for itself."""
+        e, run = self.e, self.run
+        begin = e.whole(0)
+        for which, heads in (("query", self.query_heads), ("key", self.kv_heads)):
+            if which == "key" and not self.kind.stores:
+                continue
+            size = e.times(heads, self.dim)
+            with e.loop(0, self.rows) as row:
+                to = e.at(self._normed_heads(row), begin)
+                source = e.at(run.common("all_heads"), e.times(row, self.width), begin)
+                e.call(
+                    self.kind.head_norm, to, source, e.place(own[f"{which}_norm"]), I64(0), size,
+                    e.unpacked(own["head_eps"]),
+                )  # fmt: skip
+            begin = size
+
+    def _normed_heads(self, row: Value) -> Value:
+        e = self.e
+        width = e.times(e.sum(self.query_heads, self.kv_heads), self.dim)
+        return e.at(self.run.area("heads"), e.times(row, width))
+
+    def _head(self, row: Value, number: Value, *, normed: bool) -> Value:
+        """Return the place of a head of a row: queries first, keys behind them, then values."""
+        e = self.e
+        line = e.at(self.run.common("all_heads"), e.times(row, self.width))
+        if normed and self.kind.norms_whole:
+            line = self._normed_heads(row)
+        return e.at(line, e.times(number, self.dim))
+
+    def _attend_segments(self, layer: Value, own: "Entries") -> None:
+        """Attend to this thread's segments of all keys of all heads, one behind the other."""
+        e, run, frame = self.e, self.run, self.run.frame
+        first, count = self._first_key(own), self._count()
+        span = e.less(count, first)
+        total = e.times(self.kv_heads, span)
+        low, high = (
+            e.over(e.times(total, i), run.threads) for i in (run.thread, e.sum(run.thread, 1))
+        )
+        placed = e.variable(e.whole(-1))
+        with e.loop(0, self.kv_heads) as head, e.loop(0, frame["segments"]) as segment:
+            bounds = self._bounds(segment)
+            start, end = e.larger(bounds[0], first), e.lesser(bounds[1], count)
+            middle = e.less(e.over(e.sum(start, end), 2), first)
+            middle = e.sum(e.times(head, span), middle)
+            mine = e.both(e.is_less(start, end), e.is_less(middle, high))
+            with e.when(e.both(mine, e.is_less(e.sum(low, -1), middle))):
+                with e.when(e.builder.not_(e.is_equal(placed.get(), head))):
+                    placed.set(head)
+                    self._place_queries(own, head)
+                self._note_queries(layer, head, is_last=e.is_less(e.sum(count, -1), bounds[1]))
+                cached = self._cached(layer, head)
+                if self.kind.stores:
+                    self._store_rows(cached, own, head, bounds)
+                self._attend_range(
+                    own, cached, run.area("queries"), self._sums(head, segment), bounds[0], end,
+                    first,
+                )  # fmt: skip
+
+    def _bounds(self, segment: Value) -> tuple[Value, Value]:
+        e = self.e
+        bounds = e.place(self.run.frame["bounds"])
+        return e.entry(bounds, segment), e.entry(bounds, e.sum(segment, 1))
+
+    def _place_queries(self, own: "Entries", head: Value) -> None:
+        """Norm and turn the queries of a key head."""
+        e = self.e
+        with e.loop(0, self.group) as i, e.loop(0, self.rows) as row:
+            query = e.sum(e.times(head, self.group), i)
+            line = e.sum(e.times(i, self.rows), row)
+            to = e.at(self.run.area("queries"), e.times(line, self.dim))
+            self._place_query(to, self._head(row, query, normed=True), own, query, row)
+
+    def _note_queries(self, layer: Value, head: Value, *, is_last: Value) -> None:
+        """Keep the queries of a key head for retrieval, once: with its last segment."""
+        e = self.e
+        is_kept, kept = self.run.is_kept(layer)
+        with e.when(e.both(is_kept, is_last)), e.loop(0, self.lines) as line:
+            query = e.at(self.run.area("queries"), e.times(line, self.dim))
+            self._note_query(kept, e.sum(e.times(head, self.lines), line), query)
+
+    def _store_rows(
+        self, cached: Keys, own: "Entries", head: Value, bounds: tuple[Value, Value]
+    ) -> None:
+        """Store the new keys and values of a head that are in a segment."""
+        e = self.e
+        with e.loop(0, self.rows) as row:
+            at = e.entry(e.place(self.run.frame["text_rows"]), row)
+            inside = e.both(e.is_less(at, bounds[1]), e.is_less(e.sum(bounds[0], -1), at))
+            with e.when(inside):
+                key = e.sum(self.query_heads, head)
+                self._store(
+                    cached, self._head(row, key, normed=True),
+                    self._head(row, e.sum(key, self.kv_heads), normed=False), own, head, row,
+                )  # fmt: skip
+
+    def _sums(self, head: Value, segment: Value) -> Sums:
+        e, run = self.e, self.run
+        line = e.times(e.sum(e.times(head, run.frame["segments"]), segment), self.lines)
+        values, greatest, totals = (
+            run.common(name) for name in ("all_sums", "all_greatest", "all_totals")
+        )
+        return Sums(e.at(values, e.times(line, self.dim)), e.at(greatest, line), e.at(totals, line))
+
+    def _merge(self, layer: Value, own: "Entries") -> Attended:
+        """Merge the segments of this thread's share of what is attended to."""
+        e, run = self.e, self.run
+        begin, count = run.share(
+            e.times(self.query_heads, self.dim), run.threads, run.thread, run.kind.units[0]
+        )
+        attended = run.area("attended")
+        is_kept, kept = run.is_kept(layer)
+        with e.loop(0, self.query_heads) as query:
+            start = e.times(query, self.dim)
+            low = e.larger(begin, start)
+            high = e.lesser(e.sum(begin, count), e.sum(start, self.dim))
+            with e.when(e.is_less(low, high)), e.loop(0, self.rows) as row:
+                line = e.sum(e.times(e.builder.srem(query, self.group), self.rows), row)
+                to = e.at(attended, e.times(row, count), e.less(low, begin))
+                ends = self._merge_line(own, query, line, to, e.less(low, start), e.less(high, low))
+                with e.when(e.both(is_kept, e.is_equal(low, start))):
+                    self._note_ends(kept, e.sum(e.times(query, self.rows), row), ends)
+        return Attended(attended, count, begin, count)
+
+    def _merge_line(
+        self, own: "Entries", query: Value, line: Value, to: Value, offset: Value, size: Value
+    ) -> Ends:
+        """Merge the segments of a line: ``size`` elements of its values from ``offset`` on."""
+        e, head = self.e, self.e.over(query, self.group)
+        highest, total = e.variable(e.number(LEAST)), e.variable(e.number(0.0))
+        with self._segments(own) as segment:
+            greatest = e.load(e.at(self._sums(head, segment).greatest, line))
+            highest.set(e.greater(greatest, highest.get()))
+        e.fill(to, size, 0.0)
+        with self._segments(own) as segment:
+            sums = self._sums(head, segment)
+            part = e.load(e.at(sums.greatest, line))
+            share = e.exp(e.builder.fsub(part, highest.get()))
+            total.set(e.fma(e.load(e.at(sums.totals, line)), share, total.get()))
+            e.increase(to, e.at(sums.values, e.times(line, self.dim), offset), size, share)
+        ends = self._ends(own, query, highest.get(), total.get())
+        e.scale(to, to, e.builder.fdiv(ends.share, ends.total), size)
+        return ends
+
+    @contextmanager
+    def _segments(self, own: "Entries") -> Iterator[Value]:
+        """Repeat what is written inside for each segment that is attended to."""
+        e = self.e
+        with e.loop(0, self.run.frame["segments"]) as segment:
+            if not self.kind.has_windows:
+                yield segment
+            else:
+                with e.when(e.is_less(self._first_key(own), self._bounds(segment)[1])):
+                    yield segment

@@ -1,0 +1,472 @@
+"""A model's weights, and a pass over a few rows with one call."""
+
+import ctypes
+import struct
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from specx.ops.block_matrix import BlockMatrix
+from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
+from specx.ops.native.code import Code, load, openmp
+from specx.ops.native.emitter import UNIT
+from specx.ops.native.functions import ACTIVATIONS
+from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, sizes_of
+from specx.ops.native.packed import packed_formats
+from specx.ops.native.tables import (
+    ALWAYS,
+    CALL,
+    COMMON,
+    FRAME,
+    LAYER,
+    MAPS,
+    MODEL,
+    NORMS,
+    SIZES,
+    area_sizes,
+    bounds_to,
+    common_sizes,
+    largest,
+)
+from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
+
+_CALL = struct.Struct(f"{len(CALL)}q")
+MOST_ROWS = 64  # of a tree that is verified
+AT_ONCE = 2**20  # numbers of a weight that are looked at
+LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
+_BOUNDS = bounds_to(2**24)
+_BOUNDS_TABLE = torch.tensor(_BOUNDS)
+# Weights -> their copies in bfloat16, None where that is not exact: decoders that differ in their
+# frequencies alone have the same ones.
+_SHORT = WeakTensorKeyDictionary()
+_NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
+
+
+class Loading:
+    """The code of a kind of pass, compiled or read by a thread while other work goes on."""
+
+    def __init__(self, kind: PassKind) -> None:
+        self.code: Code | None = None
+        self._kind, self._is_over = kind, False
+        self._thread = threading.Thread(target=self._load, name="native code")
+        self._thread.start()
+
+    def _load(self) -> None:
+        # Another OpenMP, a processor that LLVM does not know, an llvmlite that is broken: torch
+        # computes all passes then.
+        with suppress(Exception):
+            self.code = load(self._kind)
+        self._is_over = True
+
+    def wait(self) -> Code | None:
+        """Return the code when it is there, or None where there is none."""
+        if not self._is_over:
+            self._thread.join()
+        return self.code
+
+
+class NativePass:
+    """``WholePass`` in machine code."""
+
+    def __init__(self, weights: DecoderWeights) -> None:
+        """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
+        self._weights = weights
+        self.saved_bytes = 0
+        self._is_prepared = False
+        self._preparing = threading.Lock()
+        self._vocabulary = weights.head.weight.shape[0]
+        attentions = [layer.attention for layer in weights.spec.layers]
+        self._heads = [(each.query_heads, each.head_dim) for each in attentions]
+        self._windows = [each.window for each in attentions]
+        self._rows = torch.arange(MOST_ROWS)
+        self._teams: dict[int, _OnThreads] = {}  # by number of threads
+        self._places: tuple[tuple[int, int], Any] = ((0, 0), None)  # of a storage in one tensor
+        self._team(torch.get_num_threads())  # so that its code is on its way
+
+    def _team(self, threads: int) -> "_OnThreads":
+        team = self._teams.get(threads)
+        if team is None:
+            team = self._teams[threads] = _OnThreads(self._weights, threads)
+        return team
+
+    def _prepared(self) -> DecoderWeights:
+        """Return the weights, with copies of some that the first pass makes.
+
+        Where threads or features allow no pass, nobody needs them.
+        """
+        with self._preparing:
+            if not self._is_prepared:
+                self._weights = weights = shortened(self._weights)
+                short = (each.weight for each in maps_of(weights))
+                short = (weight for weight in short if weight.dtype == torch.bfloat16)
+                self.saved_bytes += sum(2 * weight.numel() for weight in short)
+                self._is_prepared = True
+        return self._weights
+
+    def serves(self, rows: int) -> bool:
+        if rows > MOST_ROWS:
+            return False
+        threads = torch.get_num_threads()
+        # Waited for, once on a machine: a text is rounded in one way from its beginning.
+        code = self._team(threads).loading.wait()
+        return code is not None and code.has_team(threads)
+
+    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+        rows, threads = few.tokens.shape[0], torch.get_num_threads()
+        team, mask, wanted = self._team(threads), few.mask, few.wanted
+        code, prefix = team.loading.wait(), int(few.prefix)
+        assert code is not None
+        places = self._places_in(few.storage, prefix, mask.rows)
+        if isinstance(wanted, int):
+            first = max(0, rows - wanted) if wanted else 0
+            wanted = self._rows[first:rows]
+        # Held here until the pass is done: some come as one number for all rows.
+        tokens, positions, text_rows, sets, wanted = (
+            each.contiguous() for each in (few.tokens, few.positions, few.rows, mask.sets, wanted)
+        )
+        logits = _numbers(wanted.shape[0], self._vocabulary)
+        kept = [(_numbers(heads, rows, dim), _numbers(2, heads, rows))
+                for heads, dim in (self._heads[layer] for layer in few.kept)]  # fmt: skip
+        kept_table = _table_of_kept(few.kept, kept) if kept else _NONE_KEPT
+        segments = bisect_left(_BOUNDS, prefix + mask.rows)
+        scratch = team.scratch(self._prepared, segments)
+        table = scratch.table(rows)
+        _CALL.pack_into(
+            table, 0,
+            tokens.data_ptr(), positions.data_ptr(), text_rows.data_ptr(), ctypes.addressof(places),
+            prefix, sets.data_ptr(), sets.shape[1], mask.rows,
+            segments, wanted.data_ptr(), wanted.shape[0], logits.data_ptr(),
+            ctypes.addressof(kept_table),
+        )  # fmt: skip
+        openmp().GOMP_parallel(code.run, table, threads, 0)
+        team.free.append(scratch)
+        return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
+
+    def _places_in(self, storage: Tensor | Sequence[Tensor], prefix: int, behind: int) -> Any:
+        """Return the table of addresses and capacities of the layers' keys and values.
+
+        Raises IndexError if rows do not fit.
+        """
+        if isinstance(storage, Tensor):
+            place, capacity = storage.data_ptr(), storage.shape[3]
+            if prefix + behind > capacity:
+                raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
+            known, table = self._places
+            if known != (place, capacity):
+                step = 4 * storage.stride(0)
+                entries = [(place + i * step, capacity) for i in range(len(storage))]
+                table = _table(number for each in entries for number in each)
+                self._places = (place, capacity), table
+            return table
+        flat: list[int] = []
+        for layer, window in zip(storage, self._windows, strict=True):
+            capacity = layer.shape[2]
+            needed = prefix if window is None else min(prefix, window)
+            if needed + behind > capacity:
+                raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
+            flat += [layer.data_ptr(), capacity]
+        return _table(flat)
+
+
+class _OnThreads:
+    """The code for a number of threads, and the memory of passes that run it."""
+
+    def __init__(self, weights: DecoderWeights, threads: int) -> None:
+        self._threads, self._kind = threads, kind_of(weights, threads)
+        self.loading = loading(self._kind)
+        self.free: list[_Scratch] = []  # that no pass uses
+        self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
+        self._layers = self._ropes = self._ones = torch.empty(0)
+        self._tables = _MatrixTables(self._kind.formats)
+        self._model: dict[str, int] = {}
+
+    def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
+        """Return memory for a pass over so many segments of keys."""
+        try:
+            scratch = self.free.pop()
+        except IndexError:
+            return self._make_scratch(prepared(), segments)
+        if self._shares_heads and segments > scratch.segments:
+            return self._make_scratch(prepared(), segments)
+        return scratch
+
+    def _make_scratch(self, weights: DecoderWeights, segments: int) -> "_Scratch":
+        if not self._model:
+            self._model = self._entries(weights)
+        room = 2 ** (segments - 1).bit_length() if self._shares_heads else 0
+        return _Scratch(self._model, self._kind, weights.spec, self._threads, room)
+
+    def _entries(self, weights: DecoderWeights) -> dict[str, int]:
+        """Return the entries ``MODEL``; what they point to is held here."""
+        spec, norm = weights.spec, weights.spec.norm
+        self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
+        offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
+        of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
+        kinds = kinds_of_layers(weights, self._threads)
+        self._layers = torch.tensor([
+            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope)), self._tables))
+            for layer, kind, rope in zip(
+                weights.layers, kinds, (each.attention.rope for each in spec.layers), strict=True
+            )
+        ])  # fmt: skip
+        self._ropes = torch.tensor([
+            [rope.inv_freq.data_ptr(), _bits(rope.amplitude), 2 * len(rope.inv_freq), offset]
+            for rope, offset in zip(spec.ropes, offsets, strict=False)
+        ], dtype=torch.int64)  # fmt: skip
+        entries = _map_entries("head", weights.head, self._tables) | {
+            "layer_count": len(weights.layers), "hidden": spec.hidden,
+            "vocabulary": weights.head.weight.shape[0],
+            **self._tables.of("embedding", weights.embedding),
+            "embedding_scale": _bits(spec.embedding_scale),
+            "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
+            "layers": self._layers.data_ptr(),
+            "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
+            "eps": _bits(0.0 if norm is None else norm.eps),
+            "logit_scale": _bits(spec.logit_scale), "logit_cap": _bits(spec.logit_softcap or 0.0),
+            "bounds": _BOUNDS_TABLE.data_ptr(),
+        }  # fmt: skip
+        assert set(entries) == set(MODEL)
+        return entries
+
+
+class _MatrixTables:
+    """Addresses of matrices; of those in blocks, of tables of their parts, which are held here."""
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self._formats = formats
+        self._tables: list[Any] = []
+
+    def of(self, name: str, weight: Tensor) -> dict[str, int]:
+        """Return where a matrix lies, and how."""
+        if not isinstance(weight, BlockMatrix):
+            by_column = int(not weight.is_contiguous())
+            return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
+        numbers, end = [len(weight.parts)], 0
+        for blocks, form in weight.parts:
+            end += len(blocks)
+            place = blocks.data_ptr(), blocks.stride(0), self._formats.index(form.name)
+            numbers += [end, *place]
+        self._tables.append(_table(numbers))
+        address = ctypes.addressof(self._tables[-1])
+        return {name: address, f"{name}_by_column": 0, f"{name}_is_packed": 1}
+
+
+class _Scratch:
+    """The memory of all threads for one pass at a time, and tables with its places."""
+
+    def __init__(
+        self, model: dict[str, int], kind: PassKind, spec: DecoderSpec, threads: int, segments: int
+    ) -> None:
+        """``model``: the entries ``MODEL``. ``segments``: of keys, as many as there is room for."""
+        self.segments = segments
+        self._model, self._kind, self._spec, self._threads = model, kind, spec, threads
+        own, common = (sum(sizes.values()) for sizes in self._sizes(MOST_ROWS))
+        # What few rows do not need of it is never touched.
+        self._memory = _numbers(threads * own + common)
+        self._tables: dict[int, Any] = {}
+
+    def table(self, rows: int) -> Any:
+        """Return the table for passes over so many rows; ``CALL`` is to be filled in."""
+        if rows not in self._tables:
+            own, common = self._sizes(rows)
+            place, stride = self._memory.data_ptr(), sum(own.values())
+            behind = place + 4 * self._threads * stride
+            entries = dict.fromkeys(CALL, 0) | self._model | _placed(place, own)
+            entries |= {"rows": rows, "threads": self._threads, "stride": stride}
+            entries |= _placed(behind, common)
+            self._tables[rows] = _table(entries[name] for name in FRAME)
+        return self._tables[rows]
+
+    def _sizes(self, rows: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the sizes of each thread's areas and of those that all have in common."""
+        angles = sum(2 * len(rope.inv_freq) for rope in self._spec.ropes)
+        own, common = [], []
+        for sizes in dict.fromkeys(sizes_of(layer) for layer in self._spec.layers):
+            for kind in self._kind.layers:
+                own.append(area_sizes(
+                    sizes, owns_heads=kind.owns_heads, norms_whole=kind.norms_whole, rows=rows,
+                    threads=self._threads, hidden=self._spec.hidden, angles=angles,
+                    units=self._kind.units,
+                ))  # fmt: skip
+                common.append(common_sizes(sizes, rows=rows, segments=self.segments))
+        return largest(own), largest(common) if self.segments else dict.fromkeys(COMMON, 0)
+
+
+def _placed(place: int, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the addresses of areas that lie one behind the other."""
+    places = (place + 4 * end for end in accumulate(sizes.values(), initial=0))
+    return dict(zip(sizes, places, strict=False))
+
+
+def _table(numbers: Iterable[int]) -> Any:
+    entries = list(numbers)
+    return (ctypes.c_int64 * len(entries))(*entries)
+
+
+def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]]) -> Any:
+    """Return where queries and ends of layers go."""
+    entries = [(layer, queries.data_ptr(), ends.data_ptr())
+               for layer, (queries, ends) in zip(layers, kept, strict=True)]  # fmt: skip
+    return _table(number for each in [*entries, (-1, 0, 0)] for number in each)
+
+
+def shortened(weights: DecoderWeights) -> DecoderWeights:
+    """Return the same weights with those in bfloat16 that are exactly numbers of it.
+
+    Published models mostly are. A pass over few rows takes as long as reading them, so half the
+    bytes are half the time. The others and, where memory is short, all stay as they are.
+    """
+    plain = (each.weight for each in maps_of(weights) if not isinstance(each.weight, BlockMatrix))
+    missing = [weight for weight in plain if weight not in _SHORT]
+    if sum(2 * weight.numel() for weight in missing) > weights.spare():
+        return weights
+    layers = []
+    for layer in weights.layers:
+        changed: dict[str, Any] = {name: _shortened(getattr(layer, name)) for name in MAPS}
+        layers.append(replace(layer, **changed))
+    return replace(weights, layers=layers, head=_shortened(weights.head))
+
+
+def maps_of(weights: DecoderWeights) -> list[LinearMap]:
+    """Return all linear maps: those of the layers, and last the lm head."""
+    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
+
+
+def _shortened(linear_map: LinearMap) -> LinearMap:
+    if isinstance(linear_map.weight, BlockMatrix):
+        return linear_map
+    if linear_map.weight not in _SHORT:
+        _SHORT[linear_map.weight] = _copied(linear_map.weight.detach())
+    short = _SHORT[linear_map.weight]
+    return linear_map if short is None else replace(linear_map, weight=short)
+
+
+def _copied(weight: Tensor) -> Tensor | None:
+    """Return a weight in bfloat16, or None if it is not exactly that."""
+    lines = weight.t() if _by_column(weight) else weight
+    for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
+        if bool((part.view(torch.int32) & LOWER_HALF).any()):
+            return None
+    return weight.to(torch.bfloat16)
+
+
+@cache
+def loading(kind: PassKind = PLAIN) -> Loading:
+    """Return the code of a kind of pass, which is there some time after the first call."""
+    return Loading(kind)
+
+
+def suits(weights: DecoderWeights) -> bool:
+    """Return True if the pass is written for such a model."""
+    maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
+    return (
+        weights.spec.per_layer is None
+        and all(_is_known(layer) for layer in weights.spec.layers)
+        and all(_is_readable(each.weight) for each in maps)
+        and all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
+    )
+
+
+def _is_readable(weight: Tensor) -> bool:
+    if isinstance(weight, BlockMatrix):
+        return all(form.name in packed_formats() for _, form in weight.parts)
+    is_plain = weight.is_contiguous() or _by_column(weight)
+    return is_plain and weight.dtype == torch.float32
+
+
+def _is_known(layer: LayerSpec) -> bool:
+    attention, norm = layer.attention, layer.attention.head_norm
+    return (
+        attention.head_dim % UNIT == 0
+        and attention.query_heads % attention.kv_heads == 0
+        and layer.mlp.activation in ACTIVATIONS
+        and layer.mlp.experts is None
+        and layer.mlp.clamp is None
+        and not (norm is not None and norm.whole and norm.turned)
+        and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))
+    )
+
+
+def _others(weights: DecoderWeights) -> Iterator[Tensor]:
+    """Yield all weights and constants but those of linear maps."""
+    tensors = [weights.norm, weights.norm_bias, *(rope.inv_freq for rope in weights.spec.ropes)]
+    for layer in weights.layers:
+        tensors += [getattr(layer, f"{name}_norm") for name in (*NORMS, "query", "key")]
+        tensors += [layer.input_norm_bias, layer.output_norm_bias, layer.sinks]
+    yield from (each for each in tensors if each is not None)
+    yield from (each.bias for each in maps_of(weights) if each.bias is not None)
+
+
+def _by_column(weight: Tensor) -> bool:
+    return weight.t().is_contiguous()
+
+
+def _layer_entries(
+    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None, tables: _MatrixTables
+) -> Iterator[int]:
+    """Yield what the pass finds in its table of a layer.
+
+    ``ones``: the weight of norms that have none. ``angles``: where those of its RoPE begin.
+    """
+    spec, attention = layer.spec, layer.spec.attention
+    norm, temperature = attention.head_norm, attention.temperature
+    entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
+        "kind": kind, "scaling": _bits(attention.scaling),
+        "rotates": int(angles is not None), "angles_offset": angles or 0,
+        "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
+        "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
+        "head_eps": _bits(0.0 if norm is None else norm.eps), "ones": ones.data_ptr(),
+        "value_eps": _bits(0.0 if attention.value_norm is None else attention.value_norm.eps),
+        "beta": _bits(0.0 if temperature is None else temperature.beta),
+        "length": 1 if temperature is None else temperature.length,
+        "window": attention.window or ALWAYS, "cap": _bits(attention.softcap or 0.0),
+        "sinks": _address(layer.sinks), "residual_scale": _bits(spec.residual_scale),
+        "scalar": _bits(layer.scalar),
+    }  # fmt: skip
+    for name in NORMS:
+        found: NormSpec | None = getattr(spec, f"{name}_norm")
+        entries |= {
+            f"{name}_norm": _address(getattr(layer, f"{name}_norm")),
+            f"{name}_norm_bias": _address(getattr(layer, f"{name}_norm_bias", None)),
+            f"{name}_eps": _bits(0.0 if found is None else found.eps),
+        }
+    for name in MAPS:
+        entries |= _map_entries(name, getattr(layer, name), tables)
+    yield from (entries[name] for name in LAYER)
+
+
+def _step(weight: Tensor | None) -> int:
+    """Return the elements from one head's weight to the next one's: 0 where they have the same."""
+    return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
+
+
+def _map_entries(name: str, linear_map: LinearMap, tables: _MatrixTables) -> dict[str, int]:
+    return {
+        **tables.of(name, linear_map.weight),
+        f"{name}_bias": _address(linear_map.bias),
+        f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
+    }
+
+
+def _numbers(*shape: int) -> Tensor:
+    """Return memory for float32, whatever torch's default is just now."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _bits(value: float) -> int:
+    """Return the bits of a float32."""
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return bits

@@ -1,0 +1,503 @@
+"""Products of a few rows with a matrix in blocks (``blocks.py``), each block widened in registers.
+
+A widened weight is, bit for bit, what unpacking to float32 makes of it: scales and values have few
+enough bits that their product is exact, and a minimum is added with one rounding. The sums are
+taken in the order of ``products.write_inner``, so a product equals that with the unpacked matrix.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from specx.ops.blocks import BlockFormat
+from specx.ops.native.emitter import F32, I32, I64, PLACE, Emitter, Value, VectorUnit
+from specx.ops.native.products import LINE
+
+I8, I16, HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
+TABLE = 16  # lanes of AVX-512
+LEAST_FOR_HALF = 8  # lanes of a processor that is sure to convert float16 itself
+
+Chunk = Callable[[int], Value]  # of its number: the next values of a block, as many as lanes
+
+
+def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, rows of w in blocks.
+
+    Arguments: y and its stride, x and its stride, w and its stride in bytes, rows, count, columns.
+    ``count`` is a multiple of a block's values.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, name, kinds)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    blocks, widen = e.over(count, form.values), WIDENERS[form.name]
+
+    def tile(row: Value, many: int, first: Value, width: int) -> None:
+        own = [e.sum(row, i) for i in range(many)]
+        zero = e.number(0.0, e.lanes)
+        sums = [[e.variable(zero) for _ in range(width)] for _ in own]
+        lines = [byte(e, w, e.times(e.sum(first, j), w_row)) for j in range(width)]
+        inputs = [e.at(x, e.times(i, x_row)) for i in own]
+        with e.loop(0, blocks) as number:
+            fetch_next(number, first, width)
+            places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
+            chunks = [widen(e, place, form) for place in places]
+            start = e.times(number, form.values)
+            steps = [(c, j) for c in range(form.values // e.lanes) for j in range(width)]
+            if many == 1:  # a column after the other, so that fewer scales wait in registers
+                steps.sort(key=lambda step: (step[0] * e.lanes // ACROSS, step[1]))
+            for c, j in steps:
+                weight = chunks[j](c)
+                for each, totals in zip(inputs, sums, strict=True):
+                    factor = e.load(e.at(each, start, c * e.lanes), e.lanes)
+                    totals[j].set(e.fma(factor, weight, totals[j].get()))
+        for i, totals in zip(own, sums, strict=True):
+            e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
+
+    def fetch_next(number: Value, first: Value, width: int) -> None:
+        """Fetch what the next columns have: as many blocks as are read now, of one of them."""
+        at_once = width * form.bytes
+        column = e.sum(first, width, e.builder.srem(number, I64(width)))
+        ahead = byte(e, w, e.times(column, w_row), e.times(e.over(number, width), at_once))
+        for start in range(0, at_once, LINE):
+            e.fetch(byte(e, ahead, start))
+
+    def strip(first: Value, width: int) -> None:
+        start: Value = I64(0)
+        for many in _groups(e, width):
+            rest = e.less(rows, start)
+            end = e.sum(start, e.less(rest, e.builder.srem(rest, I64(many))))
+            with e.loop(start, end, many) as row:
+                tile(row, many, first, width)
+            start = end
+
+    with e.builder.if_else(e.is_one(rows)) as (one, several):
+        with one:
+            widths = (min(e.lanes, SINGLE), 1)
+            e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
+        with several:
+            e.strips(columns, (PAIR, 1), strip)
+    e.finish()
+
+
+def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+    """Write to [rows, count] = w, rows of w in blocks.
+
+    Arguments: to and its stride, w and its stride in bytes, rows, count.
+    """
+    e = Emitter(module, unit, name, [PLACE, I64, PLACE, I64, I64, I64])
+    to, to_row, w, w_row, rows, count = e.function.args
+    blocks, widen = e.over(count, form.values), WIDENERS[form.name]
+    with e.loop(0, rows) as row, e.loop(0, blocks) as number:
+        place = byte(e, w, e.times(row, w_row), e.times(number, form.bytes))
+        chunk = widen(e, place, form)
+        out = e.at(to, e.times(row, to_row), e.times(number, form.values))
+        for c in range(form.values // e.lanes):
+            e.store(chunk(c), e.at(out, c * e.lanes))
+    e.finish()
+
+
+def write_spread(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+    """Write what each thread calls of a table to unpack a share of a matrix: ``SPREAD``."""
+    e = Emitter(module, unit, name, [PLACE])
+    table = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SPREAD)}
+    thread, threads = (
+        e.builder.sext(e.call(f"omp_get_{what}", result=I32), I64)
+        for what in ("thread_num", "num_threads")
+    )
+    begin, end = (e.over(e.times(table["rows"], i), threads) for i in (thread, e.sum(thread, 1)))
+    count = table["count"]
+    to = e.at(e.place(table["to"]), e.times(begin, count))
+    place = byte(e, e.place(table["blocks"]), e.times(begin, table["row_bytes"]))
+    rows = e.less(end, begin)
+    e.call(f"unpack_{form.name}", to, count, place, table["row_bytes"], rows, count)
+    e.finish()
+
+
+SPREAD = ("to", "blocks", "row_bytes", "rows", "count")
+SINGLE, PAIR = 8, 2  # columns of a tile: of one row, and of several
+ACROSS = 32  # values of a column that are widened before those of the next
+
+
+def _groups(e: Emitter, width: int) -> list[int]:
+    """Return how many rows a tile may have, the most first."""
+    return [e.sums // 4, *(n for n in (4, 3, 2) if n < e.sums // 4), 1] if width > 1 else [1]
+
+
+# ---------------------------------------------------------------- parts of blocks
+
+
+def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
+    """Return the place some bytes behind another."""
+    return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
+
+
+def _vector(kind: Any, lanes: int) -> Any:
+    return kind if lanes == 1 else ir.VectorType(kind, lanes)
+
+
+def _same(kind: Any, value: int, lanes: int) -> Value:
+    return _vector(kind, lanes)(value if lanes == 1 else [value] * lanes)
+
+
+def _bytes(e: Emitter, place: Value, start: int, lanes: int) -> Value:
+    """Load bytes from the start-th of a block on, as int32."""
+    kind = _vector(I8, lanes)
+    found = e.builder.load(byte(e, place, start), typ=kind, align=1)
+    return e.builder.zext(found, _vector(I32, lanes))
+
+
+def _signed(e: Emitter, place: Value, start: int, lanes: int) -> Value:
+    found = e.builder.load(byte(e, place, start), typ=_vector(I8, lanes), align=1)
+    return e.builder.sext(found, _vector(I32, lanes))
+
+
+def _float(e: Emitter, whole: Value, lanes: int) -> Value:
+    return e.builder.sitofp(whole, _vector(F32, lanes))
+
+
+def _halves(e: Emitter, place: Value, start: int, count: int) -> Value:
+    """Load float16 from a byte of a block on, as a vector of float32."""
+    at = byte(e, place, start)
+    if e.lanes >= LEAST_FOR_HALF:
+        found = e.builder.load(at, typ=ir.VectorType(HALF, count), align=2)
+        return e.builder.fpext(found, ir.VectorType(F32, count))
+    bits = e.builder.load(at, typ=ir.VectorType(I16, count), align=2)
+    wide = e.builder.zext(bits, ir.VectorType(I32, count))
+    number = e.builder.shl(e.builder.and_(wide, _same(I32, 0x7FFF, count)), _same(I32, 13, count))
+    sign = e.builder.shl(e.builder.and_(wide, _same(I32, 0x8000, count)), _same(I32, 16, count))
+    scaled = e.mul(e.builder.bitcast(number, ir.VectorType(F32, count)), e.number(2.0**112, count))
+    bits = e.builder.or_(e.builder.bitcast(scaled, wide.type), sign)
+    return e.builder.bitcast(bits, ir.VectorType(F32, count))
+
+
+def _lane(e: Emitter, vector: Value, lane: int) -> Value:
+    """Return a vector with one lane of another in all lanes."""
+    mask = ir.VectorType(I32, e.lanes)([lane] * e.lanes)
+    return e.builder.shuffle_vector(vector, vector, mask)
+
+
+def _nibbles(e: Emitter, place: Value, start: int, *, masks: bool = True) -> Chunk:
+    """Return the 4 bits of 32 values: lower nibbles of 16 bytes, then the upper ones.
+
+    ``masks``: the bits above the lower ones are taken off.
+    """
+    loaded: dict[int, Value] = {}
+
+    def chunk(c: int) -> Value:
+        upper, first = divmod(c * e.lanes, 16)
+        if first not in loaded:
+            loaded[first] = _bytes(e, place, start + first, e.lanes)
+        return _half(e, loaded[first], upper=bool(upper), masks=masks)
+
+    return chunk
+
+
+def _half(e: Emitter, found: Value, *, upper: bool, masks: bool) -> Value:
+    """Return the upper or the lower 4 bits of bytes."""
+    if upper:
+        return e.builder.lshr(found, _same(I32, 4, e.lanes))
+    return e.builder.and_(found, _same(I32, 15, e.lanes)) if masks else found
+
+
+def _looks_up(e: Emitter) -> bool:
+    """Return True if one instruction finds 16 values by their 4 bits, as AVX-512 does.
+
+    What a block makes of 0 to 15 is then computed once, and not for each of its values.
+    """
+    return e.lanes == TABLE
+
+
+def _found(e: Emitter, table: Value, places: Value) -> Value:
+    """Return elements of a table of 16, by the lowest 4 bits of each place."""
+    return e.call("llvm.x86.avx512.permvar.sf.512", table, places, result=table.type)
+
+
+def _first_numbers(less: int = 0) -> Value:
+    return ir.VectorType(F32, TABLE)([float(i - less) for i in range(TABLE)])
+
+
+def _with_fifth_bits(e: Emitter, place: Value, start: int, low: Chunk) -> Chunk:
+    """Return values of 5 bits, whose fifth bits lie from a byte on, one behind the other."""
+
+    def chunk(c: int) -> Value:
+        at, lanes = c * e.lanes, e.lanes
+        kind = ir.IntType(max(lanes, 8))
+        bits = e.builder.load(byte(e, place, start + at // 8), typ=kind, align=1)
+        if lanes < 8:
+            bits = e.builder.trunc(e.builder.lshr(bits, kind(at % 8)), ir.IntType(lanes))
+        chosen = e.builder.bitcast(bits, ir.VectorType(ir.IntType(1), lanes))
+        high = e.builder.select(chosen, _same(I32, 16, lanes), _same(I32, 0, lanes))
+        return e.builder.or_(low(c), high)
+
+    return chunk
+
+
+def _scaled(e: Emitter, place: Value, form: BlockFormat, values: Chunk, less: int = 0) -> Chunk:
+    """Return values, less a number, times the scale of the block, and its minimum added."""
+    lanes, spread = e.lanes, _spread_by(e, place, form)
+
+    def chunk(c: int) -> Value:
+        whole = values(c)
+        if less:
+            whole = e.builder.sub(whole, _same(I32, less, lanes))
+        return spread(_float(e, whole, lanes))
+
+    return chunk
+
+
+def _spread_by(e: Emitter, place: Value, form: BlockFormat) -> Callable[[Value], Value]:
+    """Return what multiplies by the scale of a block, and adds its minimum."""
+    minimum = form.fields.get("minimum")
+    ends = _halves(e, place, form.fields["scale"], 4)
+    scale = _lane(e, ends, 0)
+    if minimum is None:
+        return lambda value: e.mul(scale, value)
+    least = _lane(e, ends, (minimum - form.fields["scale"]) // 2)
+    return lambda value: e.fma(scale, value, least)
+
+
+def _four_bits(e: Emitter, place: Value, form: BlockFormat, less: int = 0) -> Chunk:
+    """Return values of 4 bits, less a number, times the scale, and the minimum added."""
+    low = form.fields["low"]
+    if not _looks_up(e):
+        return _scaled(e, place, form, _nibbles(e, place, low), less)
+    table = _spread_by(e, place, form)(_first_numbers(less))
+    places = _nibbles(e, place, low, masks=False)
+    return lambda c: _found(e, table, places(c))
+
+
+# ---------------------------------------------------------------- blocks of 32
+
+
+def _q4_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    return _four_bits(e, place, form, less=8)
+
+
+def _q4_1(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    return _four_bits(e, place, form)
+
+
+def _five_bits(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    low = _nibbles(e, place, form.fields["low"])
+    return _with_fifth_bits(e, place, form.fields["high"], low)
+
+
+def _q5_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    return _scaled(e, place, form, _five_bits(e, place, form), less=16)
+
+
+def _q5_1(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    return _scaled(e, place, form, _five_bits(e, place, form))
+
+
+def _q8_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    low = form.fields["low"]
+    return _scaled(e, place, form, lambda c: _signed(e, place, low + c * e.lanes, e.lanes))
+
+
+# ---------------------------------------------------------------- blocks of 256
+
+
+def _parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[list[Value], list[Value]]:
+    """Return scale and minimum of each of the 8 parts of a block, in all lanes."""
+    at = form.fields["scales"]
+    four = ir.VectorType(I8, 4)
+    first, second, third = (
+        e.builder.load(byte(e, place, at + i), typ=four, align=1) for i in (0, 4, 8)
+    )
+
+    def masked(value: Value, mask: int, left: int = 0, right: int = 0) -> Value:
+        value = e.builder.lshr(value, _same(I8, right, 4)) if right else value
+        value = e.builder.and_(value, _same(I8, mask, 4))
+        return e.builder.shl(value, _same(I8, left, 4)) if left else value
+
+    high_scales = e.builder.or_(masked(third, 15), masked(first, 3, left=4, right=6))
+    high_minima = e.builder.or_(masked(third, 15, right=4), masked(second, 3, left=4, right=6))
+    ends = _halves(e, place, form.fields["scale"], 2)
+    both = []
+    for end, low, high in ((0, first, high_scales), (1, second, high_minima)):
+        joined = e.builder.shuffle_vector(
+            masked(low, 63), high, ir.VectorType(I32, 8)(list(range(8)))
+        )
+        numbers = _float(e, e.builder.zext(joined, ir.VectorType(I32, 8)), 8)
+        factor = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 8)([end] * 8))
+        numbers = e.mul(factor, numbers)
+        both.append([_lane(e, numbers, i) for i in range(8)])
+    return both[0], both[1]
+
+
+def _in_parts(e: Emitter, place: Value, form: BlockFormat, values: Chunk) -> Chunk:
+    scales, minima = _parts(e, place, form)
+    less = [e.builder.fneg(minimum) for minimum in minima]
+
+    def chunk(c: int) -> Value:
+        part = c * e.lanes // 32
+        return e.fma(scales[part], _float(e, values(c), e.lanes), less[part])
+
+    return chunk
+
+
+def _q4_k_values(e: Emitter, place: Value, form: BlockFormat, *, masks: bool = True) -> Chunk:
+    """Return values whose parts are by turns in lower and in upper nibbles of 32 bytes."""
+    start = form.fields["low"]
+    loaded: dict[int, Value] = {}
+
+    def chunk(c: int) -> Value:
+        part, first = divmod(c * e.lanes, 32)
+        at = start + part // 2 * 32 + first
+        if at not in loaded:
+            loaded[at] = _bytes(e, place, at, e.lanes)
+        return _half(e, loaded[at], upper=bool(part % 2), masks=masks)
+
+    return chunk
+
+
+def _q4_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    if not _looks_up(e):
+        return _in_parts(e, place, form, _q4_k_values(e, place, form))
+    scales, minima = _parts(e, place, form)
+    numbers, places = _first_numbers(), _q4_k_values(e, place, form, masks=False)
+    tables: dict[int, Value] = {}  # made when they are due: registers are few
+
+    def chunk(c: int) -> Value:
+        part = c * e.lanes // 32
+        if part not in tables:
+            tables[part] = e.fma(scales[part], numbers, e.builder.fneg(minima[part]))
+        return _found(e, tables[part], places(c))
+
+    return chunk
+
+
+def _q5_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    low, lanes = _q4_k_values(e, place, form), e.lanes
+
+    def values(c: int) -> Value:
+        part, first = divmod(c * lanes, 32)
+        bits = _bytes(e, place, form.fields["high"] + first, lanes)
+        by = 4 - part
+        shift = e.builder.shl if by > 0 else e.builder.lshr
+        moved = shift(bits, _same(I32, abs(by), lanes)) if by else bits
+        return e.builder.or_(low(c), e.builder.and_(moved, _same(I32, 16, lanes)))
+
+    return _in_parts(e, place, form, values)
+
+
+def _q6_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    lanes, fields = e.lanes, form.fields
+    ends = _halves(e, place, fields["scale"] - 2, 2)  # nothing is read behind the block
+    found = e.builder.load(byte(e, place, fields["scales"]), typ=ir.VectorType(I8, 16), align=1)
+    numbers = _float(e, e.builder.sext(found, ir.VectorType(I32, 16)), 16)
+    same = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 16)([1] * 16))
+    scales = e.mul(same, numbers)
+
+    def chunk(c: int) -> Value:
+        half, within = divmod(c * lanes, 128)
+        quarter, first = divmod(within, 32)
+        low = _bytes(e, place, fields["low"] + half * 64 + quarter % 2 * 32 + first, lanes)
+        if quarter < 2:
+            low = e.builder.and_(low, _same(I32, 15, lanes))
+        else:
+            low = e.builder.lshr(low, _same(I32, 4, lanes))
+        high = _bytes(e, place, fields["high"] + half * 32 + first, lanes)
+        by = 4 - 2 * quarter  # bits 0 and 1 of the first quarter become 4 and 5
+        shift = e.builder.shl if by > 0 else e.builder.lshr
+        high = shift(high, _same(I32, abs(by), lanes)) if by else high
+        whole = e.builder.or_(low, e.builder.and_(high, _same(I32, 48, lanes)))
+        whole = e.builder.sub(whole, _same(I32, 32, lanes))
+        return e.mul(_lane(e, scales, c * lanes // 16), _float(e, whole, lanes))
+
+    return chunk
+
+
+WIDENERS: dict[str, Callable[[Emitter, Value, BlockFormat], Chunk]] = {
+    **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0},
+    **{"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k},
+}
+
+
+def write_format(unit: VectorUnit, form: BlockFormat) -> str:
+    """Write all functions of a format."""
+    module = ir.Module(form.name)
+    write_packed(module, unit, f"packed_{form.name}", form)
+    write_unpack(module, unit, f"unpack_{form.name}", form)
+    write_spread(module, unit, f"spread_{form.name}", form)
+    return str(module)
+
+
+SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix
+
+
+def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat]) -> None:
+    """Write products with matrices of several parts, each in one of some formats, and their rows.
+
+    A matrix is a table: the number of its parts, and ``SEGMENT`` of each. ``mixed``: y and its
+    stride, x and its stride, the table, the first input, rows, number of inputs, first output,
+    number of outputs. ``mixed_row``: where a row goes, the table, the row, its elements.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, *[I64] * 5]
+    e = Emitter(module, unit, "mixed", kinds)
+    y, y_row, x, x_row, table, first_in, rows, count, first, columns = e.function.args
+
+    def product(form: BlockFormat, part: Part) -> None:
+        low, high = e.larger(first, part.begin), e.lesser(e.sum(first, columns), part.end)
+        with e.when(e.is_less(low, high)):
+            inputs = e.times(e.over(first_in, form.values), form.bytes)
+            place = part.row(e, e.less(low, part.begin), inputs)
+            to = e.at(y, e.less(low, first))
+            width = e.less(high, low)
+            e.call(
+                f"packed_{form.name}", to, y_row, x, x_row, place, part.row_bytes, rows, count,
+                width,
+            )  # fmt: skip
+
+    _for_parts(e, table, forms, product)
+    e.finish()
+    e = Emitter(module, unit, "mixed_row", [PLACE, PLACE, I64, I64])
+    to, table, row, count = e.function.args
+
+    def unpack(form: BlockFormat, part: Part) -> None:
+        above = e.is_less(row, part.begin)
+        with e.when(e.builder.and_(e.is_less(row, part.end), e.builder.not_(above))):
+            place = part.row(e, e.less(row, part.begin))
+            e.call(f"unpack_{form.name}", to, count, place, part.row_bytes, I64(1), count)
+
+    _for_parts(e, table, forms, unpack)
+    e.finish()
+
+
+class Part(NamedTuple):
+    """The part of a matrix: its rows from begin to end, where they lie, and their bytes."""
+
+    begin: Value
+    end: Value
+    place: Value
+    row_bytes: Value
+
+    def row(self, e: Emitter, number: Value, behind: Any = 0) -> Value:
+        """Return the place of a row of the part, and of bytes behind its beginning."""
+        return byte(e, self.place, e.times(number, self.row_bytes), behind)
+
+
+def _for_parts(
+    e: Emitter,
+    table: Value,
+    forms: Sequence[BlockFormat],
+    write: Callable[[BlockFormat, Part], None],
+) -> None:
+    """Write something for each part of a matrix, once for each format it may have."""
+    begin = e.variable(e.whole(0))
+    parts = e.builder.gep(table, [I64(1)], source_etype=I64)
+    with e.loop(0, e.entry(table, 0)) as number:
+        entry = e.row(parts, number, len(SEGMENT))
+        end, blocks, row_bytes, chosen = (e.entry(entry, i) for i in range(len(SEGMENT)))
+        part = Part(begin.get(), end, e.place(blocks), row_bytes)
+        for i, form in enumerate(forms):
+            with e.when(e.is_equal(chosen, i)):
+                write(form, part)
+        begin.set(end)
+
+
+def packed_formats() -> Sequence[str]:
+    """Return the names of the formats that machine code reads."""
+    return tuple(WIDENERS)

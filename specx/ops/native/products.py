@@ -1,0 +1,171 @@
+"""Products of a few rows with a matrix, read once, with the sums in registers.
+
+Each sum is taken in one order, whatever rows and columns are computed beside it: a row's result
+does not depend on the number of rows. A matrix in bfloat16 is widened as it is read, so that sums
+are those of the same numbers in float32.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
+
+AHEAD = 8  # rows of a weight that are fetched before they are due
+STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
+STRETCH = 32  # columns at a time then
+FAR = 1024  # bytes from what is read to what is fetched then
+SMALL = (
+    2**19
+)  # bytes of a weight that may come from a cache, which a strip at a time is as good for
+WIDEST = 2**11  # columns of y, which stays in the first level of the cache
+LINE = 64  # bytes in a line of the cache
+ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
+
+
+def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] += x [rows, count] · w [count, columns], w of a ``kind``.
+
+    Arguments: y and its stride, x and its strides along rows and count, w and its stride, rows,
+    count, columns.
+    """
+    kinds = [PLACE, I64, PLACE, I64, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, name, kinds)
+    y, y_row, x, x_row, x_step, w, w_row, rows, count, columns = e.function.args
+
+    def tile(row: Value, many: int, first: Value, width: int) -> None:
+        lanes = min(width, e.lanes)
+        own = [e.sum(row, i) for i in range(many)]
+        outs = [[e.at(y, e.times(i, y_row), first, j) for j in range(0, width, lanes)] for i in own]
+        sums = [[e.variable(e.load(place, lanes)) for place in line] for line in outs]
+        with e.loop(0, count) as k:
+            line = e.at(w, e.times(k, w_row), first, kind=kind)
+            ahead = e.at(line, e.times(w_row, AHEAD), kind=kind)
+            for j in range(0, width, LINE // bytes_of(kind)):
+                e.fetch(e.at(ahead, j, kind=kind))
+            places = [e.at(line, j, kind=kind) for j in range(0, width, lanes)]
+            weights = [e.load(place, lanes, kind) for place in places]
+            for i, totals in zip(own, sums, strict=True):
+                factor = e.load(e.at(x, e.times(i, x_row), e.times(k, x_step)))
+                factor = e.spread(factor, lanes)
+                for weight, total in zip(weights, totals, strict=True):
+                    total.set(e.fma(factor, weight, total.get()))
+        for places, totals in zip(outs, sums, strict=True):
+            for place, total in zip(places, totals, strict=True):
+                e.store(total.get(), place)
+
+    def stream(first: Value, many: int) -> None:
+        """Add so many rows of the weight, which are read beside one another, to the only y."""
+        own = [e.sum(first, i) for i in range(many)]
+        factors = [e.load(e.at(x, e.times(k, x_step))) for k in own]
+        lines = [e.at(w, e.times(k, w_row), kind=kind) for k in own]
+
+        def stretch(start: Value, width: int) -> None:
+            if width > 1:
+                for line in lines:
+                    e.fetch(e.at(line, start, FAR // bytes_of(kind), kind=kind))
+            lanes = min(width, e.lanes)
+            for j in range(0, width, lanes):
+                total = e.load(e.at(y, start, j), lanes)
+                for factor, line in zip(factors, lines, strict=True):
+                    weight = e.load(e.at(line, start, j, kind=kind), lanes, kind)
+                    total = e.fma(e.spread(factor, lanes), weight, total)
+                e.store(total, e.at(y, start, j))
+
+        e.strips(columns, (STRETCH, e.lanes, 1), stretch)
+
+    wide = e.lanes * ACROSS
+    size = e.times(e.times(count, columns), bytes_of(kind))
+    streams = e.both(e.is_less(SMALL, size), e.is_less(columns, WIDEST + 1))
+    streams = e.both(streams, e.is_less(2 * wide, columns))
+    with e.builder.if_else(e.is_one(rows)) as (one, several):
+        with one, e.builder.if_else(streams) as (large, small):
+            with large:
+                e.strips(count, (STREAMS, 1), stream)
+            with small:
+                widths = (2 * wide, wide, e.lanes, 1)
+                e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
+        with several:
+            at_once = e.sums // ACROSS
+
+            def strip(first: Value, width: int) -> None:
+                _in_groups(e, rows, at_once, lambda row, many: tile(row, many, first, width))
+
+            e.strips(columns, (wide, e.lanes, 1), strip)
+    e.finish()
+
+
+def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, w of a ``kind``.
+
+    Arguments: y, x and w, each with its stride, rows, count, columns. ``count`` is a multiple of
+    ``UNIT``.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, name, kinds)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+
+    def tile(row: Value, many: int, first: Value, width: int) -> None:
+        own = [e.sum(row, i) for i in range(many)]
+        zero = e.number(0.0, e.lanes)
+        sums = [[e.variable(zero) for _ in range(width)] for _ in own]
+        with e.loop(0, count, e.lanes) as k:
+            factors = [e.load(e.at(x, e.times(i, x_row), k), e.lanes) for i in own]
+            for j in range(width):
+                place = e.at(w, e.times(e.sum(first, j), w_row), k, kind=kind)
+                weight = e.load(place, e.lanes, kind)
+                for factor, totals in zip(factors, sums, strict=True):
+                    totals[j].set(e.fma(factor, weight, totals[j].get()))
+        for i, totals in zip(own, sums, strict=True):
+            e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
+
+    def strips(row: Value, many: int, widths: tuple[int, ...]) -> None:
+        e.strips(columns, widths, lambda first, width: tile(row, many, first, width))
+
+    with e.builder.if_else(e.is_one(rows)) as (one, several):
+        with one:
+            strips(I64(0), 1, (e.lanes, 1))
+        with several, e.builder.if_else(e.builder.icmp_signed("==", rows, I64(2))) as (two, more):
+            with two:
+                strips(I64(0), 2, (e.lanes // 2, 1))
+            with more:
+                width = max(1, e.lanes // 4)
+
+                def strip(first: Value, width: int) -> None:
+                    _in_groups(e, rows, 4, lambda row, many: tile(row, many, first, width))
+
+                e.strips(columns, (width, 1) if width > 1 else (1,), strip)
+    e.finish()
+
+
+def write_rest(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+    """Write y [rows, columns] += x [rows, count] · w [columns, count]ᵀ, number by number.
+
+    Arguments: as for ``inner``, of which it adds what is left, less than ``UNIT`` inputs.
+    """
+    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+    e = Emitter(module, unit, name, kinds)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    with e.loop(0, columns) as column, e.loop(0, rows) as row:
+        place = e.at(y, e.times(row, y_row), column)
+        total = e.variable(e.load(place))
+        with e.loop(0, count) as k:
+            weight = e.load(e.at(w, e.times(column, w_row), k, kind=kind), kind=kind)
+            total.set(e.fma(e.load(e.at(x, e.times(row, x_row), k)), weight, total.get()))
+        e.store(total.get(), place)
+    e.finish()
+
+
+def bytes_of(kind: Any) -> int:
+    """Return the bytes of an element."""
+    return 4 if kind == F32 else 2
+
+
+def _in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:
+    """Cover rows by groups of ``most``, and one of those that are left."""
+    left = e.builder.srem(rows, I64(most))
+    whole = e.less(rows, left)
+    with e.loop(0, whole, most) as row:
+        body(row, most)
+    for many in range(1, most):
+        with e.builder.if_then(e.builder.icmp_signed("==", left, I64(many))):
+            body(whole, many)

@@ -1,0 +1,106 @@
+"""The tables of int64 that a pass reads: sizes, addresses, and float32 by their bits."""
+
+from collections.abc import Sequence
+
+from specx.ops.native.emitter import UNIT
+
+BLOCK = 512  # keys that are attended to at a time: their scores, keys and values stay in the cache
+
+CALL = (  # of one pass
+    "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind",
+    "segments", "wanted", "wanted_rows", "logits", "kept",
+)  # fmt: skip
+MODEL = (
+    "layer_count", "hidden", "vocabulary", "embedding", "embedding_by_column",
+    "embedding_is_packed", "embedding_scale",
+    "ropes", "rope_count", "layers", "norm", "norm_bias", "eps", "head", "head_bias",
+    "head_by_column", "head_is_short", "head_is_packed", "logit_scale", "logit_cap", "bounds",
+)  # fmt: skip
+# Memory of each thread, ``stride`` elements behind that of the thread before it.
+AREAS = (
+    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "sums", "greatest", "totals",
+    "attended", "gates", "after_attention", "after_mlp",
+)  # fmt: skip
+# Memory of all threads where none has heads of its own.
+COMMON = ("all_heads", "all_sums", "all_greatest", "all_totals")
+FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
+PLACE_OF = ("storage", "capacity")  # of a layer's keys and values
+KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each layer that is kept; −1 ends the table
+ROPE = ("frequencies", "amplitude", "rope_size", "rope_offset")
+MAPS = ("heads", "out", "gate_up", "down")
+# Short: in bfloat16; packed: in blocks, of which there is a table.
+MAP = ("", "_bias", "_by_column", "_is_short", "_is_packed")
+NORMS = ("input", "output", "attended", "mlp")
+SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
+LAYER = (
+    *SIZES, "kind", "scaling", "rotates", "angles_offset",
+    *(f"{norm}_{part}" for norm in NORMS for part in ("norm", "norm_bias", "eps")),
+    "query_norm", "query_step", "key_norm", "key_step", "head_eps", "ones", "value_eps",
+    "beta", "length", "window", "cap", "sinks", "residual_scale", "scalar",
+    *(f"{name}{part}" for name in MAPS for part in MAP),
+)  # fmt: skip
+ALWAYS = 2**40  # a window without end
+GROWTH = 16  # segments in a range of rows from one end to twice as far
+
+
+def bounds_to(rows: int) -> list[int]:
+    """Return where the segments of keys begin that threads share, and where the last ends.
+
+    They depend on nothing but rows of the text, so that a token's attention is summed in one order
+    whatever is computed beside it, and they grow with the text, so that there are not too many.
+    """
+    bounds = [0]
+    while bounds[-1] < rows:
+        size = 2 ** (bounds[-1].bit_length() - 1) // GROWTH if bounds[-1] else 0
+        bounds.append(bounds[-1] + max(BLOCK, size))
+    return bounds
+
+
+def area_sizes(
+    sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
+    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int] = (UNIT, UNIT),
+) -> dict[str, int]:  # fmt: skip
+    """Return the elements of each area of a thread, in the order in which they lie.
+
+    ``sizes``: those of a layer; ``angles``: of a row; ``units``: as of a pass.
+    """
+    query_heads, kv_heads, dim, inner = sizes
+    group = query_heads // kv_heads
+    own_kv = kv_heads // threads if owns_heads else 1
+    lines = own_kv * group * rows
+    whole = (query_heads + kv_heads) * dim if norms_whole else 0
+    own_width = own_kv * group * dim if owns_heads else _part(query_heads * dim, threads, units[0])
+    found = {
+        "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
+        "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
+        "queries": lines * dim, "scores": group * rows * (BLOCK + UNIT),
+        "sums": lines * dim, "greatest": lines, "totals": lines,
+        "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads, units[1]),
+        "after_attention": rows * hidden, "after_mlp": rows * hidden,
+    }  # fmt: skip
+    return {name: _whole(size) for name, size in found.items()}
+
+
+def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) -> dict[str, int]:
+    """Return the elements of each area of all threads, of a layer whose heads they share."""
+    query_heads, kv_heads, dim, _ = sizes
+    lines = query_heads * rows * segments
+    found = {
+        "all_heads": rows * (query_heads + 2 * kv_heads) * dim,
+        "all_sums": lines * dim, "all_greatest": lines, "all_totals": lines,
+    }  # fmt: skip
+    return {name: _whole(size) for name, size in found.items()}
+
+
+def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Return areas that have room for any of these."""
+    return {name: max(each[name] for each in areas) for name in areas[0]}
+
+
+def _part(size: int, threads: int, unit: int) -> int:
+    """Return the most elements of a share, in whole units but for what is left."""
+    return unit * -(-(size // unit) // threads) + size % unit
+
+
+def _whole(size: int) -> int:
+    return -(-size // UNIT) * UNIT

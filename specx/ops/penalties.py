@@ -1,0 +1,62 @@
+"""Penalties on tokens that a text has already, and the text as operations see it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specx.ops.trees import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalties:
+    """Penalties on the logits of tokens that occurred; these defaults change nothing.
+
+    ``repetition``: divides the logits of tokens of prompt and output, multiplies negative ones.
+    ``presence``: is subtracted from those of the output, ``frequency`` as often as each occurred.
+    ``ngram``: no so many tokens in a row occur twice in prompt and output; 0: they may.
+    """
+
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    ngram: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TextSoFar:
+    """Prompt and output on the device, changed in place.
+
+    ``tokens`` int64 [C], of which the first ``length`` (int64 [1]) are text; ``in_prompt`` bool
+    [V]: ids of the prompt; ``counts`` int32 [V]: how often the output has each id.
+    """
+
+    tokens: Tensor
+    length: Tensor
+    in_prompt: Tensor
+    counts: Tensor
+
+    @classmethod
+    def on(cls, device: torch.device, vocabulary: int, capacity: int) -> "TextSoFar":
+        """Return an empty text with room for ``capacity`` tokens."""
+        return cls(
+            torch.zeros(capacity, dtype=torch.int64, device=device),
+            torch.zeros(1, dtype=torch.int64, device=device),
+            torch.zeros(vocabulary, dtype=torch.bool, device=device),
+            torch.zeros(vocabulary, dtype=torch.int32, device=device),
+        )
+
+    def begin(self, prompt: Tensor) -> None:
+        """Make it a text of ``prompt`` int64 [L] alone, whatever it was."""
+        self.tokens[: len(prompt)] = prompt
+        self.length.fill_(len(prompt))
+        self.in_prompt.zero_().index_fill_(0, prompt, True)
+        self.counts.zero_()
+
+    def append(self, path: Path) -> None:
+        """Write the tokens that a path emits behind the output."""
+        places = torch.arange(len(path.tokens), device=path.tokens.device)
+        # What lies behind the text is never read, so padding may be written there.
+        self.tokens.index_copy_(0, self.length + places, path.tokens)
+        self.counts.index_add_(0, path.tokens, (places < path.count).int())
+        self.length.add_(path.count)

@@ -1,0 +1,124 @@
+"""The backend in plain torch: which function serves which operation."""
+
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specx.ops.layers import (
+    DecoderWeights,
+    Experts,
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Norm,
+    Product,
+    WholePass,
+)
+from specx.ops.native import HAS_LLVMLITE
+from specx.ops.spec import NormSpec
+from specx.ops.torch import (
+    attention,
+    cache,
+    cpu_attention,
+    cpu_layer,
+    cpu_product,
+    layer,
+    passages,
+    penalties,
+    scores,
+    softmax,
+    trees,
+)
+
+
+class TorchOps:
+    """``Ops`` in torch, for any device and dtype."""
+
+    name = "torch"
+    attention_by = "built-in"
+
+    store_rows = staticmethod(cache.store_rows)
+    keep_rows = staticmethod(cache.keep_rows)
+    append_rows = staticmethod(cache.append_rows)
+    gather_chunks = staticmethod(cache.gather_chunks)
+
+    tree_attention: ClassVar["staticmethod[..., tuple[Tensor, Tensor | None]]"] = staticmethod(
+        attention.tree_attention
+    )
+    prefill_attention = staticmethod(attention.prefill_attention)
+    merge_attention = staticmethod(softmax.merge)
+    chunk_scores = staticmethod(scores.chunk_scores)
+    best_chunks = staticmethod(scores.best_chunks)
+    passage_attention = staticmethod(passages.passage_attention)
+
+    best_continuations = staticmethod(trees.best_continuations)
+    level_inputs = staticmethod(trees.level_inputs)
+    best_tree = staticmethod(trees.best_tree)
+    most_probable = staticmethod(trees.most_probable)
+    penalize = staticmethod(penalties.penalize)
+    accept = staticmethod(trees.accept)
+
+    layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
+        layer.TorchLayer
+    )
+    experts: ClassVar["staticmethod[[LayerWeights], Experts]"] = staticmethod(layer.experts)
+    product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
+    head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
+        layer.TorchHeadInput
+    )
+    rotary_angles = staticmethod(layer.rotary_angles)
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def norm(
+        self,
+        spec: NormSpec,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        dtype: torch.dtype,  # noqa: ARG002 - it is that of what is normed
+    ) -> Norm:
+        return layer.TorchNorm(spec, weight, bias)
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
+        return None
+
+
+class CpuOps(TorchOps):
+    """``Ops`` in torch for a CPU."""
+
+    name = "cpu"
+
+    tree_attention = staticmethod(cpu_attention.tree_attention)
+
+    prefill_attention = staticmethod(cpu_attention.prefill_attention)
+
+    best_continuations = staticmethod(trees.best_continuations_on_cpu)
+    most_probable = staticmethod(trees.most_probable_on_cpu)
+
+    arranged = staticmethod(cpu_product.arranged)
+    product = staticmethod(cpu_product.CpuProduct)
+    experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
+    head_input = staticmethod(cpu_layer.CpuHeadInput)
+
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        wide = weights.out.weight.dtype in cpu_attention.WIDE
+        return cpu_layer.CpuLayer(weights) if wide else layer.TorchLayer(weights)
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        if dtype in cpu_attention.WIDE:
+            return cpu_layer.cpu_norm(spec, weight, bias)
+        return layer.TorchNorm(spec, weight, bias)
+
+    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+        if not HAS_LLVMLITE:
+            return None
+        from specx.ops.native.native_pass import NativePass, suits
+
+        return NativePass(weights) if suits(weights) else None

@@ -1,0 +1,143 @@
+"""The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from specx.ops.layers import LayerWeights, LinearMap, Product
+from specx.ops.spec import ExpertsSpec, MlpSpec
+
+Activated = Callable[[Tensor], Tensor]
+
+
+def gated(mlp: MlpSpec, act: Activated, inner: Tensor) -> Tensor:
+    """Return what ``down`` multiplies, from ``inner`` [T, 2 I], or [T, I] without a gate."""
+    if not mlp.gated:
+        return act(inner)
+    gate, up = inner.chunk(2, dim=-1)
+    clamp = mlp.clamp
+    if clamp is None:
+        return act(gate) * up
+    gate, up = gate.clamp(max=clamp.limit), up.clamp(-clamp.limit, clamp.limit)
+    return gate * torch.sigmoid(gate * clamp.alpha) * (up + 1)
+
+
+def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Choose experts by logits [T, E] -> (ids int64 [T, n], ascending; their weights [T, n])."""
+    scores = logits.softmax(-1) if spec.scores == "softmax" else logits.sigmoid()
+    compared = scores if correction is None else scores + correction.flatten()
+    if spec.groups > 1:
+        grouped = compared.unflatten(1, (spec.groups, -1))
+        best = grouped.topk(2, dim=-1).values.sum(-1).topk(spec.kept_groups, dim=-1).indices
+        is_kept = torch.zeros(grouped.shape[:2], dtype=torch.bool, device=logits.device)
+        is_kept.scatter_(1, best, value=True)
+        compared = grouped.masked_fill(~is_kept[..., None], -torch.inf).flatten(1)
+    chosen = compared.topk(spec.chosen, dim=-1).indices.sort(-1).values
+    shares = scores.gather(1, chosen)
+    if spec.normed:
+        shares = shares / shares.sum(-1, keepdim=True).clamp(min=spec.least)
+    return chosen, shares * spec.scale
+
+
+class TorchExperts:
+    """``Experts`` in torch.
+
+    Pairs of a row and an expert are sorted by expert. On a CPU the experts that are touched are
+    multiplied one after the other, by ``product``; elsewhere, where the host must not wait for
+    their number, by torch's grouped product, which leaves out those without rows.
+    """
+
+    def __init__(
+        self, weights: LayerWeights, act: Activated, product: Callable[[LinearMap], Product]
+    ) -> None:
+        """``product`` prepares products with single maps."""
+        self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
+        spec, routing = self._mlp.experts, weights.routing
+        assert spec is not None
+        assert routing is not None
+        self._spec, self._correction = spec, routing.correction
+        self._router = wide_map(routing.router)
+        self._loops = not weights.gate_up.weight.is_cuda
+        if self._loops:
+            self._gate_up, self._down = (
+                [product(each) for each in _single(maps)]
+                for maps in (weights.gate_up, weights.down)
+            )
+        self._shared = self._shared_gate = None
+        if routing.gate_up is not None and routing.down is not None:
+            self._shared = product(routing.gate_up), product(routing.down)
+        if routing.shared_gate is not None:
+            self._shared_gate = product(routing.shared_gate)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.to(self._router.weight.dtype)
+        logits = linear(wide, self._router.weight, self._router.bias)
+        chosen, shares = route(self._spec, logits, self._correction)
+        total = self._looped(x, chosen, shares) if self._loops else self._grouped(x, chosen, shares)
+        if self._shared is not None:
+            gate_up, down = self._shared
+            gate, up = gate_up(x).chunk(2, dim=-1)
+            y = down(self._act(gate) * up)
+            if self._shared_gate is not None:
+                y = torch.sigmoid(self._shared_gate(x)) * y
+            total += y
+        return total.to(x.dtype)
+
+    def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Sum up the experts, wide: chosen int64, shares [T, n] -> [T, K]."""
+        total = torch.zeros_like(x, dtype=shares.dtype)
+        order, rows = sorted_by_expert(chosen)
+        shares = shares.flatten()[order][:, None]
+        begin = 0
+        counts = chosen.flatten().bincount(minlength=self._spec.count)
+        for expert, count in enumerate(counts.tolist()):
+            if not count:
+                continue
+            at = rows[begin : begin + count]
+            inner = self._gate_up[expert](x if count == len(x) else x[at])
+            y = self._down[expert](gated(self._mlp, self._act, inner))
+            # A row is in ``at`` once, so what it gets is added in ascending order of experts.
+            total.index_add_(0, at, y * shares[begin : begin + count])
+            begin += count
+        return total
+
+    def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Do the same without knowing the numbers of rows on the host."""
+        order, rows = sorted_by_expert(chosen)
+        experts = chosen.flatten()[order]
+        ids = torch.arange(self._spec.count, device=x.device)
+        ends = torch.searchsorted(experts, ids, right=True).int()
+
+        def product(inputs: Tensor, maps: LinearMap) -> Tensor:
+            out = torch._grouped_mm(inputs, maps.weight.mT, ends)
+            return out if maps.bias is None else out + maps.bias[experts]
+
+        inner = product(x[rows], self._weights.gate_up)
+        y = product(gated(self._mlp, self._act, inner), self._weights.down)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=x.device)
+        parts = y[back].view(*chosen.shape, -1)
+        total = torch.zeros_like(x, dtype=shares.dtype)
+        for place in range(self._spec.chosen):
+            total.addcmul_(parts[:, place].to(total.dtype), shares[:, place, None])
+        return total
+
+
+def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of chosen [T, n], flat, by expert, and the row of each: int64 [T · n]."""
+    order = chosen.flatten().argsort(stable=True)
+    return order, order // chosen.shape[1]
+
+
+def wide_map(maps: LinearMap) -> LinearMap:
+    """Return a map in float32 or wider."""
+    dtype = torch.promote_types(maps.weight.dtype, torch.float32)
+    return LinearMap(maps.weight.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
+
+
+def _single(maps: LinearMap) -> list[LinearMap]:
+    """Return the map of each expert."""
+    biases = [None] * len(maps.weight) if maps.bias is None else maps.bias.unbind()
+    return [LinearMap(*each) for each in zip(maps.weight.unbind(), biases, strict=True)]

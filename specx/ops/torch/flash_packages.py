@@ -1,0 +1,265 @@
+"""Attention by a package that a user has installed: flash-attn, flash-attn-4 or fa3-fwd.
+
+Each attends to a prompt in one launch, whatever its length, aligned at the last key. flash-attn
+also attends to the text before a tree; the tree's own rows, and all that a package does not serve,
+stay with the backend of the device. A package is tried on a few rows before it is used, because it
+can lack the kernels of a head size or of a GPU, which an import does not tell.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specx.ops.ancestors import AncestorMask
+from specx.ops.torch.softmax import attend_dense
+
+TRIED_ROWS, TRIED_KEYS, TRIED_ERROR = 16, 80, 0.05
+
+
+class UnusableError(Exception):
+    """A package that cannot be used here; the message says why, in a few words."""
+
+
+class Attend(Protocol):
+    """Attend with a package, in its layout.
+
+    q [1, T, Hq, D]; k, v [1, S, Hkv, D] -> (out [1, T, Hq, D], lse [1, Hq, T] or None). ``used``
+    int32 [1]: how many keys there are, None for all. Causal attention is aligned at the last key.
+    """
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
+        window: int | None = None, used: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]: ...  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FlashPackage:
+    """One of ``PACKAGES`` that is installed.
+
+    ``windows``: it has sliding windows; ``verifies``: it can attend to the text before a tree.
+    """
+
+    name: str
+    attend: Attend
+    windows: bool = True
+    verifies: bool = True
+
+    def prefill(
+        self, q: Tensor, keys: Tensor, values: Tensor, window: int | None, scaling: float
+    ) -> Tensor:
+        """Attend causally: q [Hq, T, D]; keys, values [Hkv, past + T, D] -> [T, Hq, D]."""
+        rows = (each.transpose(0, 1)[None] for each in (q, keys, values))
+        return self.attend(*rows, scaling=scaling, causal=True, window=window)[0][0]
+
+    def prefix(
+        self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor]:
+        """Attend to the first ``prefix`` (int64 [1], on the device) rows of a layer's storage.
+
+        q [Hq, T, D]; keys, values [Hkv, capacity, D] -> (out [1, Hq, T, D], lse [1, Hq, T]).
+        """
+        heads, rows, dim = q.shape
+        packed = q.reshape(len(keys), -1, dim)  # queries of a group share the reading of their keys
+        layout = (each.transpose(0, 1)[None] for each in (packed, keys, values))
+        out, lse = self.attend(*layout, scaling=scaling, causal=False, used=prefix.int())
+        assert lse is not None
+        lse = lse.reshape(1, heads, rows).masked_fill(prefix == 0, -torch.inf)
+        return out.transpose(1, 2).reshape(1, heads, rows, dim), lse
+
+
+def _with_kvcache(function: Callable[..., Any]) -> Attend:
+    """Adapt ``flash_attn_with_kvcache``, which flash-attn 2.8 and 3 have alike."""
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
+        window: int | None = None, used: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        out, lse, *_ = function(
+            q, k, v, cache_seqlens=used, softmax_scale=scaling, causal=causal,
+            window_size=(-1, -1) if window is None else (window - 1, 0), return_softmax_lse=True,
+        )  # fmt: skip
+        return out, lse
+
+    return attend
+
+
+def _of_cute(function: Callable[..., Any]) -> Attend:
+    """Adapt ``flash_attn_func`` of flash-attn-4, whose kernels are compiled at first use."""
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
+        window: int | None = None, used: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        assert used is None
+        out, lse = function(
+            q, k, v, softmax_scale=scaling, causal=causal,
+            window_size=(None, None) if window is None else (window - 1, 0),
+        )  # fmt: skip
+        return out, lse
+
+    return attend
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The function of a package, the first generation of GPUs that it is for, and its kind."""
+
+    module: str
+    function: str
+    generation: int
+    adapt: Callable[[Callable[..., Any]], Attend]
+    package: Callable[..., FlashPackage]
+
+
+PACKAGES = {
+    "flash-attn": _Entry(
+        "flash_attn", "flash_attn_with_kvcache", 8, _with_kvcache,
+        FlashPackage,
+    ),
+    "flash-attn-4": _Entry(
+        "flash_attn.cute", "flash_attn_func", 9, _of_cute,
+        partial(FlashPackage, verifies=False),  # on Hopper it cannot divide keys among programs
+    ),
+    "fa3-fwd": _Entry(
+        "fa3_fwd_interface", "flash_attn_with_kvcache", 9, _with_kvcache,
+        # Its wheel is built without windows. What lies behind the keys that are used, it multiplies
+        # by zero; of a KV cache that may be no number.
+        partial(FlashPackage, windows=False, verifies=False),
+    ),
+}  # fmt: skip
+
+
+def is_installed(name: str) -> bool:
+    """Return True if there is a package of that name, usable or not. Imports nothing."""
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+@cache
+def load(name: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> FlashPackage:
+    """Import a package and try it on a few rows with heads of ``head_dim``.
+
+    Raises UnusableError for one that is absent, cannot be imported, has other functions, has no
+    kernels for this GPU, number format or head size, or computes something else.
+    """
+    source = PACKAGES[name]
+    if device.type != "cuda":
+        raise UnusableError("it needs an NVIDIA GPU")
+    if dtype not in (torch.float16, torch.bfloat16):
+        raise UnusableError("it computes in float16 and bfloat16 only")
+    if torch.cuda.get_device_capability(device)[0] < source.generation:
+        raise UnusableError(f"it needs a GPU of compute capability {source.generation}.0 or newer")
+    return open_package(name, device, dtype, head_dim)
+
+
+def open_package(
+    name: str, device: torch.device, dtype: torch.dtype, head_dim: int
+) -> FlashPackage:
+    """Import a package and try it, on whatever device. Raises UnusableError as ``load`` does."""
+    source = PACKAGES[name]
+    package = source.package(name, source.adapt(_function(name)))
+    try:
+        error = _tried(package, device, dtype, head_dim)
+    except Exception as problem:  # signatures, kernels and compilers: no common class
+        raise UnusableError(f"it fails when it is called ({_line(problem)})") from problem
+    if not error < TRIED_ERROR:
+        raise UnusableError(f"its results are wrong, by {error:.2g} of values about 1")
+    return package
+
+
+def _function(name: str) -> Callable[..., Any]:
+    source = PACKAGES[name]
+    try:
+        found: Callable[..., Any] = getattr(import_module(source.module), source.function)
+    except Exception as problem:  # a library that was built for another torch raises what it likes
+        if not is_installed(name):
+            raise UnusableError("it is not installed") from problem
+        raise UnusableError(f"it cannot be imported ({_line(problem)})") from problem
+    return found
+
+
+@torch.inference_mode()
+def _tried(package: FlashPackage, device: torch.device, dtype: torch.dtype, dim: int) -> float:
+    """Return the largest difference of a package's results to scores written out in float32."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def draw(heads: int, rows: int) -> Tensor:
+        return torch.randn(heads, rows, dim, generator=generator, device=device).to(dtype)
+
+    q, keys, values = draw(4, TRIED_ROWS), draw(2, TRIED_KEYS), draw(2, TRIED_KEYS)
+    wide_keys, wide_values = (x.repeat_interleave(2, 0)[None].float() for x in (keys, values))
+    past, scaling = TRIED_KEYS - TRIED_ROWS, dim**-0.5
+    seen = torch.ones(TRIED_ROWS, TRIED_KEYS, dtype=torch.bool, device=device).tril(past)
+    expected, _ = attend_dense(q[None].float(), wide_keys, wide_values, scaling, seen)
+    out = package.prefill(q, keys, values, None, scaling)
+    errors = [out.transpose(0, 1)[None] - expected]
+    if package.verifies:
+        prefix = torch.tensor([past], device=device)
+        found = package.prefix(q, keys, values, prefix, scaling)
+        wide_keys, wide_values = wide_keys[:, :, :past], wide_values[:, :, :past]
+        expected_parts = attend_dense(q[None].float(), wide_keys, wide_values, scaling, None)
+        errors += [a - b for a, b in zip(found, expected_parts, strict=True)]
+    return max(float(error.abs().max()) for error in errors)
+
+
+def _line(error: Exception) -> str:
+    """Return the class of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+class FlashOps:
+    """``Ops`` of a device, ``inner``, whose attention is a package's where that serves.
+
+    ``attention``: the setting that asked for it.
+    """
+
+    def __init__(self, inner: Any, package: FlashPackage, attention: str) -> None:
+        self._inner, self.package, self.attention_by = inner, package, attention
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)  # every other operation
+
+    def prefill_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
+        scaling: float, *, softcap: float | None = None, sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        is_ring = past + q.shape[1] > keys.shape[1]
+        special = softcap is not None or sinks is not None or is_ring
+        if special or (window is not None and not self.package.windows):
+            out: Tensor = self._inner.prefill_attention(
+                q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
+            )
+            return out
+        first = 0 if window is None else max(0, past - window + 1)  # nobody sees what is before
+        rows = slice(first, past + q.shape[1])
+        return self.package.prefill(q, keys[:, rows], values[:, rows], window, scaling)
+
+    def tree_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
+        scaling: float, *, needs_lse: bool = True, window: int | None = None,
+        softcap: float | None = None, sinks: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        inner = self._inner
+        if not self.package.verifies or not (window is softcap is sinks is None):
+            found: tuple[Tensor, Tensor | None] = inner.tree_attention(
+                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse,
+                window=window, softcap=softcap, sinks=sinks,
+            )  # fmt: skip
+            return found
+        seen = self.package.prefix(q, keys, values, prefix, scaling)
+        own = prefix + torch.arange(mask.rows, device=q.device)
+        tree = (each.index_select(1, own) for each in (keys, values))
+        out, lse = inner.tree_attention(q, *tree, torch.zeros_like(prefix), mask, scaling)
+        merged, total = inner.merge_attention(*seen, out.transpose(0, 1)[None], lse[None])
+        return merged[0].transpose(0, 1), total[0]

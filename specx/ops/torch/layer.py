@@ -1,0 +1,231 @@
+"""A decoder layer in plain torch, rounded where the modules of transformers round."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding as lookup
+from torch.nn.functional import gelu, linear, relu, silu
+
+from specx.ops.layers import Experts, HeadNorms, LayerWeights, LinearMap, Norm, Product
+from specx.ops.spec import Activation, NormSpec
+from specx.ops.torch.experts import TorchExperts, gated
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x [T, K] over its root mean square, times weight [K]."""
+    return norm(x, NormSpec(eps=eps), weight)
+
+
+def norm(x: Tensor, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    """Norm x [..., K] with weight and bias, broadcast against it."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    if spec.centred:
+        wide = wide - wide.mean(-1, keepdim=True)
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + spec.eps)
+    if not spec.wide:
+        normed = normed.to(x.dtype)
+    if weight is not None:
+        normed = weight * normed
+    if bias is not None:
+        normed = normed + bias
+    return normed.to(x.dtype)
+
+
+def rotary_angles(
+    positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Compute ``Ops.rotary_angles``."""
+    angles = positions[:, None] * inv_freq
+    angles = torch.cat((angles, angles), dim=1)
+    cos, sin = angles.cos(), angles.sin()
+    if scaling != 1:
+        turns = torch.cat((inv_freq, inv_freq)) != 0
+        cos, sin = torch.where(turns, cos * scaling, cos), sin * scaling
+    return cos.to(dtype), sin.to(dtype)
+
+
+class TorchNorm:
+    """``Norm`` in torch."""
+
+    def __init__(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> None:
+        self._spec, self._weight, self._bias = spec, weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return norm(x, self._spec, self._weight, self._bias)
+
+
+class TorchProduct:
+    """``Product`` by torch's own linear map."""
+
+    def __init__(self, weights: LinearMap) -> None:
+        self._weights = weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self._weights.weight, self._weights.bias)
+
+
+class TorchHeadInput:
+    """``HeadInput`` in torch."""
+
+    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
+        self._embedding, self._norms = embedding, norms
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        embedded, norms = lookup(tokens, self._embedding), self._norms
+        residual = states if parents is None else states.index_select(0, parents)
+        if norms is None:
+            return torch.cat([embedded, residual], dim=-1), residual
+        normed = rms_norm(residual, norms.state, norms.eps)
+        x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
+        return x, normed if norms.residual else residual
+
+
+class TorchLayer:
+    """``LayerKernels`` in torch, for every ``LayerSpec``.
+
+    Parts may be replaced by a device's own: ``product``, ``norm``, ``experts`` and ``rotated``.
+    """
+
+    def __init__(self, weights: LayerWeights) -> None:
+        w, self._spec = weights, weights.spec
+        spec, attention = w.spec, w.spec.attention
+        self._heads, self._out = self.product(w.heads), self.product(w.out)
+        self._input_norm = self._norm_of(spec.input_norm, w.input_norm, w.input_norm_bias)
+        self._output_norm = self._norm_of(spec.output_norm, w.output_norm, w.output_norm_bias)
+        self._attended_norm = self._norm_of(spec.attended_norm, w.attended_norm)
+        self._mlp_norm = self._norm_of(spec.mlp_norm, w.mlp_norm)
+        self._query_norm = self._norm_of(attention.head_norm, _by_head(w.query_norm))
+        self._key_norm = self._norm_of(attention.head_norm, _by_head(w.key_norm))
+        self._value_norm = self._norm_of(attention.value_norm, None)
+        self._act = activation(spec.mlp.activation, w.activation)
+        if spec.mlp.experts is None:
+            self._gate_up, self._down = self.product(w.gate_up), self.product(w.down)
+        else:
+            self._experts = self.experts(w)
+        self._per_layer = w.per_layer
+        if w.per_layer is not None:
+            assert spec.output_norm is not None
+            self._down_in, self._up_out = map(self.product, (w.per_layer.down, w.per_layer.up))
+            self._per_layer_norm = self.norm(spec.output_norm, w.per_layer.norm, None)
+        self._scalar = w.scalar
+
+    def product(self, linear_map: LinearMap) -> Product:
+        """Prepare a product."""
+        return TorchProduct(linear_map)
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        """Prepare the MLP of a layer with experts."""
+        return experts(weights, self.product)
+
+    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
+        """Prepare a norm."""
+        return TorchNorm(spec, weight, bias)
+
+    def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Give heads [H, T, D] their positions."""
+        return _rotated(heads, cos, sin)
+
+    def _norm_of(
+        self, spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
+    ) -> Norm | None:
+        return None if spec is None else self.norm(spec, weight, bias)
+
+    def before_attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        attention = self._spec.attention
+        heads = self._heads(_normed(x, self._input_norm))
+        queries = attention.query_heads * attention.head_dim
+        q = self._turned(heads[:, :queries], self._query_norm, cos, sin)
+        if attention.shared is None:
+            k, v = heads[:, queries:].chunk(2, dim=-1)
+            keys.index_copy_(1, slots, self._turned(k, self._key_norm, cos, sin))
+            v = v.unflatten(1, (-1, attention.head_dim)).transpose(0, 1)
+            values.index_copy_(1, slots, _normed(v, self._value_norm))
+        return q
+
+    def _turned(self, flat: Tensor, norm: Norm | None, cos: Tensor, sin: Tensor) -> Tensor:
+        """Norm flat [T, H · D] and give it positions, in the layer's order: [H, T, D]."""
+        attention = self._spec.attention
+        spec = attention.head_norm
+        if spec is not None and spec.whole:
+            flat, norm = _normed(flat, norm), None
+        heads = flat.unflatten(1, (-1, attention.head_dim)).transpose(0, 1)
+        if spec is not None and spec.turned:
+            return _normed(self.rotated(heads, cos, sin), norm)
+        return self.rotated(_normed(heads, norm), cos, sin)
+
+    def after_attention(
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
+    ) -> Tensor:
+        scale = self._spec.residual_scale
+        added = _scaled(_normed(self._out(attended), self._attended_norm), scale)
+        if self._spec.parallel:
+            return x + added + _scaled(self._mlp(_normed(x, self._input_norm)), scale)
+        x = x + added
+        y = self._mlp(_normed(x, self._output_norm))
+        x = x + _scaled(_normed(y, self._mlp_norm), scale)
+        if self._per_layer is not None:
+            assert per_layer is not None
+            own = self._up_out(self._act(self._down_in(x)) * per_layer)
+            x = x + self._per_layer_norm(own)
+        return _scaled(x, self._scalar)
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        if self._spec.mlp.experts is not None:
+            return self._experts(x)
+        return self._down(gated(self._spec.mlp, self._act, self._gate_up(x)))
+
+
+def experts(
+    weights: LayerWeights, product: Callable[[LinearMap], Product] = TorchProduct
+) -> TorchExperts:
+    """Prepare ``Ops.experts`` with the products of a device."""
+    act = activation(weights.spec.mlp.activation, weights.activation)
+    return TorchExperts(weights, act, product)
+
+
+def activation(
+    name: Activation, constants: tuple[float, float, float, float] | None = None
+) -> Callable[[Tensor], Tensor]:
+    """Return a function; ``constants``: those of xielu."""
+    if name == "xielu":
+        assert constants is not None
+        return partial(_xielu, *constants)
+    return ACTIVATIONS[name]
+
+
+def _xielu(positive: float, negative: float, beta: float, eps: float, x: Tensor) -> Tensor:
+    below = (torch.expm1(x.clamp(max=eps)) - x) * negative + beta * x
+    return torch.where(x > 0, positive * x * x + beta * x, below)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "relu2": lambda x: relu(x).square(),
+}
+
+
+def _normed(x: Tensor, norm: Norm | None) -> Tensor:
+    return x if norm is None else norm(x)
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    return x if scale == 1.0 else x * scale
+
+
+def _by_head(weight: Tensor | None) -> Tensor | None:
+    """Return a weight as heads [H, T, D] are multiplied by it."""
+    return weight[:, None] if weight is not None and weight.ndim == 2 else weight
+
+
+def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Give heads [H, T, D] their positions: cos, sin [T, D], which may be wider than they are."""
+    first, second = heads.chunk(2, dim=-1)
+    return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)

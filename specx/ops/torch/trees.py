@@ -1,0 +1,122 @@
+"""Growing a token tree and following the target through it, in plain torch (OPT-Tree)."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from specx.ops.trees import NO_CHOICE, Level, LevelInputs, Path, TokenTree, doublings
+
+
+def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
+    """Compute ``Ops.best_continuations``."""
+    logprobs = logits.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
+    return best_children(logprobs, weights, nodes)
+
+
+def best_continuations_on_cpu(
+    logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
+) -> Level:
+    """Compute ``Ops.best_continuations`` where a look at ``forbidden`` costs nothing."""
+    if forbidden.any():
+        return best_continuations(logits, forbidden, weights, nodes)
+    return best_children(logits.float().log_softmax(-1), weights, nodes)
+
+
+def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """Compute ``Ops.most_probable`` where a look at the result costs nothing.
+
+    The best id is nearly always allowed, and then no logits have to be copied to be masked.
+    """
+    best = logits.argmax(-1)  # a NaN, if there is one
+    if forbidden.index_select(0, best).any():
+        return most_probable(logits, forbidden)
+    if logits.gather(-1, best[:, None]).isfinite().all():
+        return best
+    return most_probable(logits, forbidden)
+
+
+def best_children(logprobs: Tensor, weights: Tensor, nodes: int) -> Level:
+    """Choose the best ``nodes`` children over all parents.
+
+    logprobs [P, V] of the draft at each parent; weights [P] of the parents' paths.
+    """
+    # No node can have more than `nodes` children among the best, so V shrinks before the sum.
+    best = logprobs.topk(min(nodes, logprobs.shape[1]), dim=1)
+    if best.values.numel() == nodes and len(weights) == 1:  # they are sorted already
+        tokens = best.indices[0]
+        return Level(tokens, torch.zeros_like(tokens), weights + best.values[0])
+    paths = (weights[:, None] + best.values).flatten()
+    chosen = paths.topk(min(nodes, len(paths)))
+    tokens = best.indices.flatten()[chosen.indices]
+    parents = chosen.indices // best.indices.shape[1]
+    missing = nodes - len(tokens)
+    if not missing:
+        return Level(tokens, parents, chosen.values)
+    return Level(
+        pad(tokens, (0, missing)),
+        pad(parents, (0, missing)),
+        pad(chosen.values, (0, missing), value=-torch.inf),
+    )
+
+
+def expected_gain(levels: list[Level], nodes: int) -> Tensor:
+    """Return the expected accepted drafts of the best tree so far: the sum of path weights."""
+    return torch.cat([level.weights for level in levels]).topk(nodes).values.exp().sum()
+
+
+def level_inputs(
+    parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+    position: Tensor, ahead: int,
+) -> LevelInputs:  # fmt: skip
+    """Compute ``Ops.level_inputs``."""
+    # Without parents a copy: what compiled layers get is always made in inference mode.
+    visible = own.clone() if above is None else above[parents] | own
+    slots = length + torch.arange(after, after + len(own), device=own.device)
+    return LevelInputs(visible, (position + ahead).expand(len(own)), slots)
+
+
+def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
+    """Compute ``Ops.best_tree``."""
+    nodes = len(levels[0].tokens)
+    weights, order = torch.cat([level.weights for level in levels]).sort(
+        descending=True, stable=True
+    )
+    links = torch.cat([level.tokens for level in levels] + [level.parents for level in levels])
+    # Rows by place among all levels, behind a level of nothing but the root, row 0.
+    rows = torch.arange(1 - nodes, len(order) + 1, device=order.device).clamp(min=0)
+    row_of = rows.index_copy(0, order + nodes, rows[nodes:])
+    chosen, valid = order[:nodes], weights[:nodes] > -torch.inf
+    tokens, parents = links.view(2, -1)[:, chosen]
+    above = chosen // nodes  # levels above the node's own
+    return TokenTree(
+        tokens=torch.cat([root, tokens * valid]),
+        parents=pad(row_of[above * nodes + parents] * valid, (1, 0)),
+        depths=pad(above * valid + 1, (1, 0)),
+        valid=pad(valid, (1, 0), value=True),
+        levels=len(levels),
+    )
+
+
+def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """Compute ``Ops.most_probable``."""
+    greatest, best = logits.masked_fill(forbidden, -torch.inf).max(-1)
+    return best.where(greatest.isfinite(), NO_CHOICE)
+
+
+def accept(tree: TokenTree, choices: Tensor) -> Path:
+    """Compute ``Ops.accept``."""
+    if not tree.levels:  # plain decoding
+        return Path.of(choices)
+    rows = torch.arange(len(tree.tokens), device=choices.device)
+    matches = tree.valid & (tree.tokens == choices[tree.parents])
+    # Only ways of matches lead up to the root: any other row leads nowhere but to itself.
+    above = torch.where(matches, tree.parents, rows)
+    for _ in range(doublings(tree.levels)):
+        above = above[above]
+    accepted = above == 0
+    # One accepted row a depth: siblings have different tokens. The others go to a spare slot.
+    slots = torch.where(accepted, tree.depths, tree.levels + 1)
+    path = torch.zeros(tree.levels + 2, dtype=torch.int64, device=choices.device)
+    # Rows rise along a path, so the greatest so far is the last one where the path has ended.
+    path = path.scatter(0, slots, rows)[:-1].cummax(0).values
+    return Path(path, choices[path], accepted.sum())

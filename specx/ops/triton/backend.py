@@ -1,0 +1,200 @@
+"""The backend for GPUs: Triton's kernels, Hopper's where they are faster, torch's where these are.
+
+Which kernel serves a shape is decided in this file; a kernel's own ``suits`` says what it can do.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specx.ops.ancestors import AncestorMask
+from specx.ops.chunks import Grid
+from specx.ops.hopper import tree_attention as hopper_attention
+from specx.ops.layers import (
+    DecoderWeights,
+    Experts,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    LinearMap,
+    Norm,
+)
+from specx.ops.spec import NormSpec
+from specx.ops.torch import attention as torch_attention
+from specx.ops.torch import passages as torch_passages
+from specx.ops.torch import scores as torch_scores
+from specx.ops.torch.layer import TorchLayer, TorchNorm
+from specx.ops.torch.softmax import flash_serves
+from specx.ops.trees import LevelInputs, Path, TokenTree
+from specx.ops.triton import (
+    best_chunks,
+    causal_attention,
+    gather_chunks,
+    layer,
+    level_inputs,
+    merge,
+    move_rows,
+    penalties,
+    prefill,
+    select,
+    store,
+    tree_attention,
+    verify,
+)
+from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
+from specx.ops.triton.signal_handlers import keep_signal_handlers
+from specx.ops.triton.tree_inputs import TreeInputs
+
+HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
+
+
+class TritonOps:
+    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests."""
+
+    name = "triton"
+    attention_by = "built-in"
+
+    store_rows = staticmethod(store.store_rows)
+    keep_rows = staticmethod(move_rows.keep_rows)
+    append_rows = staticmethod(move_rows.append_rows)
+    gather_chunks = staticmethod(gather_chunks.gather_chunks)
+    best_continuations = staticmethod(select.best_continuations)
+    best_tree = staticmethod(select.best_tree)
+    most_probable = staticmethod(verify.most_probable)
+    penalize = staticmethod(penalties.penalize)
+    rotary_angles = staticmethod(layer.rotary_angles)
+
+    def __init__(self) -> None:
+        keep_signal_handlers()
+
+    def tree_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        prefix: Tensor,
+        mask: AncestorMask,
+        scaling: float,
+        *,
+        needs_lse: bool = True,  # noqa: ARG002 - it comes with the parts that are merged
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend by Hopper's kernel where many rows share a key head, else by Triton's, which has
+        windows, caps and sinks as well."""
+        scale = scaling * tree_attention.LOG2_E
+        inputs = TreeInputs(
+            q, keys, values, prefix, mask.sets, scale, window, softcap, sinks, mask.rows
+        )
+        multiprocessors = tree_attention.device_of(q.device).multiprocessors
+        if hopper_attention.suits(inputs, multiprocessors):
+            splits = hopper_attention.splits(inputs, multiprocessors)
+            return tree_attention.in_parts(inputs, splits, hopper_attention.attend_in_parts)
+        launch = tree_attention.plan_for(inputs)
+        attend = partial(tree_attention.attend_in_parts, launch=launch)
+        return tree_attention.in_parts(inputs, launch.splits, attend)
+
+    def prefill_attention(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        past: int,
+        window: int | None,
+        scaling: float,
+        *,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Attend by cuDNN for whole chunks, by a kernel of Triton where there is more than a window
+        between scores and softmax, else as torch does."""
+        written = past + q.shape[1]
+        if window is None and softcap is None:
+            k, v = keys[None, :, :written], values[None, :, :written]
+            if prefill.suits(q[None], k, v, past):
+                out, lse = prefill.attend(q[None], k, v, scaling, past)
+                return torch_attention.with_sinks(out[0], lse[0], sinks)[0].transpose(0, 1)
+        is_special = softcap is not None or sinks is not None or written > keys.shape[1]
+        ours = q.dtype in HALF and causal_attention.serves(q.shape[2])
+        if ours and (is_special or not flash_serves(q[None])):
+            return causal_attention.attend(q, keys, values, past, scaling, window, softcap, sinks)
+        return torch_attention.prefill_attention(
+            q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
+        )
+
+    def merge_attention(
+        self, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return merge.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
+
+    def chunk_scores(
+        self,
+        query: Tensor,
+        lse: Tensor,
+        keys: Tensor,
+        length: Tensor,
+        scaling: float,
+        grid: Grid,
+        softcap: float | None = None,
+    ) -> Tensor:
+        return tree_attention.chunk_scores(
+            query, lse, keys, length, scaling, grid.chunk, grid.short, softcap
+        )
+
+    def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
+        """Choose in one launch, as long as a single program can hold all scores."""
+        if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
+            return best_chunks.best_chunks(scores, tokens, grid, k)
+        return torch_scores.best_chunks(scores, tokens, grid, k)
+
+    passage_attention = staticmethod(torch_passages.passage_attention)  # once in a text
+
+    def level_inputs(
+        self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+        position: Tensor, ahead: int,
+    ) -> LevelInputs:  # fmt: skip
+        found = level_inputs.level_inputs(parents, above, own, (length, after), (position, ahead))
+        return LevelInputs(*found)
+
+    def accept(self, tree: TokenTree, choices: Tensor) -> Path:
+        return Path(*verify.accept(tree, choices))
+
+    def arranged(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def whole_pass(self, weights: DecoderWeights) -> None:  # noqa: ARG002
+        return None  # CUDA graphs replay a pass with one launch
+
+    def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
+        is_known = weights.out.weight.dtype != torch.float64
+        return TritonLayer(weights) if is_known else TorchLayer(weights)
+
+    def norm(
+        self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Norm:
+        if dtype == torch.float64:
+            return TorchNorm(spec, weight, bias)
+        return layer.NormWeights(spec=spec, weight=weight, bias=bias)
+
+    def experts(self, weights: LayerWeights) -> Experts:
+        return experts_of(weights)
+
+    def product(self, linear: LinearMap) -> TritonProduct:
+        return TritonProduct.of(linear)
+
+    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> "TritonHeadInput":
+        return TritonHeadInput(embedding, norms)
+
+
+class TritonHeadInput:
+    """``HeadInput`` in one launch."""
+
+    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
+        self._embedding, self._norms = embedding, norms
+
+    def __call__(
+        self, tokens: Tensor, states: Tensor, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        return layer.head_input(tokens, self._embedding, states, parents, self._norms)

@@ -1,0 +1,267 @@
+"""A decoder layer on a GPU, for every ``LayerSpec``: products, and a kernel between each two."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+from specx.ops.hopper import product as hopper_product
+from specx.ops.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
+from specx.ops.layers import Experts, LayerWeights, LinearMap
+from specx.ops.spec import NormSpec
+from specx.ops.torch import layer as torch_layer
+from specx.ops.triton import experts, layer, row_product, small_product
+from specx.ops.triton.experts import RoutedExperts
+from specx.ops.triton.layer import HeadNormWeights, NormWeights
+
+FEW_ROWS = 64  # more take longer to be added to within a product than behind it
+
+
+class TritonProduct:
+    """``Product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
+
+    A single row's and Hopper's add a residual as well. So do the small products of small models,
+    with ``counters``.
+    """
+
+    def __init__(
+        self, weights: LinearMap, few: CudaProduct | None = None, counters: Tensor | None = None
+    ) -> None:
+        self._weight, self._bias = weights.weight, weights.bias
+        self._few, self._counters = few, counters
+
+    @classmethod
+    def of(cls, weights: LinearMap) -> "TritonProduct":
+        """Prepare the product of a weight for itself."""
+        return cls(weights, product_of(CudaProduct, weights.weight, weights.bias))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if len(x) == 1:
+            return row_product.row_product(x, self._weight, self._bias)
+        if self._few is not None and len(x) <= hopper_product.MOST_ROWS:
+            return self._few(x.contiguous())
+        return linear(x, self._weight, self._bias)
+
+    def adds(self, rows: int) -> bool:
+        """Return True if a residual is added within the product over so many rows."""
+        if rows == 1:
+            return True
+        if self._few is not None:
+            return rows <= hopper_product.MOST_ROWS
+        return self._counters is not None and rows <= small_product.MOST_ROWS
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Multiply, and add residual [T, N], which may be overwritten -> [T, N]."""
+        if len(x) == 1:
+            return row_product.row_product(x, self._weight, self._bias, residual)
+        if self.adds(len(x)):
+            if self._few is not None:
+                return self._few(x, residual)
+            assert self._counters is not None
+            return small_product.add_product(x, self._weight, residual, self._counters)
+        if self._bias is not None or len(x) > FEW_ROWS:
+            return residual.add_(linear(x, self._weight, self._bias))
+        return residual.addmm_(x, self._weight.t())  # in the product itself, and rounded once
+
+
+class TritonMlp:
+    """An MLP up to its last product, by which it is finished: x [T, K] -> [T, I]."""
+
+    def __init__(self, weights: LayerWeights, few: GatedProduct | CudaProduct | None) -> None:
+        self._mlp, self._constants = weights.spec.mlp, weights.activation
+        self._weights, self._few = weights.gate_up, few
+        self._product = TritonProduct(self._weights, few if isinstance(few, CudaProduct) else None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        mlp, weights = self._mlp, self._weights
+        if mlp.gated and self._constants is None:
+            if len(x) == 1:
+                return row_product.gated_row_product(
+                    x, weights.weight, weights.bias, mlp.activation
+                )
+            if isinstance(self._few, GatedProduct) and len(x) <= hopper_product.MOST_ROWS:
+                return self._few(x)
+        inner = self._product(x)
+        return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=self._constants)
+
+
+class TritonExperts:
+    """``Experts``: those of a router by kernels of their own, the shared one as other MLPs."""
+
+    def __init__(self, weights: LayerWeights) -> None:
+        routing = weights.routing
+        assert routing is not None
+        self._routed, self._activation = RoutedExperts(weights), weights.spec.mlp.activation
+        maps = (routing.gate_up, routing.down, routing.shared_gate)
+        products = (None if each is None else TritonProduct.of(each) for each in maps)
+        self._gate_up, self._down, self._gate = products
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts, shares = self._routed(x)
+        if self._gate_up is None or self._down is None:
+            return experts.combine(parts, shares)
+        inner = layer.activated(self._gate_up(x), self._activation, gated=True)
+        gate = None if self._gate is None else self._gate(x)
+        return experts.combine(parts, shares, self._down(inner), gate)
+
+
+def experts_of(weights: LayerWeights) -> Experts:
+    """Prepare ``Ops.experts``."""
+    return TritonExperts(weights) if experts.suits(weights) else torch_layer.experts(weights)
+
+
+class TritonLayer:
+    """``LayerKernels``: products, and a kernel between each two of them.
+
+    What is added to the hidden states is added by the product in front of it, where nothing norms
+    or scales it on the way and a kernel for the number of rows can; else by the kernel of the next
+    norm.
+    """
+
+    def __init__(self, weights: LayerWeights) -> None:
+        w, spec = weights, weights.spec
+        self._weights, self._spec = w, spec
+        self._input_norm = _norm(spec.input_norm, w.input_norm, w.input_norm_bias)
+        self._output_norm = _norm(spec.output_norm, w.output_norm, w.output_norm_bias)
+        self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
+        self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
+        self._head_norms = _head_norms(w)
+        self._experts = None if spec.mlp.experts is None else experts_of(w)
+        maps = (w.out, w.down) if self._experts is None else (w.out,)
+        small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
+        device = w.heads.weight.device
+        self.counters = small_product.counters(device) if small else None
+        self.few = None if small else FewRowsProducts.of(w)
+        few, counters = self.few, self.counters
+        heads = None if few is None else few.heads
+        self._heads = heads if isinstance(heads, HeadsProduct) else None
+        self._qkv = TritonProduct(w.heads, heads if isinstance(heads, CudaProduct) else None)
+        self._out = TritonProduct(w.out, None if few is None else few.out, counters)
+        if self._experts is None:
+            self._mlp = TritonMlp(w, None if few is None else few.gate_up)
+            self._down = TritonProduct(w.down, None if few is None else few.down, counters)
+        if w.per_layer is not None:
+            assert spec.output_norm is not None
+            self._down_in, self._up_out = map(TritonProduct.of, (w.per_layer.down, w.per_layer.up))
+            self._per_layer_norm = _norm(spec.output_norm, w.per_layer.norm)
+
+    def before_attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        y = x if self._input_norm is None else self._input_norm(x)
+        if self._heads is not None and 1 < len(x) <= hopper_product.MOST_ROWS:
+            return self._heads(y, cos, sin, slots, keys, values)
+        qkv, norms, attention = self._qkv(y), self._head_norms, self._spec.attention
+        if norms is not None and norms.spec.whole:
+            layer.norm_whole(qkv, norms)
+            norms = None
+        return layer.rotate_and_store(
+            qkv, norms, cos, sin, slots, keys, values,
+            value_norm=attention.value_norm, shared=attention.shared is not None,
+        )  # fmt: skip
+
+    def after_attention(
+        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
+    ) -> Tensor:
+        if self._spec.parallel:
+            y = x if self._input_norm is None else self._input_norm(x)
+            x = self._added(self._out, attended, x, None)
+        else:
+            x, y = self._between(attended, x)
+        scalar = self._weights.scalar
+        if self._experts is not None:
+            scale = self._spec.residual_scale
+            return layer.add_norm(
+                x, self._experts(y), None, before=self._mlp_norm, scale=scale, scalar=scalar
+            )[0]
+        if self._weights.per_layer is None:
+            return self._added(self._down, self._mlp(y), x, self._mlp_norm, scalar)
+        assert per_layer is not None
+        x = self._added(self._down, self._mlp(y), x, self._mlp_norm)
+        gate = layer.activated(self._down_in(x), self._spec.mlp.activation, gated=False)
+        own = self._up_out(gate * per_layer)
+        return layer.add_norm(x, own, None, before=self._per_layer_norm, scalar=scalar)[0]
+
+    def _between(self, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x with what attention adds, and what the MLP reads."""
+        if self._adds_plainly(self._attended_norm) and self._out.adds(len(x)):
+            x = self._out.plus(attended, x)
+            return x, x if self._output_norm is None else self._output_norm(x)
+        return layer.add_norm(
+            x, self._out(attended), self._output_norm,
+            before=self._attended_norm, scale=self._spec.residual_scale,
+        )  # fmt: skip
+
+    def _added(
+        self,
+        product: TritonProduct,
+        inner: Tensor,
+        x: Tensor,
+        norm: NormWeights | None,
+        scalar: float = 1.0,
+    ) -> Tensor:
+        """Add the product of inner [T, I] to x [T, K], normed and scaled before, if it is to be."""
+        if self._adds_plainly(norm) and scalar == 1.0:
+            return product.plus(inner, x)
+        scale = self._spec.residual_scale
+        return layer.add_norm(x, product(inner), None, before=norm, scale=scale, scalar=scalar)[0]
+
+    def _adds_plainly(self, norm: NormWeights | None) -> bool:
+        return norm is None and self._spec.residual_scale == 1.0
+
+
+def _norm(
+    spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
+) -> NormWeights | None:
+    return None if spec is None else NormWeights(spec=spec, weight=weight, bias=bias)
+
+
+def _head_norms(weights: LayerWeights) -> HeadNormWeights | None:
+    spec, query, key = weights.spec.attention.head_norm, weights.query_norm, weights.key_norm
+    if spec is None or query is None:
+        return None
+    # A layer with the keys of another one has no norm of them, and norms none.
+    return HeadNormWeights(spec=spec, query=query, key=query if key is None else key)
+
+
+class FewRowsProducts:
+    """Hopper's products of a layer.
+
+    ``heads``: with what follows it, unless heads are normed; ``gate_up``, too, if it knows the
+    activation. Experts have other kernels, and their layers neither ``gate_up`` nor ``down``.
+    """
+
+    def __init__(
+        self,
+        heads: CudaProduct | HeadsProduct,
+        out: CudaProduct,
+        gate_up: GatedProduct | CudaProduct | None = None,
+        down: CudaProduct | None = None,
+    ) -> None:
+        self.heads, self.out, self.gate_up, self.down = heads, out, gate_up, down
+
+    @classmethod
+    def of(cls, weights: LayerWeights) -> "FewRowsProducts | None":
+        """Return the products of a layer, or None if the kernels of some cannot be had."""
+        w, attention, mlp = weights, weights.spec.attention, weights.spec.mlp
+        turns_alone = (
+            attention.head_norm is attention.value_norm is attention.shared is None
+            and not (attention.rope is not None and attention.rope.wide)
+        )
+        gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS
+        found: list[Any] = [
+            product_of(HeadsProduct, w.heads.weight, w.heads.bias, head_dim=attention.head_dim)
+            if turns_alone
+            else product_of(CudaProduct, w.heads.weight, w.heads.bias),
+            product_of(CudaProduct, w.out.weight, w.out.bias),
+        ]
+        if mlp.experts is None:
+            found += [
+                product_of(
+                    GatedProduct, w.gate_up.weight, w.gate_up.bias, activation=mlp.activation
+                )
+                if gates
+                else product_of(CudaProduct, w.gate_up.weight, w.gate_up.bias),
+                product_of(CudaProduct, w.down.weight, w.down.bias),
+            ]
+        return None if None in found else cls(*found)

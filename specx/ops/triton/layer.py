@@ -1,0 +1,644 @@
+"""The work of a decoder layer around its matrix products: a Triton kernel each.
+
+Results are rounded where the modules of transformers round them. Nothing is read back to the host,
+and grids depend on shapes only, so all of it can be captured in a CUDA graph.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specx.ops.layers import HeadNorms
+from specx.ops.spec import Activation, HeadNormSpec, NormSpec
+from specx.ops.triton import programmatic_launch
+from specx.ops.triton.programmatic_launch import wait
+
+HEADS_AT_ONCE = 4
+COLUMNS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormWeights:
+    """A norm and what it multiplies and adds, [K] each; None: nothing."""
+
+    spec: NormSpec
+    weight: Tensor | None
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Compute ``Norm``: x [..., K]."""
+        return norm(x, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadNormWeights:
+    """The norms of queries and of keys: weights [D], or [H, D] of each head."""
+
+    spec: HeadNormSpec
+    query: Tensor
+    key: Tensor
+
+
+def norm(x: Tensor, weights: NormWeights) -> Tensor:
+    """Norm x [..., K], contiguous -> [..., K]."""
+    out = torch.empty_like(x)
+    _normalize(x, None, None, out, None, weights, 1.0, 1.0)
+    return out
+
+
+def add_norm(
+    x: Tensor,
+    product: Tensor,
+    after: NormWeights | None,
+    *,
+    before: NormWeights | None = None,
+    scale: float = 1.0,
+    scalar: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Add x and product [T, K], and norm the sum -> (the sum, its norm), [T, K] each.
+
+    ``before``: norm of the product, which ``scale`` multiplies then; ``scalar`` multiplies the sum.
+    Without ``after`` both results are the sum.
+    """
+    assert product.shape == x.shape
+    assert product.is_contiguous()
+    total = torch.empty_like(x)
+    out = total if after is None else torch.empty_like(x)
+    _normalize(x, product, total, out, before, after, scale, scalar)
+    return total, out
+
+
+def _normalize(
+    x: Tensor,
+    product: Tensor | None,
+    total: Tensor | None,
+    out: Tensor,
+    before: NormWeights | None,
+    after: NormWeights | None,
+    scale: float,
+    scalar: float,
+) -> None:
+    inputs = x.shape[-1]
+    assert x.is_contiguous()
+    given = [each for norm in (before, after) if norm for each in (norm.weight, norm.bias)]
+    assert all(each is None or each.shape == (inputs,) for each in given)
+    assert before is None or before.bias is None
+    _norm[(x.numel() // inputs,)](
+        x, product, total, out, after and after.weight, after and after.bias,
+        before and before.weight, 0.0 if after is None else after.spec.eps,
+        None if before is None else before.spec.eps, None if scale == 1.0 else scale,
+        None if scalar == 1.0 else scalar,
+        ADD=product is not None, SCALED=scale != 1.0, MULTIPLIED=scalar != 1.0,
+        BIASED=after is not None and after.bias is not None,
+        **_kind("BEFORE", before), **_kind("AFTER", after),
+        K=inputs, BLOCK=triton.next_power_of_2(inputs),
+        num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
+    )  # fmt: skip
+
+
+def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
+    """Return what ``_norm`` has to know of a norm."""
+    spec = NormSpec(eps=0.0) if norm is None else norm.spec
+    return {
+        name: norm is not None,
+        f"{name}_CENTRED": spec.centred,
+        f"{name}_WIDE": spec.wide,
+        f"{name}_WEIGHTED": norm is not None and norm.weight is not None,
+    }
+
+
+def head_input(
+    tokens: Tensor,
+    embedding: Tensor,
+    states: Tensor,
+    parents: Tensor | None,
+    norms: HeadNorms | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``HeadInput``: embedding [V, H]."""
+    rows, size = len(tokens), states.shape[1]
+    assert parents is not None or len(states) == rows
+    assert embedding.shape[1] == size
+    assert embedding.is_contiguous()
+    assert states.is_contiguous()
+    normed = norms is not None and norms.residual
+    x, residual = states.new_empty((rows, 2 * size)), states
+    if parents is not None or normed:
+        residual = states.new_empty((rows, size))
+    _head_input[(rows, 2)](
+        tokens.contiguous(), None if parents is None else parents.contiguous(), embedding, states,
+        norms and norms.embedding, norms and norms.state, x, residual,
+        0.0 if norms is None else norms.eps,
+        GATHER=parents is not None, NORMED=norms is not None, NORMED_RESIDUAL=normed,
+        OWN=residual is not states,
+        H=size, BLOCK=triton.next_power_of_2(size),
+        num_warps=4 if size <= 2048 else 8, **programmatic_launch.options(states.device),
+    )  # fmt: skip
+    return x, residual
+
+
+def rotate_and_store(
+    qkv: Tensor,
+    norms: HeadNormWeights | None,
+    cos: Tensor,
+    sin: Tensor,
+    places: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    value_norm: NormSpec | None = None,
+    shared: bool = False,
+) -> Tensor:
+    """Give queries and keys their positions (halves rotated), and store keys and values.
+
+    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; cos, sin [T, D], rows
+    contiguous, whose second halves repeat the first, in qkv's format or in float32, where what they
+    turn is rounded once; places int64 [T]: the rows of keys and values [Hkv, capacity, D] (equal
+    strides, rows contiguous) that the new ones are written to. ``value_norm``: of each head's
+    values, without weight. ``shared``: qkv are queries alone, and nothing is stored.
+
+    Returns queries [Hq, T, D], which lie in memory as [T, Hq, D].
+    """
+    rows, columns = qkv.shape
+    dim = keys.shape[2]
+    kv_heads = 0 if shared else keys.shape[0]
+    all_heads = columns // dim
+    heads = all_heads - 2 * kv_heads
+    assert columns == all_heads * dim
+    assert qkv.is_contiguous()
+    assert cos.shape == sin.shape == (rows, dim)
+    assert cos.stride() == sin.stride()
+    assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
+    assert keys.stride() == values.stride()
+    q = torch.empty((rows, heads, dim), dtype=qkv.dtype, device=qkv.device)
+    spec = None if norms is None else norms.spec
+    _rotate_and_store[(rows, triton.cdiv(all_heads, HEADS_AT_ONCE))](
+        qkv, norms and norms.query, norms and norms.key, cos, sin, places, q, keys, values,
+        0.0 if spec is None else spec.eps, None if value_norm is None else value_norm.eps,
+        cos.stride(0), keys.stride(0), keys.stride(1),
+        NORMED=norms is not None, TURNED=spec is not None and spec.turned,
+        CENTRED=spec is not None and spec.centred, WIDE=spec is not None and spec.wide,
+        BY_HEAD=norms is not None and norms.query.ndim == 2,
+        VALUES_NORMED=value_norm is not None, WIDE_ANGLES=cos.dtype != qkv.dtype,
+        HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
+        BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
+        enable_fp_fusion=False,  # which would leave out rounding between product and sum
+        **programmatic_launch.options(qkv.device),
+    )  # fmt: skip
+    return q.transpose(0, 1)
+
+
+def norm_whole(qkv: Tensor, norms: HeadNormWeights) -> None:
+    """Norm queries, and keys, over all heads of a token, where they lie: qkv as of
+    ``rotate_and_store``; weights [Hq · D] and [Hkv · D]."""
+    rows, columns = qkv.shape
+    queries, keys = len(norms.query), len(norms.key)
+    assert qkv.is_contiguous()
+    assert columns in (queries, queries + 2 * keys)
+    _norm_whole[(rows, 2 if columns > queries else 1)](
+        qkv, norms.query, norms.key, norms.spec.eps,
+        CENTRED=norms.spec.centred, WIDE=norms.spec.wide,
+        QUERIES=queries, KEYS=keys, COLUMNS=columns, BLOCK=triton.next_power_of_2(queries),
+        num_warps=4 if queries <= 2048 else 8, **programmatic_launch.options(qkv.device),
+    )  # fmt: skip
+
+
+def activated(
+    inner: Tensor,
+    activation: Activation = "silu",
+    *,
+    gated: bool = True,
+    constants: tuple[float, float, float, float] | None = None,
+) -> Tensor:
+    """Apply an activation: to the first half of each row, times the second, [T, 2 N] -> [T, N], or
+    without gate to all, [T, N] -> [T, N]. ``constants``: those of xielu."""
+    rows, columns = inner.shape[0], inner.shape[1] // (2 if gated else 1)
+    assert inner.is_contiguous()
+    assert (constants is not None) == (activation == "xielu")
+    out = torch.empty((rows, columns), dtype=inner.dtype, device=inner.device)
+    _activated[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
+        inner, out, *(constants or (None,) * 4),
+        ACTIVATION=activation, GATED=gated, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4,
+        **programmatic_launch.options(inner.device),
+    )  # fmt: skip
+    return out
+
+
+def rotary_angles(
+    positions: Tensor, frequencies: Tensor, scaling: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Compute ``Ops.rotary_angles``."""
+    assert positions.stride(0) == frequencies.stride(0) == 1
+    half = len(frequencies)
+    both = torch.empty((2, len(positions), 2 * half), dtype=dtype, device=positions.device)
+    # Not launched early: attention reads the prefix before the kernels behind this one are done.
+    _angles[(len(positions),)](
+        positions, frequencies, both[0], both[1], scaling,
+        HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
+    )  # fmt: skip
+    return both[0], both[1]
+
+
+@triton.jit
+def _norm(
+    x_ptr: tl.tensor,  # [T, K]
+    product_ptr: tl.tensor,  # [T, K], where ADD
+    total_ptr: tl.tensor,  # [T, K], where ADD
+    out_ptr: tl.tensor,  # [T, K], where AFTER
+    weight_ptr: tl.tensor,  # [K], where AFTER_WEIGHTED
+    bias_ptr: tl.tensor,  # [K], where BIASED
+    before_ptr: tl.tensor,  # [K], where BEFORE_WEIGHTED
+    eps: tl.tensor,
+    before_eps: tl.tensor,  # where BEFORE
+    scale: tl.tensor,  # of the product, where SCALED
+    scalar: tl.tensor,  # of the sum, where MULTIPLIED
+    ADD: tl.constexpr,
+    SCALED: tl.constexpr,
+    MULTIPLIED: tl.constexpr,
+    BEFORE: tl.constexpr,
+    BEFORE_CENTRED: tl.constexpr,
+    BEFORE_WIDE: tl.constexpr,
+    BEFORE_WEIGHTED: tl.constexpr,
+    AFTER: tl.constexpr,
+    AFTER_CENTRED: tl.constexpr,
+    AFTER_WIDE: tl.constexpr,
+    AFTER_WEIGHTED: tl.constexpr,
+    BIASED: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """One row."""
+    column = tl.arange(0, BLOCK)
+    inside = column < K
+    if AFTER_WEIGHTED:
+        weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    if BEFORE_WEIGHTED:
+        before = tl.load(before_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    wait(EARLY)
+    at = tl.program_id(0).to(tl.int64) * K + column
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        product = tl.load(product_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        if BEFORE:
+            product = _over_size(product, inside, before_eps, x_ptr, K, BEFORE_CENTRED, BEFORE_WIDE)
+            if BEFORE_WEIGHTED:
+                product = product * before
+            product = rounded(product, x_ptr)
+        if SCALED:
+            product = rounded(product * scale, x_ptr)
+        x += product
+        x = rounded(x, x_ptr)
+        if MULTIPLIED:
+            x = rounded(x * scalar, x_ptr)
+        tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=inside)
+    if AFTER:
+        x = _over_size(x, inside, eps, x_ptr, K, AFTER_CENTRED, AFTER_WIDE)
+        if AFTER_WEIGHTED:
+            x = x * weight
+        if BIASED:
+            if not AFTER_WIDE:
+                x = rounded(x, x_ptr)
+            x += tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _over_size(
+    x: tl.tensor,
+    inside: tl.tensor,
+    eps: tl.tensor,
+    like: tl.tensor,
+    K: tl.constexpr,
+    CENTRED: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> tl.tensor:
+    """x over its root mean square, less its mean before that where CENTRED, rounded unless WIDE."""
+    if CENTRED:
+        x = tl.where(inside, x - tl.sum(x, 0) / K, 0.0)
+    x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps)
+    if not WIDE:
+        x = rounded(x, like)
+    return x
+
+
+@triton.jit
+def _norm_whole(
+    qkv_ptr: tl.tensor,  # [T, COLUMNS]
+    query_norm_ptr: tl.tensor,  # [QUERIES]
+    key_norm_ptr: tl.tensor,  # [KEYS]
+    eps: tl.tensor,
+    CENTRED: tl.constexpr,
+    WIDE: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """The queries of one row, or its keys, of which there are no more."""
+    at = qkv_ptr + tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, BLOCK)
+    wait(EARLY)
+    if tl.program_id(1) == 0:
+        _norm_in_place(at, query_norm_ptr, eps, QUERIES, CENTRED, WIDE, BLOCK)
+    else:
+        _norm_in_place(at + QUERIES, key_norm_ptr, eps, KEYS, CENTRED, WIDE, BLOCK)
+
+
+@triton.jit
+def _norm_in_place(
+    at: tl.tensor,
+    weight_ptr: tl.tensor,
+    eps: tl.tensor,
+    K: tl.constexpr,
+    CENTRED: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    column = tl.arange(0, BLOCK)
+    inside = column < K
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    x = _over_size(x, inside, eps, at, K, CENTRED, WIDE) * weight
+    tl.store(at, x.to(at.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
+def _head_input(
+    tokens_ptr: tl.tensor,  # int64 [T]
+    parents_ptr: tl.tensor,  # int64 [T], where GATHER
+    embedding_ptr: tl.tensor,  # [V, H]
+    states_ptr: tl.tensor,  # [S, H]
+    embedding_norm_ptr: tl.tensor,  # [H], where NORMED
+    state_norm_ptr: tl.tensor,  # [H], where NORMED
+    x_ptr: tl.tensor,  # [T, 2 H]
+    residual_ptr: tl.tensor,  # [T, H], written where OWN
+    eps: tl.tensor,
+    GATHER: tl.constexpr,
+    NORMED: tl.constexpr,
+    NORMED_RESIDUAL: tl.constexpr,
+    OWN: tl.constexpr,
+    H: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """One row: its embedding, or its state."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    wait(EARLY)
+    if tl.program_id(1) == 0:
+        at = embedding_ptr + tl.load(tokens_ptr + row) * H + column
+        embedded = rounded(tl.load(at, mask=inside, other=0.0).to(tl.float32), x_ptr)
+        if NORMED:
+            embedded = _normed(embedded, embedding_norm_ptr, column, inside, eps, H)
+        tl.store(x_ptr + row * (2 * H) + column, embedded, mask=inside)
+    else:
+        parent = tl.load(parents_ptr + row) if GATHER else row
+        state = tl.load(states_ptr + parent * H + column, mask=inside, other=0.0).to(tl.float32)
+        normed = state
+        if NORMED:
+            normed = _normed(state, state_norm_ptr, column, inside, eps, H)
+        tl.store(x_ptr + row * (2 * H) + H + column, normed, mask=inside)
+        if OWN:
+            residual = normed if NORMED_RESIDUAL else state
+            tl.store(residual_ptr + row * H + column, residual, mask=inside)
+
+
+@triton.jit
+def _normed(
+    x: tl.tensor,
+    weight_ptr: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+    eps: tl.tensor,
+    K: tl.constexpr,
+) -> tl.tensor:
+    """x, float32, over its root mean square, times a weight [K]; rounded before and after that."""
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), weight_ptr)
+    return rounded(x * weight, weight_ptr)
+
+
+@triton.jit(
+    do_not_specialize=["angle_row", "store_head"],
+    do_not_specialize_on_alignment=["places_ptr"],
+)
+def _rotate_and_store(
+    qkv_ptr: tl.tensor,  # [T, (Hq + 2 Hkv) · D]
+    query_norm_ptr: tl.tensor,  # [D], where NORMED; [Hq, D] where BY_HEAD
+    key_norm_ptr: tl.tensor,  # [D], where NORMED; [Hkv, D] where BY_HEAD
+    cos_ptr: tl.tensor,  # [T, D]
+    sin_ptr: tl.tensor,  # [T, D]
+    places_ptr: tl.tensor,  # int64 [T]
+    q_ptr: tl.tensor,  # [T, Hq, D]
+    keys_ptr: tl.tensor,  # [Hkv, capacity, D]
+    values_ptr: tl.tensor,  # [Hkv, capacity, D]
+    eps: tl.tensor,
+    value_eps: tl.tensor,  # where VALUES_NORMED
+    angle_row: tl.tensor,
+    store_head: tl.tensor,
+    store_row: tl.tensor,
+    NORMED: tl.constexpr,
+    TURNED: tl.constexpr,
+    CENTRED: tl.constexpr,
+    WIDE: tl.constexpr,
+    BY_HEAD: tl.constexpr,
+    VALUES_NORMED: tl.constexpr,
+    WIDE_ANGLES: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Some heads of one row. A pair that rotates lies half a head apart."""
+    wait(EARLY)
+    HALF: tl.constexpr = DIM // 2
+    ALL: tl.constexpr = HEADS + 2 * KV_HEADS
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)[:, None]
+    dims = tl.arange(0, BLOCK_HALF)[None, :]
+    is_dim = dims < HALF
+    is_query = head < HEADS
+    is_value = head >= HEADS + KV_HEADS
+    inside = (head < ALL) & is_dim
+    at = qkv_ptr + row * (ALL * DIM) + head * DIM + dims
+    low = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    high = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    new_low, new_high = low, high
+    weights = dims
+    if BY_HEAD:
+        key = tl.maximum(tl.minimum(head - HEADS, KV_HEADS - 1), 0)
+        weights = tl.where(is_query, head, key) * DIM + dims
+    if NORMED and not TURNED:
+        new_low, new_high = _normed_heads(
+            low, high, query_norm_ptr, key_norm_ptr, q_ptr, weights, is_dim, is_query, eps,
+            DIM, CENTRED, WIDE,
+        )  # fmt: skip
+    cos = tl.load(cos_ptr + row * angle_row + dims, mask=is_dim, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + row * angle_row + dims, mask=is_dim, other=0.0).to(tl.float32)
+    if WIDE_ANGLES:
+        turned_low = new_low * cos - new_high * sin
+        turned_high = new_high * cos + new_low * sin
+    else:
+        turned_low = rounded(new_low * cos, q_ptr) - rounded(new_high * sin, q_ptr)
+        turned_high = rounded(new_high * cos, q_ptr) + rounded(new_low * sin, q_ptr)
+    if NORMED and TURNED:
+        turned_low, turned_high = _normed_heads(
+            rounded(turned_low, q_ptr), rounded(turned_high, q_ptr), query_norm_ptr, key_norm_ptr,
+            q_ptr, weights, is_dim, is_query, eps, DIM, CENTRED, WIDE,
+        )  # fmt: skip
+    if VALUES_NORMED:
+        size = tl.rsqrt((tl.sum(low * low, 1) + tl.sum(high * high, 1)) / DIM + value_eps)[:, None]
+        low, high = low * size, high * size
+    dtype = q_ptr.dtype.element_ty
+    low = tl.where(is_value, low, turned_low).to(dtype)
+    high = tl.where(is_value, high, turned_high).to(dtype)
+
+    to = q_ptr + row * (HEADS * DIM) + head * DIM + dims
+    tl.store(to, low, mask=is_query & is_dim)
+    tl.store(to + HALF, high, mask=is_query & is_dim)
+    if KV_HEADS > 0:
+        place = tl.load(places_ptr + row) * store_row + dims
+        is_key = inside & (head >= HEADS) & (head < HEADS + KV_HEADS)
+        to = keys_ptr + (head - HEADS).to(tl.int64) * store_head + place
+        tl.store(to, low, mask=is_key)
+        tl.store(to + HALF, high, mask=is_key)
+        to = values_ptr + (head - HEADS - KV_HEADS).to(tl.int64) * store_head + place
+        tl.store(to, low, mask=inside & is_value)
+        tl.store(to + HALF, high, mask=inside & is_value)
+
+
+@triton.jit
+def _normed_heads(
+    low: tl.tensor,
+    high: tl.tensor,
+    query_norm_ptr: tl.tensor,
+    key_norm_ptr: tl.tensor,
+    like: tl.tensor,
+    weights: tl.tensor,
+    is_dim: tl.tensor,
+    is_query: tl.tensor,
+    eps: tl.tensor,
+    DIM: tl.constexpr,
+    CENTRED: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Both halves of some heads [heads, dims], normed together. ``weights``: where theirs are."""
+    HALF: tl.constexpr = DIM // 2
+    if CENTRED:
+        mean = ((tl.sum(low, 1) + tl.sum(high, 1)) / DIM)[:, None]
+        low, high = tl.where(is_dim, low - mean, 0.0), tl.where(is_dim, high - mean, 0.0)
+    scale = tl.rsqrt((tl.sum(low * low, 1) + tl.sum(high * high, 1)) / DIM + eps)[:, None]
+    new_low = _times_norm(
+        low * scale, query_norm_ptr, key_norm_ptr, like, weights, is_dim, is_query, WIDE
+    )
+    new_high = _times_norm(
+        high * scale, query_norm_ptr + HALF, key_norm_ptr + HALF, like, weights, is_dim, is_query,
+        WIDE,
+    )  # fmt: skip
+    return new_low, new_high
+
+
+@triton.jit
+def _times_norm(
+    x: tl.tensor,
+    query_norm_ptr: tl.tensor,
+    key_norm_ptr: tl.tensor,
+    like: tl.tensor,
+    weights: tl.tensor,
+    is_dim: tl.tensor,
+    is_query: tl.tensor,
+    WIDE: tl.constexpr,
+) -> tl.tensor:
+    """x [heads, dims] times the weight of its kind of head."""
+    is_own = is_dim if weights.shape[0] == 1 else is_dim & is_query
+    query = tl.load(query_norm_ptr + weights, mask=is_own, other=0.0).to(tl.float32)
+    is_own = is_dim if weights.shape[0] == 1 else is_dim & (is_query == 0)
+    key = tl.load(key_norm_ptr + weights, mask=is_own, other=0.0).to(tl.float32)
+    if not WIDE:
+        x = rounded(x, like)
+    return rounded(x * tl.where(is_query, query, key), like)
+
+
+@triton.jit
+def _activated(
+    inner_ptr: tl.tensor,  # [T, 2 N], or [T, N] unless GATED
+    out_ptr: tl.tensor,  # [T, N]
+    positive: tl.tensor,  # the constants of xielu
+    negative: tl.tensor,
+    beta: tl.tensor,
+    eps: tl.tensor,
+    ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Some columns of one row."""
+    wait(EARLY)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < N
+    at = inner_ptr + row * (2 * N if GATED else N) + column
+    out = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    if GATED:
+        up = tl.load(at + N, mask=inside, other=0.0).to(tl.float32)
+    if ACTIVATION == "xielu":
+        below = (tl.exp(tl.minimum(out, eps)) - 1.0 - out) * negative + beta * out
+        out = tl.where(out > 0.0, positive * out * out + beta * out, below)
+    else:
+        out = activation_of(out, ACTIVATION)
+    if GATED:
+        out = rounded(out, inner_ptr) * up
+    tl.store(out_ptr + row * N + column, out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def activation_of(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
+    """An ``Activation`` of x, float32, but for xielu."""
+    if ACTIVATION == "silu":
+        x = x / (1.0 + tl.exp(-x))
+    elif ACTIVATION == "gelu_tanh":  # (1 + tanh(u)) / 2 = σ(2 u)
+        x = x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    else:  # relu2
+        x = tl.maximum(x, 0.0)
+        x = x * x
+    return x
+
+
+@triton.jit(do_not_specialize_on_alignment=["positions_ptr"])
+def _angles(
+    positions_ptr: tl.tensor,  # int64 [T]
+    frequencies_ptr: tl.tensor,  # [D/2]
+    cos_ptr: tl.tensor,  # [T, D]
+    sin_ptr: tl.tensor,  # [T, D]
+    scaling: tl.tensor,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """One row."""
+    row = tl.program_id(0)
+    dims = tl.arange(0, BLOCK)
+    position = tl.load(positions_ptr + row).to(tl.float32)
+    frequency = tl.load(frequencies_ptr + dims, mask=dims < HALF, other=0.0)
+    angle = position * frequency
+    cos = tl.where(frequency == 0.0, 1.0, tl.cos(angle) * scaling).to(cos_ptr.dtype.element_ty)
+    sin = (tl.sin(angle) * scaling).to(sin_ptr.dtype.element_ty)
+    at = row * 2 * HALF + dims
+    tl.store(cos_ptr + at, cos, mask=dims < HALF)
+    tl.store(cos_ptr + at + HALF, cos, mask=dims < HALF)
+    tl.store(sin_ptr + at, sin, mask=dims < HALF)
+    tl.store(sin_ptr + at + HALF, sin, mask=dims < HALF)
+
+
+@triton.jit
+def rounded(x: tl.tensor, like: tl.tensor) -> tl.tensor:
+    """x, float32, as an element of what ``like`` points to would hold it."""
+    return x.to(like.dtype.element_ty).to(tl.float32)

@@ -1,0 +1,356 @@
+"""Growing a token tree on a GPU: its continuations and its nodes, picked by Triton kernels.
+
+``best_continuations`` takes the draft's logits as they are. Many programs read them once, each a
+part of a row, for the sum of exponentials and the best ids of the part, sorted. To find these, the
+part is cut into groups of 32 ids: an id that is among the N best lies in one of the N groups with
+the best maxima. The second kernel, a single program, picks the N best of all parts. Of the lists in
+the order of their best paths, the one at place i can contribute at most N − i, as i paths are not
+worse than its own first: a triangle is left of the lists. No copy of the logits is made.
+
+``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers.
+
+Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
+CUDA graph.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specx.ops.trees import MAX_ROWS, Level, TokenTree, doublings
+
+KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
+GROUP = tl.constexpr(32)  # ids
+MOST_PARTS = 128  # of all rows: about one for each multiprocessor
+MOST_OF_ROW = 32
+TILE = 512  # groups that a program looks at at once
+PLACES = 1024  # in all levels: up to 16 of 64 nodes one kernel serves, not one for each size
+# Bits that a float32 made from a shorter type does not use, and the search need not look at.
+UNUSED_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
+
+
+def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
+    """Compute ``Ops.best_continuations``.
+
+    logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
+    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Where weights are
+    equal, the lower parent and then the lower token comes first; which of the equal ones at the end
+    are left out is determined as well. Padding is token 0 of parent 0.
+    """
+    parents, vocabulary = logits.shape
+    assert 1 <= nodes < KEPT.value, "root and nodes are at most 64 rows"
+    assert parents <= MAX_ROWS
+    assert logits.stride(1) == weights.stride(0) == forbidden.stride(0) == 1
+    assert (weights.dtype, forbidden.dtype) == (torch.float32, torch.bool)
+    device = logits.device
+    groups = triton.cdiv(vocabulary, GROUP.value)
+    parts = _parts(parents, groups)
+    part_groups = triton.cdiv(groups, parts)
+    block = max(KEPT.value, triton.next_power_of_2(part_groups))
+    tile = min(block, TILE)
+
+    maxima = torch.empty((parents, parts, block), dtype=torch.float32, device=device)
+    lists = torch.empty((5, parents * parts, KEPT.value), dtype=torch.float32, device=device)
+    values, some_values = lists[:2]
+    ids, some_ids, best_groups = lists[2:].view(torch.int32)
+    part_lse = torch.empty((parents, parts), dtype=torch.float32, device=device)
+    chosen = torch.empty((2, KEPT.value), dtype=torch.float32, device=device)
+    tokens = torch.empty(nodes, dtype=torch.int64, device=device)
+    level = Level(tokens, torch.empty_like(tokens), torch.empty(nodes, device=device))
+    _keep_best[(parts, parents)](
+        logits, forbidden, maxima, best_groups, some_values, some_ids, values, ids, part_lse,
+        vocabulary, logits.stride(0), part_groups, nodes,
+        BLOCK=block, TILE=tile, UNUSED=UNUSED_BITS[logits.dtype], num_warps=max(4, tile // 64),
+    )  # fmt: skip
+    _pick[(1,)](
+        weights, values, ids, part_lse, chosen[0], chosen[1].view(torch.int32),
+        level.tokens, level.parents, level.weights,
+        parents, vocabulary, nodes,
+        ROWS=triton.next_power_of_2(parents), PARTS=parts, num_warps=8,
+    )  # fmt: skip
+    return level
+
+
+def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
+    """Compute ``Ops.best_tree``, with the sets of ancestors."""
+    nodes, places = len(levels[0].tokens), len(levels) * len(levels[0].tokens)
+    assert nodes < MAX_ROWS
+    assert places < 1 << 15
+    weights = torch.cat([level.weights for level in levels])
+    links = torch.cat([level.tokens for level in levels] + [level.parents for level in levels])
+    chosen = torch.empty(KEPT.value, dtype=torch.int32, device=root.device)
+    rows = torch.empty((4, nodes + 1), dtype=torch.int64, device=root.device)
+    valid = torch.empty(nodes + 1, dtype=torch.bool, device=root.device)
+    tokens, parents, depths, sets = rows.unbind()
+    _pick_nodes[(1,)](
+        root, weights, links, chosen, tokens, parents, depths, sets, valid,
+        nodes, places, doublings(len(levels)),
+        BLOCK=max(PLACES, triton.next_power_of_2(places)), num_warps=8,
+    )  # fmt: skip
+    return TokenTree(tokens, parents, depths, valid, len(levels), sets)
+
+
+def _parts(parents: int, groups: int) -> int:
+    """Return the programs that share a row: a power of 2, and of all rows at most ``MOST_PARTS``.
+
+    A part has no fewer groups than are kept of it: it never keeps a group of the next one.
+    """
+    most = min(MOST_PARTS // parents, groups // KEPT.value, MOST_OF_ROW)
+    return 1 << max(1, most).bit_length() - 1
+
+
+@triton.jit(do_not_specialize=["part_groups", "nodes"])
+def _keep_best(
+    logits_ptr: tl.tensor,  # [P, V]
+    forbidden_ptr: tl.tensor,  # bool [V]
+    maxima_ptr: tl.tensor,  # [P, parts, BLOCK], scratch
+    group_ptr: tl.tensor,  # int32 [P, parts, KEPT], scratch, and so are the next two
+    some_value_ptr: tl.tensor,  # [P, parts, KEPT]
+    some_id_ptr: tl.tensor,  # int32 [P, parts, KEPT]
+    value_ptr: tl.tensor,  # [P, parts, KEPT]
+    id_ptr: tl.tensor,  # int32 [P, parts, KEPT]
+    lse_ptr: tl.tensor,  # [P, parts]
+    vocabulary: tl.tensor,
+    row_stride: tl.tensor,
+    part_groups: tl.tensor,
+    nodes: tl.tensor,
+    BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
+    UNUSED: tl.constexpr,
+) -> None:
+    """Of one part of one row: log of the sum of exponentials, and the ``nodes`` best ids with their
+    logits, sorted; −inf for those that are missing."""
+    first = tl.program_id(0) * part_groups
+    part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
+    maxima_ptr += part * BLOCK
+    in_group = tl.arange(0, GROUP)[None, :]
+
+    highest = tl.full([TILE], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([TILE], dtype=tl.float32)
+    for start in range(0, part_groups, TILE):
+        group = start + tl.arange(0, TILE)
+        ids = (first + group)[:, None] * GROUP + in_group
+        is_id = (ids < vocabulary) & (group < part_groups)[:, None]
+        logits = allowed_logits(logits_ptr + ids, forbidden_ptr + ids, is_id)
+        best = tl.max(logits, 1)
+        tl.store(maxima_ptr + group, best, mask=group < part_groups)
+        best = tl.maximum(highest, best)
+        shift = tl.where(best == float("-inf"), 0.0, best)  # −inf − −inf is NaN
+        total = total * tl.exp(highest - shift) + tl.sum(tl.exp(logits - shift[:, None]), 1)
+        highest = best
+    best = tl.max(highest, 0)
+    shift = tl.where(best == float("-inf"), 0.0, best)
+    tl.store(lse_ptr + part, shift + tl.log(tl.sum(total * tl.exp(highest - shift), 0)))
+
+    tl.debug_barrier()  # maxima are read by other threads than wrote them
+    group = tl.arange(0, BLOCK)
+    maxima = tl.load(maxima_ptr + group, mask=group < part_groups, other=float("-inf"))
+    place = places_of_greatest(ordered(maxima) >> UNUSED, nodes)
+    tl.store(group_ptr + part * KEPT + place, first + group, mask=place >= 0)
+
+    tl.debug_barrier()
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
+    group = tl.load(group_ptr + part * KEPT + node, mask=is_node, other=0)
+    ids = group[:, None] * GROUP + in_group
+    is_id = (ids < vocabulary) & is_node[:, None]
+    logits = allowed_logits(logits_ptr + ids, forbidden_ptr + ids, is_id)
+    logits = tl.reshape(logits, [KEPT * GROUP])
+    place = places_of_greatest(ordered(logits) >> UNUSED, nodes)
+    tl.store(some_value_ptr + part * KEPT + place, logits, mask=place >= 0)
+    ids = tl.reshape(ids, [KEPT * GROUP])
+    tl.store(some_id_ptr + part * KEPT + place, ids, mask=place >= 0)
+
+    tl.debug_barrier()
+    value = tl.load(some_value_ptr + part * KEPT + node, mask=is_node, other=float("-inf"))
+    best_id = tl.load(some_id_ptr + part * KEPT + node, mask=is_node, other=0)
+    rank = _ranks(value, _told_apart(value, best_id, vocabulary), is_node)
+    tl.store(value_ptr + part * KEPT + rank, value, mask=is_node)
+    tl.store(id_ptr + part * KEPT + rank, best_id, mask=is_node)
+
+
+@triton.jit(do_not_specialize=["parents", "nodes"])
+def _pick(
+    weights_ptr: tl.tensor,  # [P]
+    value_ptr: tl.tensor,  # [P, PARTS, KEPT]
+    id_ptr: tl.tensor,  # int32 [P, PARTS, KEPT]
+    lse_ptr: tl.tensor,  # [P, PARTS]
+    path_ptr: tl.tensor,  # [KEPT], scratch
+    index_ptr: tl.tensor,  # int32 [KEPT], scratch
+    out_token_ptr: tl.tensor,  # int64 [nodes]
+    out_parent_ptr: tl.tensor,  # int64 [nodes]
+    out_weight_ptr: tl.tensor,  # [nodes]
+    parents: tl.tensor,
+    vocabulary: tl.tensor,
+    nodes: tl.tensor,
+    ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+) -> None:
+    """The best of all parts, sorted: ``nodes`` < KEPT."""
+    LISTS: tl.constexpr = ROWS * PARTS
+    part = tl.arange(0, LISTS)
+    row = part // PARTS
+    best = tl.load(value_ptr + part * KEPT, mask=row < parents, other=float("-inf"))
+    lse = _row_lse(lse_ptr, row, row < parents, PARTS)
+    weight = tl.load(weights_ptr + row, mask=row < parents, other=float("-inf"))
+    rank = _ranks(_path(best, lse, weight), part, part >= 0)
+    place = tl.arange(0, KEPT)
+    in_order = tl.sum(tl.where(rank[None, :] == place[:, None], part[None, :], 0), 1)
+
+    # The triangle of KEPT − 1 − i entries of list i, as a rectangle: the longest list and the
+    # shortest share a line, and so on; the one in the middle has a line of its own.
+    pair = tl.arange(0, KEPT * KEPT // 2) // KEPT
+    nth = tl.arange(0, KEPT * KEPT // 2) % KEPT
+    is_long = nth < KEPT - 1 - pair
+    place = tl.where(is_long, pair, KEPT - 2 - pair)
+    nth = tl.where(is_long, nth, nth - (KEPT - 1 - pair))
+    is_there = (is_long | (pair < KEPT // 2 - 1)) & (place < LISTS) & (nth < nodes)
+    part = tl.gather(in_order, place, 0)
+    row = part // PARTS
+    is_there = is_there & (row < parents)
+    value = tl.load(value_ptr + part * KEPT + nth, mask=is_there, other=float("-inf"))
+    index = row * vocabulary + tl.load(id_ptr + part * KEPT + nth, mask=is_there, other=0)
+    path = _path(value, tl.gather(lse, part, 0), tl.gather(weight, part, 0))
+    place = places_of_greatest(ordered(path), nodes)
+    tl.store(path_ptr + place, path, mask=place >= 0)
+    tl.store(index_ptr + place, index, mask=place >= 0)
+
+    tl.debug_barrier()  # what is read was written by other threads
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
+    path = tl.load(path_ptr + node, mask=is_node, other=float("-inf"))
+    index = tl.load(index_ptr + node, mask=is_node, other=0)
+    rank = _ranks(path, _told_apart(path, index, parents * vocabulary), is_node)
+    index = tl.where(path > float("-inf"), index, 0)
+    tl.store(out_weight_ptr + rank, path, mask=is_node)
+    tl.store(out_parent_ptr + rank, (index // vocabulary).to(tl.int64), mask=is_node)
+    tl.store(out_token_ptr + rank, (index % vocabulary).to(tl.int64), mask=is_node)
+
+
+@triton.jit(do_not_specialize=["nodes", "places", "rounds"])
+def _pick_nodes(
+    root_ptr: tl.tensor,  # int64 [1]
+    weights_ptr: tl.tensor,  # [places], level by level
+    links_ptr: tl.tensor,  # int64 [2 * places]: tokens, then parents
+    chosen_ptr: tl.tensor,  # int32 [KEPT], scratch
+    out_token_ptr: tl.tensor,  # int64 [nodes + 1], and so are the next three
+    out_parent_ptr: tl.tensor,
+    out_depth_ptr: tl.tensor,
+    out_set_ptr: tl.tensor,
+    out_valid_ptr: tl.tensor,  # bool [nodes + 1]
+    nodes: tl.tensor,
+    places: tl.tensor,
+    rounds: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The best nodes of all levels, sorted, with the rows of their parents and ancestors."""
+    index = tl.arange(0, BLOCK)
+    weights = tl.load(weights_ptr + index, mask=index < places, other=float("-inf"))
+    place = places_of_greatest(ordered(weights), nodes)
+    tl.store(chosen_ptr + place, index, mask=place >= 0)
+
+    tl.debug_barrier()
+    node = tl.arange(0, KEPT)
+    is_node = node < nodes
+    index = tl.load(chosen_ptr + node, mask=is_node, other=0)
+    weight = tl.load(weights_ptr + index, mask=is_node, other=float("-inf"))
+    row = _ranks(weight, index, is_node) + 1
+    valid = weight > float("-inf")
+    token = tl.load(links_ptr + index, mask=is_node & valid, other=0)
+    parent = tl.load(links_ptr + places + index, mask=is_node & valid, other=0).to(tl.int32)
+    # Where the parent lies among all levels; a parent before the first level is the root.
+    above = tl.where(valid, (index // nodes - 1) * nodes + parent, -1)
+    is_above = (index[:, None] == above[None, :]) & is_node[:, None]
+    parent_row = tl.sum(tl.where(is_above, row[:, None], 0), 0)
+    depth = tl.where(valid, index // nodes + 1, 1)
+
+    sets = (tl.full([KEPT], 1, tl.int64) << row.to(tl.int64)) | 1
+    above = tl.where(parent_row > 0, tl.sum(tl.where(is_above, node[:, None], 0), 0), node)
+    for _ in range(rounds):
+        sets = sets | tl.gather(sets, above, 0)
+        above = tl.gather(above, above, 0)
+
+    tl.store(out_token_ptr + row, token, mask=is_node)
+    tl.store(out_parent_ptr + row, parent_row.to(tl.int64), mask=is_node)
+    tl.store(out_depth_ptr + row, depth.to(tl.int64), mask=is_node)
+    tl.store(out_set_ptr + row, sets, mask=is_node)
+    tl.store(out_valid_ptr + row, valid, mask=is_node)
+    tl.store(out_token_ptr, tl.load(root_ptr))
+    tl.store(out_parent_ptr, 0)
+    tl.store(out_depth_ptr, 0)
+    tl.store(out_set_ptr, 1)
+    tl.store(out_valid_ptr, 1)
+
+
+@triton.jit
+def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """float32 logits, −inf where forbidden."""
+    logits = tl.load(logits_ptr, mask=mask, other=float("-inf")).to(tl.float32)
+    forbidden = tl.load(forbidden_ptr, mask=mask, other=1)
+    return tl.where(forbidden != 0, float("-inf"), logits)
+
+
+@triton.jit
+def _row_lse(
+    lse_ptr: tl.tensor, row: tl.tensor, is_row: tl.tensor, PARTS: tl.constexpr
+) -> tl.tensor:
+    """The log-sum-exp of whole rows, never below that of a part, nor below any logit."""
+    parts = row[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
+    lse = tl.load(lse_ptr + parts, mask=is_row[:, None], other=0.0)
+    best = tl.max(lse, 1)
+    shift = tl.where(best == float("-inf"), 0.0, best)
+    return shift + tl.log(tl.sum(tl.exp(lse - shift[:, None]), 1))
+
+
+@triton.jit
+def _path(logits: tl.tensor, lse: tl.tensor, weight: tl.tensor) -> tl.tensor:
+    """Weights of paths; −inf instead of NaN, which would win every comparison below."""
+    path = weight + (logits - lse)
+    return tl.where(path > float("-inf"), path, float("-inf"))
+
+
+@triton.jit
+def ordered(values: tl.tensor) -> tl.tensor:
+    """int32 in the order of the float32 values."""
+    values = tl.where(values == 0.0, 0.0, values)  # −0 equals 0
+    bits = values.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _told_apart(values: tl.tensor, indices: tl.tensor, most: tl.tensor) -> tl.tensor:
+    """The indices, all of them below ``most``, but others where values are −inf, as there they may
+    be equal; [KEPT] each."""
+    return tl.where(values > float("-inf"), indices, most + tl.arange(0, KEPT))
+
+
+@triton.jit
+def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """Places in falling order of values [n], and where they are equal, rising of indices."""
+    equal = values[:, None] == values[None, :]
+    ahead = (values[:, None] > values[None, :]) | (equal & (indices[:, None] < indices[None, :]))
+    return tl.sum((ahead & mask[:, None]).to(tl.int32), 0)
+
+
+@triton.jit
+def places_of_greatest(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
+    """A place in 0 … count − 1 for each of the ``count`` greatest of int32 keys [n], −1 for others.
+
+    64 <= n < 2¹⁵ is a power of 2, and ``count`` at most 64. Of equal keys the first are taken.
+    """
+    # Each of 64 disjoint sets has a key as great as this one.
+    low = tl.min(tl.max(tl.reshape(keys, [keys.shape[0] // 64, 64]), 0), 0)
+    high = tl.max(keys, 0) + 1
+    # At least ``count`` keys reach low, fewer reach high.
+    while low + 1 < high:
+        middle = (low & high) + ((low ^ high) >> 1)
+        found = tl.sum((keys >= middle).to(tl.int32), 0)
+        high = tl.where(found > count, high, tl.where(found == count, middle + 1, middle))
+        low = tl.where(found < count, low, middle)
+    above = (keys > low).to(tl.int32)
+    equal = (keys == low).to(tl.int32)
+    running = tl.cumsum(above + (equal << 16), 0)  # two sums in one
+    place = tl.where(keys > low, running & 0xFFFF, tl.sum(above, 0) + (running >> 16)) - 1
+    return tl.where((keys >= low) & (place < count), place, -1)

@@ -1,0 +1,305 @@
+"""The inputs of a job: finding them, and reading each when its turn comes."""
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any
+
+from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
+from specx.documents.document import Document
+from specx.documents.jsonl import LineError
+from specx.documents.read import ReadOptions, read_documents
+from specx.errors import DocumentError, SpecxError, error_of
+from specx.runs.ahead import Ahead
+from specx.runs.outputs import written_files
+from specx.runs.shard import WHOLE, Shard
+
+_UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
+_LONGEST_LABEL = 100  # bytes; a name of a file may have 255
+
+# What a document was read from, so that it is known again: a file's path, size and time, or the
+# hash of a text that is no whole file. None if nothing could be read.
+Identity = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputDocument:
+    """A document to summarize. ``relative``: the path of its results, without an ending.
+
+    ``path``: of the file it was read from; None for stdin.
+    """
+
+    name: str
+    relative: PurePath
+    document: Document
+    path: Path | None = None
+    read_s: float = 0.0
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedInput:
+    """An input that could not be read, with the error that says why."""
+
+    name: str
+    relative: PurePath
+    error: SpecxError
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedInput:
+    """An input that an earlier run has done."""
+
+    name: str
+    relative: PurePath
+
+
+Input = InputDocument | FailedInput | SkippedInput
+OnSource = Callable[[int, str, int | None], None]
+IsDone = Callable[[PurePath, Identity | None], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The way in which inputs are read.
+
+    ``on_source`` is told number and name of each source before it is read, and how many documents
+    there are (None: unknown). ``shard``: the share of this run. ``is_done`` is asked
+    about each document by the path of its results; one that is done is skipped, and not read if it
+    is a file of its own. ``ahead``: how many sources are read in the background.
+    """
+
+    options: ReadOptions
+    on_source: OnSource = lambda *_: None
+    shard: Shard = WHOLE
+    is_done: IsDone = lambda *_: False
+    ahead: int = 0
+
+
+def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
+    """Return the sources that ``names`` stand for, each once.
+
+    Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
+    place. If it is the only one, its error is raised.
+    """
+    own = written_files()
+    found: list[DocumentSource | FailedInput] = []
+    seen: set[str] = set()
+    for name in names:
+        try:
+            new = [source for source in expand(name, own) if source.key not in seen]
+        except DocumentError as error:
+            if len(names) == 1:
+                raise
+            last = PurePath(name).name
+            relative = PurePath("folder" if last in ("", "..") else last)
+            found.append(FailedInput(name=name, relative=relative, error=error))
+        else:
+            found += new
+            seen |= {source.key for source in new}
+    apart = iter(told_apart([each for each in found if isinstance(each, DocumentSource)]))
+    return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
+
+
+class SourceReader(Iterator[Input]):
+    """The inputs of all sources, each source read when its turn comes or somewhat before.
+
+    A file of JSON lines gives one input for each line, whether the line is good or bad.
+    """
+
+    def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
+        self._reading, self._total = reading, known_number(sources)
+        self._begin: deque[Callable[[], None]] = deque()  # of sources whose turn has not come
+        self._ahead = Ahead(self._calls(sources), reading.ahead)
+        self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
+        self._next: Input | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if the next input, or the end, needs no waiting."""
+        self._next = self._next or next(self._inputs, None)
+        return self._next is not None or self._ahead.next_is_ready
+
+    def __next__(self) -> Input:
+        found, self._next = self._next or next(self._inputs, None), None
+        while found is None:
+            turn = self._ahead.take()
+            if turn is None:
+                raise StopIteration
+            self._begin.popleft()()
+            self._inputs = turn.result()
+            found = next(self._inputs, None)
+        return found
+
+    def close(self) -> None:
+        """Read no further source."""
+        self._ahead.close()
+
+    def _calls(
+        self, sources: Sequence[DocumentSource | FailedInput]
+    ) -> Iterator[Callable[[], Iterator[Input]]]:
+        """Yield for each source the call that reads it."""
+        for number, source in enumerate(sources, start=1):
+            begin = partial(self._reading.on_source, number, source.name, self._total)
+            if isinstance(source, FailedInput):
+                self._begin.append(begin)
+                yield partial(iter, [source])
+                continue
+            identity = _file_identity(source.path)  # before reading: a later change is noticed
+            if identity is not None and self._reading.is_done(source.relative, identity):
+                self._begin.append(lambda: None)  # nobody is told of it
+                yield partial(iter, [SkippedInput(name=source.name, relative=source.relative)])
+                continue
+            self._begin.append(begin)
+            yield partial(_read, source, self._reading, identity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown.
+
+    ``is_ready``: returns True if the next one needs no waiting.
+    """
+
+    items: Iterator[Input]
+    least: int
+    total: int | None
+    is_ready: Callable[[], bool] = lambda: True
+
+
+def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> Inputs:
+    """Return the inputs of all sources that are in the shard.
+
+    A single source is read at once, because a file of JSON lines may hold many documents; these are
+    shared then, otherwise the sources in the order of their names.
+    """
+    if len(sources) == 1:
+        read = reading.shard.share(list(SourceReader(sources, replace(reading, ahead=0))))
+        return Inputs(items=iter(read), least=len(read), total=len(read))
+    if reading.shard != WHOLE:
+        sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
+    reader = SourceReader(sources, reading)
+    return Inputs(
+        items=reader,
+        least=len(sources),
+        total=known_number(sources),
+        is_ready=lambda: reader.is_ready,
+    )
+
+
+def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
+    """Return how many documents there are; None when some are files that may hold several."""
+    lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
+    return None if lines and len(sources) > 1 else len(sources)
+
+
+def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
+    """Return True if reading the first document leaves time for something else.
+
+    A child process reads it, or it comes through a pipe.
+    """
+    first = sources[0] if sources else None
+    if not isinstance(first, DocumentSource) or first.error is not None:
+        return False
+    return PurePath(first.path).suffix.lower() not in TEXT_ENDINGS
+
+
+def _read(source: DocumentSource, reading: Reading, identity: Identity | None) -> Iterator[Input]:
+    """Read a source now; return its inputs. ``identity``: of its file, from before it is read."""
+    started = time.perf_counter()
+    try:
+        if source.error:
+            raise source.error
+        documents = read_documents(source.path, reading.options)
+    except Exception as error:  # one file never stops a job, whatever is in it
+        told = error if isinstance(error, SpecxError) else error_of(source.name, error)
+        failed = FailedInput(
+            name=source.name, relative=source.relative, error=told, identity=identity
+        )
+        return iter([failed])
+    read_s = (time.perf_counter() - started) / len(documents)
+    return _inputs(source, reading, documents, read_s, identity)
+
+
+def _inputs(
+    source: DocumentSource,
+    reading: Reading,
+    documents: Sequence[Document | LineError],
+    read_s: float,
+    identity: Identity | None,
+) -> Iterator[Input]:
+    for relative, document in _places(source, documents):
+        if identity is not None and relative == source.relative:
+            yield _input(source, document, relative, read_s, identity)
+        elif reading.is_done(relative, known := _text_identity(document)):
+            yield SkippedInput(name=document.name, relative=relative)
+        else:
+            yield _input(source, document, relative, read_s, known)
+
+
+def _places(
+    source: DocumentSource, documents: Sequence[Document | LineError]
+) -> Iterator[tuple[PurePath, Document | LineError]]:
+    """Yield the documents of a source, each with a place of its own for its results."""
+    taken: set[PurePath] = set()
+    for number, document in enumerate(documents, start=1):
+        relative = _relative(source, document)
+        while relative in taken:  # two lines with one id must not overwrite each other
+            relative = relative.with_name(f"{relative.name}-{number}")
+        taken.add(relative)
+        yield relative, document
+
+
+def _input(
+    source: DocumentSource,
+    document: Document | LineError,
+    relative: PurePath,
+    read_s: float,
+    identity: Identity | None,
+) -> Input:
+    name = document.name
+    if isinstance(document, LineError):
+        return FailedInput(name=name, relative=relative, error=document)
+    return InputDocument(
+        name=name,
+        relative=relative,
+        document=document,
+        path=None if source.path == STDIN else Path(source.path),
+        read_s=read_s,
+        identity=identity,
+    )
+
+
+def _file_identity(path: str) -> Identity | None:
+    """Return path, size and time of a file; None for what can be read only once, or not at all."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - stdin has the name "-"
+    except OSError:
+        return None
+    if path == STDIN or not stat.S_ISREG(found.st_mode):
+        return None
+    return {"path": os.path.realpath(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+
+
+def _text_identity(document: Document | LineError) -> Identity | None:
+    if isinstance(document, LineError):
+        return None
+    text = document.text.encode("utf-8", "surrogatepass")
+    return {"sha256": hashlib.sha256(text).hexdigest()}
+
+
+def _relative(source: DocumentSource, document: Document | LineError) -> PurePath:
+    """Return the path of a document's results, such as ``a.jsonl#7`` for a line of JSON lines."""
+    if isinstance(document, Document) and document.kind != "jsonl":
+        return source.relative
+    label = document.name.removeprefix(f"{source.name}#")
+    label = _UNSAFE.sub("_", label).encode()[:_LONGEST_LABEL].decode(errors="ignore")
+    return source.relative.with_name(f"{source.relative.name}#{label}")

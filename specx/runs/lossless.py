@@ -1,0 +1,96 @@
+"""``--check-lossless``: comparing an output with plain decoding, and that with transformers."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.target import Target
+from specx.errors import SpecxError, in_one_line
+from specx.profile import Profile, Sampling
+from specx.records import PrefillProgress, Step, Stop
+from specx.reports.report import LosslessCheck, ReferenceCheck
+from specx.runs.thinking import decode_thinking
+
+REFERENCE_TOKENS = 64  # compared with transformers' own ``generate``
+TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and in steps of its own
+
+
+def check_lossless(
+    pair: Pair,
+    profile: Profile,
+    prompt: tuple[int, ...],
+    written: list[int],
+    stop: Stop | None,
+) -> LosslessCheck:
+    """Decode ``prompt`` plainly and compare with the token ids that were ``written``.
+
+    ``stop``: as it was given to the first decoding.
+    """
+    plain = _plain_tokens(pair, profile, prompt, stop)
+    if plain == written:
+        return LosslessCheck(identical=True)
+    ends = min(len(plain), len(written))
+    at = next((i for i in range(ends) if plain[i] != written[i]), ends)
+    if at == ends:  # one output is a prefix of the other: there are no two tokens to compare
+        return LosslessCheck(identical=False, position=at)
+    gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], written[at])
+    return LosslessCheck(identical=False, position=at, logit_gap=gap)
+
+
+def check_reference(
+    pair: Pair, profile: Profile, prompt: tuple[int, ...], plain: list[int] | None
+) -> ReferenceCheck:
+    """Compare the first tokens behind ``prompt`` with those of transformers' own ``generate``.
+
+    ``plain``: what plain decoding wrote. Where it did not always choose the most probable token,
+    or where that is not known (None), tokens are decoded that are.
+    """
+    greedy = Sampling()
+    if plain is None or replace(sampling_of(pair, profile), seed=greedy.seed) != greedy:
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(greedy).items()}
+        few = profile.changed(generation={**values, "max_new_tokens": REFERENCE_TOKENS})
+        plain = _plain_tokens(pair, few, prompt, None)
+    ours = plain[:REFERENCE_TOKENS]
+    if not ours:
+        return ReferenceCheck(skipped="nothing was written")
+    from specx.models.reference import Reference
+
+    try:
+        reference = Reference(pair.target, profile.target.revision, pair.target_allowed)
+        theirs, logits = reference.generate(prompt, len(ours))
+    except SpecxError as error:
+        return ReferenceCheck(skipped=str(error))
+    except Exception as error:  # whatever transformers cannot do here
+        return ReferenceCheck(skipped=f"transformers fails with {in_one_line(error)}")
+    at = next((i for i, token in enumerate(ours) if token != theirs[i]), None)
+    if at is None:
+        return ReferenceCheck(identical=True, tokens=len(ours))
+    gap = float(logits[at, theirs[at]] - logits[at, ours[at]])
+    step = torch.finfo(pair.target.dtype).eps * float(logits[at, theirs[at]].abs())
+    tie = gap <= max(TIE, ROUNDINGS * step)
+    return ReferenceCheck(identical=False, tokens=at + 1, position=at, logit_gap=gap, tie=tie)
+
+
+def _plain_tokens(
+    pair: Pair, profile: Profile, prompt: tuple[int, ...], stop: Stop | None
+) -> list[int]:
+    plain: list[int] = []
+    start = partial(decode, pair, profile, "plain")
+    for event in decode_thinking(start, prompt, stop):
+        if isinstance(event, Step):
+            plain += event.tokens
+    return plain
+
+
+@torch.inference_mode()
+def logit_gap(pair: Pair, text: tuple[int, ...], expected: int, other: int) -> float:
+    """Return the target's logit of ``expected`` minus that of ``other`` after ``text``."""
+    ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
+    target = Target(pair.target, len(text), retrieval_layer=None)
+    for item in target.prefill(ids):
+        if not isinstance(item, PrefillProgress):
+            return float(item[0, expected] - item[0, other])
+    raise AssertionError("prefill ends with logits")

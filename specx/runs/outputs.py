@@ -1,0 +1,159 @@
+"""Output files. What specx wrote it may replace; any other file only when it is told to.
+
+It knows its own files by the records of their folder and of those above: names, and hashes of what
+was written. A file that somebody has changed since is no longer specx's. The record is written
+before the file, with the hashes of both the new and the old content: whenever the process is
+killed, the file that lies there is known.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from specx.errors import UsageError
+from specx.reports.writers import in_bytes, write_bytes_atomic
+from specx.runs.record import record_of
+
+
+class Outputs:
+    """Writes files, and keeps the record of them.
+
+    ``home``: the folder whose record has all files below it; None: each file's own folder.
+    ``force``: replace what is not specx's, too.
+    """
+
+    def __init__(self, home: Path | None = None, *, force: bool = False) -> None:
+        self._home, self._force = home, force
+
+    def check(self, path: Path) -> None:
+        """Raise UsageError for a file that must not or cannot be written."""
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:  # a name too long, a folder without permission
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        if self.may_replace(path):
+            return
+        why = (
+            "was changed since specx wrote it"
+            if _known(path)
+            else "exists and specx did not write it"
+        )
+        raise UsageError(f"{path} {why}; choose another place, or overwrite it with --force")
+
+    def may_replace(self, path: Path) -> bool:
+        """Return True for a file that is not there, that is empty, or that specx wrote."""
+        if self._force or not os.path.exists(path):  # unlike Path.exists(), it cannot fail
+            return True
+        if not os.path.isfile(path):
+            return False
+        return not path.stat().st_size or _hash(path) in _known(path)
+
+    def is_complete(self, path: Path) -> bool:
+        """Return True for a file with the content that specx wrote there last."""
+        latest = {hashes[0] for hashes in _records(path)}
+        return bool(latest) and os.path.isfile(path) and _hash(path) in latest
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write one text file, as ``write`` does."""
+        self.write({path: text})
+
+    def write(self, contents: Mapping[Path, str]) -> None:
+        """Write text files. Raises UsageError if that fails or one of them is not specx's."""
+        for path in contents:
+            self.check(path)
+            _make_room(path)
+        written = {path: in_bytes(text) for path, text in contents.items()}
+        self._note({path: hashlib.sha256(content).hexdigest() for path, content in written.items()})
+        for path, content in written.items():
+            write_bytes_atomic(path, content)
+        for folder in {self._home_of(path) for path in written} | {p.parent for p in written}:
+            _flush(folder)
+
+    def has_written(self, path: Path) -> bool:
+        """Return True for a file that specx wrote, and has not removed since."""
+        return bool(_records(path))
+
+    def remove(self, path: Path) -> None:
+        """Remove a file if it is specx's, and forget it; one that cannot be removed stays."""
+        if os.path.isfile(path) and _hash(path) in _known(path):
+            with contextlib.suppress(OSError, UsageError):  # a full disk, say
+                path.unlink()
+                home = self._home_of(path)
+                name = path.relative_to(home).as_posix()
+                record_of(_absolute(home)).add(lambda _: {name: []})
+
+    def _note(self, hashes: Mapping[Path, str]) -> None:
+        """Add the hashes of new contents to the records; of the old ones only the present."""
+        for home in dict.fromkeys(map(self._home_of, hashes)):
+            here = {p: new for p, new in hashes.items() if self._home_of(p) == home}
+            record_of(_absolute(home)).add(partial(_described, home, here))
+
+    def _home_of(self, path: Path) -> Path:
+        inside = self._home is not None and self._home in path.parents
+        return self._home if self._home is not None and inside else path.parent
+
+
+def _make_room(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _flush(folder: Path) -> None:
+    """Have the names of new files on the disk, too, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def written_files() -> Callable[[Path], bool]:
+    """Return a test for files that specx wrote and nobody changed since."""
+
+    def is_written(path: Path) -> bool:
+        known = _known(path)
+        return bool(known) and _hash(path) in known
+
+    return is_written
+
+
+def _described(
+    home: Path, new: Mapping[Path, str], known: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Return the hashes of files below ``home``: the new one, and that of specx's old content."""
+    found = {}
+    for path, hash_ in new.items():
+        name, old = path.relative_to(home).as_posix(), _hash(path)
+        found[name] = [hash_, old] if old in known.get(name, ()) and old != hash_ else [hash_]
+    return found
+
+
+def _records(path: Path) -> list[list[str]]:
+    """Return the hashes of a file in the records of its folder and of all folders above."""
+    path = _absolute(path)
+    records = ((folder, record_of(folder).files()) for folder in path.parents)
+    found = (files.get(path.relative_to(folder).as_posix(), []) for folder, files in records)
+    return [hashes for hashes in found if hashes]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
+
+
+def _known(path: Path) -> set[str]:
+    return {known for hashes in _records(path) for known in hashes}
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:  # what cannot be read cannot be told from another's
+        return ""

@@ -1,0 +1,115 @@
+"""Loading the models of a profile, once for all documents."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from specx.decoding.footprint import check_footprint
+from specx.decoding.methods import Pair, cache_settings, no_draft
+from specx.errors import ModelError, UsageError
+from specx.models.compat import allowed_alone, check_pair, head_facts
+from specx.models.head_config import HeadChoices
+from specx.models.head_files import open_head
+from specx.models.head_load import load_head
+from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
+from specx.profile import Profile
+from specx.records import WITHOUT_DRAFT, Method
+from specx.reports.environment import environment
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of a name; ``auto`` is the GPU if there is one.
+
+    Raises UsageError for a device that is missing.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here; use --device cpu or auto")
+    return torch.device(name)
+
+
+def facts(pair: Pair) -> dict[str, Any]:
+    """Return the versions, hardware and models that the figures of a report hold for.
+
+    Of a model that transformers computes it says so.
+    """
+    target, draft = pair.target, pair.draft
+    device = target.device
+    return {
+        **environment(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "target": target.source,
+        "draft": draft.source if draft else None,
+        **({"weights": target.formats} if target.formats else {}),
+        **{
+            f"{role}_computed_by": model.computed_by
+            for role, model in (("target", target), ("draft", draft))
+            if model is not None and not model.is_ours
+        },
+    }
+
+
+def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
+    """Load the target, and the draft if the method drafts.
+
+    A draft without a dtype of its own gets the one that the target was loaded in. Raises
+    ModelError when a model cannot be loaded, when the two do not fit each other, or when the
+    profile lets the draft read more than its window; UsageError when the method drafts and the
+    profile has no draft.
+    """
+    if method not in WITHOUT_DRAFT and profile.draft is None:
+        raise no_draft(profile)
+    target = _load(profile, device)
+    settings = profile.draft
+    if method in WITHOUT_DRAFT or settings is None:
+        return Pair(target, allowed_alone(target))
+    dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
+    spec = ModelSpec(settings.model, settings.revision, dtype, profile.attention)
+    if (files := open_head(spec, device)) is not None:
+        layers = None if settings.layers is None else tuple(settings.layers)
+        choices = HeadChoices(layers, settings.norm_output)
+        head = load_head(files, spec, target, choices)
+        _check_reach(profile, method, head)
+        facts = head_facts(target, head)
+        return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    draft = load_model(spec, device, "draft", check=_has_room(profile))
+    _check_reach(profile, method, draft)
+    facts = check_pair(target, draft)
+    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
+
+
+def _load(profile: Profile, device: torch.device) -> LoadedModel:
+    settings = profile.target
+    spec = ModelSpec(settings.model, settings.revision, settings.dtype, profile.attention)
+    check, positions = _has_room(profile), settings.window
+    return load_model(spec, device, "target", positions=positions, check=check)
+
+
+def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
+    """Return what refuses a model without room for its output, which no prompt is read without."""
+    return partial(check_footprint, tokens=profile.output_limit)
+
+
+def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
+    """Raise ModelError when a profile lets the draft read beyond its own window.
+
+    The policy ``full`` is exempt: a draft that sees everything leaves its window anyway.
+    """
+    settings, cache = profile.draft, cache_settings(method, profile)
+    if settings is None or cache.working_tokens is None:
+        return
+    limits: dict[str, int | None] = {
+        "draft.trained_context is": settings.trained_context,
+        "draft_cache holds chunk × top_k =": cache.working_tokens,
+    }
+    for limit, tokens in limits.items():
+        if tokens is not None and tokens > draft.window:
+            raise ModelError(
+                f"{limit} {tokens} tokens, more than the window of the draft {draft.source} "
+                f"({draft.window} tokens); lower it"
+            )

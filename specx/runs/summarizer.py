@@ -1,0 +1,383 @@
+"""Summarizing one document after the other with models that stay loaded."""
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from specx.decoding.decode import context_window, decode
+from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
+from specx.documents.document import Document
+from specx.errors import DocumentError
+from specx.models.memory import check_memory
+from specx.profile import (
+    DigestPrompt,
+    InstructPrompt,
+    Profile,
+    sources_of,
+)
+from specx.prompts.digest import Digest
+from specx.prompts.instruct import Instruct
+from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
+from specx.prompts.reasoning import Thinking
+from specx.records import Finished, Method, Step, Stop, Timings
+from specx.reports.report import Citation, Report
+from specx.runs import warnings
+from specx.runs.calibration import resolve_layer, source_layer
+from specx.runs.deadline import Deadline
+from specx.runs.document_run import DecodedText, DocumentRun, input_facts, removed
+from specx.runs.listener import Listener
+from specx.runs.lossless import check_lossless, check_reference
+from specx.runs.neighbours import Neighbours
+from specx.runs.pair import facts
+from specx.runs.parts import PartWriter, Written
+from specx.runs.preparing import MakePrompts, Prepared
+from specx.runs.provenance import provenance
+from specx.runs.room import reasoning_of, reserved, room_of
+from specx.runs.source_finder import SourceFinder
+from specx.runs.thinking import decode_thinking
+
+# With these a text goes on where it repeats itself, with the next where it does so again: a whole
+# text under a penalty drifts from its document, and a larger penalty ruins it.
+RETRIES: tuple[dict[str, float], ...] = (
+    {"repetition_penalty": 1.1},
+    {"repetition_penalty": 1.1, "no_repeat_ngram": 8},
+    {"repetition_penalty": 1.1, "no_repeat_ngram": 4},
+)
+
+
+class Summarizer:
+    """Summarizes documents with the models of one profile.
+
+    ``partial``: the text written so far of the current document, for an early stop. It contains
+    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
+    other processes between steps. ``deadline``: ends a document that takes too long. ``asked``:
+    keys of ``generation`` that the command line has set in the profile.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        method: Method,
+        pair: Pair,
+        listener: Listener,
+        *,
+        check: bool = False,
+        neighbours: Neighbours | None = None,
+        deadline: Deadline | None = None,
+        asked: frozenset[str] = frozenset(),
+    ) -> None:
+        self.method, self.pair = method, pair
+        self._listener = listener
+        self._check, self._neighbours, self._deadline = check, neighbours, deadline
+        self._kind = _prompt_kind(profile, pair)
+        self._reasoning = reasoning_of(profile, self._kind, context_window(pair, profile))
+        self._room = room_of(profile, pair, self._reasoning)
+        self._set_by = sources_of(profile, pair.target.stated.settings, asked)
+        resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
+        self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
+        if method in ("specextend", "specextend+lookup"):
+            window = context_window(pair, profile)
+            self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
+        layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
+        self._finder = None if layer is None else SourceFinder(self._kind, layer)
+        self.partial = ""
+        self._shelf = Shelf()
+        self._referred = False  # a text was compared with transformers
+
+    @property
+    def make_prompts(self) -> MakePrompts:
+        """Return what makes the prompts of a document. It can be sent to another process."""
+        return partial(self._kind.prompts, room=self._room)
+
+    def summarize(
+        self, document: Document, before: Timings, prepared: Prepared | None = None
+    ) -> Report:
+        """Summarize one document.
+
+        ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
+        ``make_prompts`` has made them elsewhere.
+
+        Raises DocumentError when it has no text, or is too long and parts are refused;
+        OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
+        """
+        _reset_peak_memory(self.pair.target.device)
+        run = DocumentRun(timings=replace(before))
+        self.partial = ""
+        prompts = self._prompts(document, run, prepared)
+        write = partial(self._write, run, document)
+        writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
+        written = writer.summarize(document, prompts)
+        unread, noted = warnings.unread(document, prompts)
+        settings = self.profile.model_dump(mode="json")
+        quotes = [quote for output in written.outputs for quote in output.quotes]
+        own_words = isinstance(self._kind, Instruct)
+        found = provenance(document, written.outputs if own_words else [])
+        run.end()
+        return Report(
+            input=input_facts(document, run.prompt_tokens, written.parts),
+            profile=self.profile.name,
+            method=self.method,
+            summary=written.summary,
+            tally=run.tally,
+            timings=run.timings,
+            peak_memory_bytes=_peak_memory(self.pair.target.device),
+            environment=facts(self.pair),
+            settings=settings,
+            generation=self._chosen(settings["generation"]),
+            citations=[_citation(quote) for quote in quotes],
+            cited_by=quotes[0].counted if quotes else None,
+            sentences=found.sentences,
+            not_in_document=found.nowhere,
+            not_in_sources=found.elsewhere,
+            dropped=sum(output.dropped for output in written.outputs),
+            completed=sum(output.completed for output in written.outputs),
+            reasoning_tokens=run.reasoning_tokens,
+            reasons=run.reasons,
+            rewritten=len(run.rewritten),
+            removed=removed(document),
+            levels=written.levels,
+            warnings=[*self._warnings_before(document), *unread, *self._warnings(run, written)],
+            notes=[
+                *noted,
+                *warnings.fallback(run.fell_back),
+                *warnings.closed(run.closed, self._reasoning),
+            ],
+            lossless=run.lossless,
+            speedup=run.speedup,
+        )
+
+    def _warnings_before(self, document: Document) -> list[str]:
+        """Warn about what is known before anything is written."""
+        return [
+            *document.warnings,
+            *warnings.known_before(document, self.profile),
+            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
+        ]
+
+    def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
+        """Warn about the texts that were written."""
+        return [
+            *warnings.cut(written, self.profile.output_limit),
+            *warnings.loops(run, written),
+            *warnings.dropped(written.outputs, written.reasons),
+            *warnings.not_verbatim(written.outputs),
+            *written.warnings,
+        ]
+
+    def _chosen(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return how tokens are chosen, and whose each value is."""
+        return {k: {"value": values[k], "from": source} for k, source in self._set_by.items()}
+
+    def _prompts(
+        self, document: Document, run: DocumentRun, prepared: Prepared | None
+    ) -> list[Prompt]:
+        if not document.text.strip():
+            raise DocumentError(f"{document.name} has no text; there is nothing to summarize")
+        if prepared:
+            run.started -= prepared.seconds  # they count as if nothing had been done meanwhile
+        prompts = prepared.prompts if prepared else self.make_prompts(document)
+        if self.profile.long_documents == "refuse":
+            refuse_if_longer(document, prompts, self._room)
+        run.timings.tokenize = time.perf_counter() - run.started
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        self._check_memory(longest + self.profile.output_limit + reserved(self._reasoning))
+        return prompts
+
+    def _write(
+        self,
+        run: DocumentRun,
+        document: Document,
+        prompt: Prompt,
+        *,
+        heading: str,
+        shown: bool,
+        anew: bool,
+    ) -> Output:
+        profile = self._profile_for(prompt)
+        run.prompt_tokens += len(prompt.token_ids)
+        run.begin_text()
+        self.partial = "" if anew else self.partial
+        self._add(heading, self._gap, shown=shown)
+        before, gap = self.partial, self._gap
+        try:
+            output, text = self._decode_again(run, prompt, profile, shown=shown)
+        except Exception:
+            if shown and not self._kind.final:  # nothing changes it any more
+                self._listener.write(self.partial[len(before) :])
+            raise
+        if self._finder:
+            output = self._finder.told(output, text, document)
+        if not self._kind.final:
+            self.partial = before
+            self._add(output.shown if shown else output.text, gap, shown=shown)
+        if self._check and (run.lossless is None or run.lossless.identical):
+            self._check_lossless(text, run)
+        return output
+
+    def _decode_again(
+        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+    ) -> tuple[Output, DecodedText]:
+        """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
+        document = self._finder.tokens(prompt) if self._finder else None
+        before, text = self.partial, DecodedText(prompt, profile, document)
+        output = self._decode(run, text, shown=shown)
+        for settings in self._retries(profile):
+            # Reasoning has a budget of its own, which begins with the text.
+            kept = 0 if output.reasoning_tokens else output.kept_tokens
+            limit = profile.output_limit - kept
+            if run.reasons[-1] != "looping" or limit < 1:
+                break
+            again = profile.changed(generation={**settings, "max_new_tokens": limit})
+            self.partial, text = before, text.again(again, kept)
+            run.go_on(kept)
+            self._listener.show("")
+            self._listener.phase("writing on with a penalty")
+            output = self._decode(run, text, shown=shown)
+        return output, text
+
+    def _decode(self, run: DocumentRun, text: DecodedText, *, shown: bool) -> Output:
+        """Write a text to its end, and note its tokens. What is final is shown so, as it comes."""
+        ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
+        reader, stop = self._kind.reader(text.prompt), self._stop(text)
+        gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
+        sources = self._finder.settings(text) if self._finder else None
+        start = partial(
+            decode, self.pair, text.profile, self.method, sources=sources, shelf=self._shelf
+        )
+        events = decode_thinking(start, text.token_ids, stop)
+        events = self._deadline.between(events) if self._deadline else events
+        for event in self._neighbours.between(events) if self._neighbours else events:
+            if isinstance(event, Finished):
+                text.attend(event.attended)
+                event = replace(event, attended=())  # nobody else needs it
+            self._listener.on(event)
+            run.on(event)
+            if isinstance(event, Step):
+                text.ids += event.tokens
+                new = reader.feed([i for i in event.tokens if i not in ends])
+                gap = self._add(new, gap, shown=shown and final)
+                if shown and not final:
+                    self._listener.show(self.partial[before:])
+        new, output = reader.finish()
+        self._add(new, gap, shown=shown and final)
+        run.reasoning_tokens += output.reasoning_tokens
+        run.closed += isinstance(stop, Thinking) and stop.was_closed
+        return output
+
+    def _retries(self, profile: Profile) -> Sequence[dict[str, float]]:
+        """Return the settings with which a text goes on where it repeats itself, in turn.
+
+        None where the user wants none, or has set a penalty: with that it would do so again.
+        """
+        prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
+        retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
+        return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
+
+    def _profile_for(self, prompt: Prompt) -> Profile:
+        if prompt.limit is None and not self._reasoning:
+            return self.profile
+        tokens = self._limit(prompt) + self._reasoning
+        return self.profile.changed(generation={"max_new_tokens": tokens})
+
+    def _limit(self, prompt: Prompt) -> int:
+        return self.profile.output_limit if prompt.limit is None else prompt.limit
+
+    def _stop(self, text: DecodedText) -> Stop | None:
+        """Return what ends a text. It has seen what the text begins with."""
+        stop = self._kind.stop(text.prompt)
+        if self._reasoning:
+            assert isinstance(self._kind, Instruct)
+            tokenizer, limit = self.pair.target.tokenizer, self._limit(text.prompt)
+            answer, budget = self._kind.answer(), self._reasoning
+            stop = Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
+        if stop is not None:
+            for token in text.begun:
+                stop(token)
+        return stop
+
+    def _check_lossless(self, text: DecodedText, run: DocumentRun) -> None:
+        started = time.perf_counter()
+        self._listener.phase("checking against plain decoding")
+        self._shelf.clear()  # plain decoding needs caches of its own
+        ids, profile, before = text.token_ids, text.profile, run.lossless
+        found = check_lossless(self.pair, profile, ids, text.ids, self._stop(text))
+        reference = before.reference if before else None
+        if not self._referred:  # once: loading a model again takes a while
+            self._referred = True
+            self._listener.phase("checking against transformers")
+            is_plain = found.identical and not run.closed
+            reference = check_reference(self.pair, profile, ids, text.ids if is_plain else None)
+        run.lossless = replace(found, reference=reference)
+        run.check_s += time.perf_counter() - started
+
+    @property
+    def _gap(self) -> str:
+        """Return what is between the text so far and the next one."""
+        return "\n\n" if self.partial else ""
+
+    def _add(self, text: str, gap: str, *, shown: bool) -> str:
+        """Append new text behind ``gap``; return the gap that the next text needs."""
+        if not text:
+            return gap
+        self.partial += gap + text
+        if shown:
+            self._listener.write(gap + text)
+        return ""
+
+    def _check_memory(self, tokens: int) -> None:
+        """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
+        # The memory of the caches that are there is taken over or freed.
+        there = cache_bytes(self.pair, self._shelf.capacity)
+        needed = cache_bytes(self.pair, capacity_for(tokens)) - there
+        if needed <= 0:
+            return
+        device = self.pair.target.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # memory that torch keeps of earlier documents is free
+        check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
+
+
+def _listed(value: Any) -> Any:
+    """Return a resolved value as a profile has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
+    prompt, tokenizer = profile.prompt, pair.target.tokenizer
+    if isinstance(prompt, DigestPrompt):
+        return Digest(tokenizer, prompt.sentences)
+    return Instruct.of(tokenizer, prompt)
+
+
+def _citation(quote: Quote) -> Citation:
+    return Citation(
+        sentence=quote.sentence,
+        place=quote.citation,
+        page=quote.page,
+        lines=list(quote.lines) if quote.lines else None,
+        heading=quote.heading,
+        paragraph=quote.paragraph + 1,
+    )
+
+
+def _reset_peak_memory(device: torch.device) -> None:
+    """Reset the peak of a GPU for each document. The peak of a process on a CPU only grows."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Return the peak memory in bytes.
+
+    On a GPU: of all tensors during this document, the models' included. On a CPU: of the process
+    so far, loading and earlier documents included.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

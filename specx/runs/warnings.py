@@ -1,0 +1,157 @@
+"""Sentences about a finished summary: warnings, and notes that few need to read."""
+
+from collections.abc import Sequence
+
+from specx.documents.document import Document
+from specx.documents.prose import is_prose, prose_share
+from specx.profile import EMBEDDED, DigestPrompt, Profile
+from specx.prompts.prompt import Output, Prompt
+from specx.records import FellBack, FinishReason
+from specx.runs.document_run import DocumentRun
+from specx.runs.parts import Written
+
+NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
+WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
+
+
+def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
+    """Return a warning or a note on text in no prompt: a digest reads running text of the body."""
+    read = {unit.paragraph for prompt in prompts for unit in prompt.units}
+    missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
+    share = sum(map(len, missing)) / document.characters
+    if share <= NOTED_SHARE:
+        return [], []
+    told = [
+        f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
+        "headings, captions, tables, code, notes, fragments, repetitions, letters that the model "
+        "does not know, or parts such as contents and licence, which a digest does not read"
+    ]
+    return (told, []) if share > WARNED_SHARE else ([], told)
+
+
+def known_before(document: Document, profile: Profile) -> list[str]:
+    """Return the warnings that a document's text gives before a model reads it."""
+    return [*foreign(document, profile), *not_prose(document, profile)]
+
+
+def not_prose(document: Document, profile: Profile) -> list[str]:
+    """Warn about a digest of slides, tables, or lists: it can quote their few sentences alone."""
+    if not isinstance(profile.prompt, DigestPrompt) or document.everything:
+        return []
+    if is_prose(document.paragraphs):
+        return []
+    share = prose_share(document.paragraphs)
+    return [
+        f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
+        "commands?), and a digest is of these alone; --everything reads the rest, too"
+    ]
+
+
+def foreign(document: Document, profile: Profile) -> list[str]:
+    """Warn about a text in a language that the embedded models were not made for."""
+    if not profile.target.model.startswith(EMBEDDED):
+        return []
+    language = document.foreign_language
+    if language is None:
+        return []
+    return [
+        f"most of the text is in {language}, and the profile {profile.name} reads English only, so "
+        "its choice is poor and sentences may break off; choose a profile with a larger model "
+        "that knows the language: specx profiles ls"
+    ]
+
+
+def fallback(events: Sequence[FellBack]) -> list[str]:
+    """Note that drafting did not pay, in one sentence for any number of parts."""
+    if not events:
+        return []
+    worst = min(events, key=lambda event: event.speedup)
+    return [
+        f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
+        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+    ]
+
+
+def not_done(asked: Sequence[str], profile: Profile) -> list[str]:
+    """Warn about what a model's own file asks for and specx does not do. A digest ignores it."""
+    if not asked or isinstance(profile.prompt, DigestPrompt):
+        return []
+    return [
+        f"the model's generation_config.json asks for {', '.join(asked)}, which specx does not do, "
+        "so the text may differ from what its authors saw"
+    ]
+
+
+def closed(outputs: int, budget: int) -> list[str]:
+    """Note that reasoning was ended by its budget, in so many ``outputs``."""
+    if not outputs:
+        return []
+    return [
+        f"the model's reasoning was ended after {budget} tokens"
+        f"{f', in {outputs} outputs' if outputs > 1 else ''}; --think allows more"
+    ]
+
+
+def cut(written: Written, max_new_tokens: int) -> list[str]:
+    """Warn about outputs that did not end by themselves."""
+    warnings = []
+    ends = zip(written.outputs, written.reasons, strict=True)
+    stopped = [output for output, reason in ends if reason == "length"]
+    if stopped:
+        # More tokens would add nothing to a text that repeats itself.
+        more = not all(output.looped for output in stopped)
+        advice = "; --max-new-tokens allows more" if more else ""
+        warnings.append(f"the output was stopped at max_new_tokens ({max_new_tokens}){advice}")
+    if "window" in written.reasons:
+        warnings.append("the output was stopped at the end of the model's window")
+    return warnings
+
+
+def loops(run: DocumentRun, written: Written) -> list[str]:
+    """Warn in one sentence about texts that repeated themselves, and say what became of them."""
+    told, texts = [], len(run.reasons)
+    if number := len(run.rewritten):
+        was = "was" if number == 1 else "were"
+        told.append(
+            f"{_repeated(number, texts)} and {was} written on from there with a repetition "
+            "penalty of 1.1"
+        )
+    if number := run.reasons.count("looping"):
+        was, again = "was" if number == 1 else "were", " again" if run.rewritten else ""
+        told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
+    looped = sum(output.looped for output in written.outputs)
+    if number := looped - written.reasons.count("looping"):
+        told.append(f"{_repeated(number, texts)}; --on-loop retry writes on with a penalty")
+    return ["; ".join(told)] if told else []
+
+
+def _repeated(number: int, texts: int) -> str:
+    subject = "the text" if texts == 1 else f"{number} of {texts} texts"
+    return f"{subject} repeated {'itself' if number == 1 else 'themselves'}"
+
+
+def dropped(outputs: Sequence[Output], reasons: Sequence[FinishReason]) -> list[str]:
+    """Warn about sentences of a digest that were dropped, and about a digest that ended early."""
+    count = sum(output.dropped for output in outputs)
+    warnings = []
+    if count:
+        sentences = "1 sentence" if count == 1 else f"{count} sentences"
+        warnings.append(
+            f"{sentences} of the digest did not stand in the document as cited and "
+            f"{'was' if count == 1 else 'were'} left out"
+        )
+    if "strayed" in reasons:
+        warnings.append(
+            "the digest ended early, because the model no longer quoted the document; a profile "
+            "with a larger model may read it better (specx profiles ls)"
+        )
+    return warnings
+
+
+def not_verbatim(outputs: Sequence[Output]) -> list[str]:
+    """Warn about sentences of a digest that are not in the paragraph they cite."""
+    quotes = [quote for output in outputs for quote in output.quotes]
+    wrong = sum(not quote.verbatim for quote in quotes)
+    return (
+        [f"{wrong} of {len(quotes)} sentences differ from the paragraph they cite"] if wrong else []
+    )

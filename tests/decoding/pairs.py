@@ -1,0 +1,170 @@
+"""Tiny random pairs, profiles for them, and one whole run of the loop."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
+from specx.models.decoder import Decoder
+from specx.models.load import LoadedModel
+from specx.models.modules import in_memory
+from specx.models.seam_trial import SeamTrial
+from specx.profile import GenerationSettings, Profile
+from specx.profile.schema import (
+    DraftCacheSettings,
+    DraftSettings,
+    FallbackSettings,
+    TargetSettings,
+    TreeSettings,
+)
+from specx.records import Event, FellBack, Finished, Method, PrefillProgress, Step, Stop, Timings
+from tests.models.families import decoder_of
+from tests.tiny import VOCAB, make_model, make_tokenizer
+
+
+@cache
+def loaded(
+    family: str = "llama",
+    seed: int = 0,
+    *,
+    noise: float = 0.0,
+    peak: float = 1.0,
+    attention: float = 1.0,
+    modules: bool = False,
+    **overrides: Any,
+) -> LoadedModel:
+    """A random model as ``load_model`` would return it, without the way over the disk.
+
+    ``modules``: run by transformers, behind the seam; else our own decoder with the same weights.
+
+    ``noise`` is added to every weight, so that the model is like that of the same seed without
+    it. ``peak`` multiplies the lm head: at 5, nearly all probability is on one token, as in a
+    model that copies. ``attention`` multiplies what attention adds to the hidden states: at 0.5,
+    a draft that sees little of the text is right now and then.
+    """
+    model, tokenizer = make_model(family, seed, **overrides), make_tokenizer()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * torch.randn(weight.shape, generator=generator)
+        model.get_output_embeddings().weight *= peak
+        for layer in model.get_decoder().layers:
+            layer.self_attn.o_proj.weight *= attention
+    as_modules = in_memory(model.requires_grad_(False), tokenizer, f"{family}-{seed}")
+    if not modules:
+        return as_decoder(as_modules)
+    scalings = SeamTrial(loaded=as_modules, label="The model", positions=1).scalings()
+    return replace(as_modules, scalings=scalings)
+
+
+def as_decoder(model: LoadedModel) -> LoadedModel:
+    """The same model as our own decoder, with copies of its weights."""
+    module = model.model.module
+    decoder = decoder_of(module, model.ops)
+    config = module.config.to_dict()
+    return replace(model, model=decoder, decoder_spec=decoder.spec, config=config)
+
+
+def computed_wrongly(model: LoadedModel) -> LoadedModel:
+    """The same model with norms that are too large."""
+    weights = model.model.weights
+    layers = [replace(each, input_norm=3 * each.input_norm) for each in weights.layers]
+    return replace(model, model=Decoder(replace(weights, layers=layers), model.ops))
+
+
+def pair_of(target: LoadedModel, draft: LoadedModel | None = None) -> Pair:
+    """A pair that may produce every id of the tests' tokenizer."""
+    if draft is None:
+        return Pair(target, allowed(target))
+    return Pair(target, allowed(target), draft, allowed(draft))
+
+
+def on_triton(pair: Pair) -> Pair:
+    """The pair on the Triton backend: its kernels in the interpreter."""
+    from specx.ops.triton.backend import TritonOps
+
+    draft = pair.draft and replace(pair.draft, ops=TritonOps())
+    return replace(pair, target=replace(pair.target, ops=TritonOps()), draft=draft)
+
+
+def allowed(model: LoadedModel, ids: Sequence[int] = range(VOCAB)) -> torch.Tensor:
+    mask = torch.zeros(model.vocab_size, dtype=torch.bool)
+    mask[list(ids)] = True
+    return mask
+
+
+def make_profile(
+    *,
+    tree: dict[str, Any] | None = None,
+    cache: dict[str, Any] | None = None,
+    below: float | None = None,
+    window: int | None = None,
+    **generation: Any,
+) -> Profile:
+    return Profile(
+        name="tiny",
+        target=TargetSettings(model="tiny", window=window),
+        draft=DraftSettings(model="tinier", trained_context=100_000),
+        tree=TreeSettings(**{"nodes": 8, "depth": 3, "threshold": 0.0, **(tree or {})}),
+        draft_cache=DraftCacheSettings(**(cache or {})),
+        generation=GenerationSettings(**{"max_new_tokens": 24, **generation}),
+        fallback=FallbackSettings(below=below),
+    )
+
+
+def make_prompt(length: int, seed: int = 0) -> list[int]:
+    """Random ids of the tokenizer, special tokens left out."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCAB, (length,), generator=generator).tolist()
+
+
+@dataclass
+class Run:
+    """What one call of ``decode`` yielded."""
+
+    events: list[Any]
+    tokens: list[int] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)  # without the first token's
+    fell_back: list[FellBack] = field(default_factory=list)
+    progress: list[PrefillProgress] = field(default_factory=list)
+    reason: str = ""
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(step.tokens) for step in self.steps]
+
+    @property
+    def accepted(self) -> list[int]:
+        return [step.accepted for step in self.steps]
+
+
+def run(
+    pair: Pair,
+    profile: Profile,
+    method: Method,
+    prompt: Sequence[int],
+    stop: Stop | None = None,
+) -> Run:
+    return collect(decode(pair, profile, method, prompt, stop=stop))
+
+
+def collect(events: Iterator[Event]) -> Run:
+    result = Run(list(events))
+    for event in result.events:
+        match event:
+            case Step():
+                result.tokens += event.tokens
+                result.steps += [event] if event.passes else []
+            case FellBack():
+                result.fell_back.append(event)
+            case PrefillProgress():
+                result.progress.append(event)
+            case Finished():
+                result.reason, result.timings = event.reason, event.timings
+    assert isinstance(result.events[-1], Finished)
+    return result

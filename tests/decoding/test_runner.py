@@ -1,0 +1,129 @@
+"""Stages replayed as CUDA graphs replay them, and what a stage may change: nothing on the host."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from specx.decoding import decode as decoding
+from specx.decoding.runner import EagerRunner, GraphRunner, runner_for
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+
+METHODS = ["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
+CACHE = {"chunk": 4, "top_k": 3, "every": 2, "layer": 1, "window": 8}
+PROMPT = make_prompt(20) * 3
+
+
+def pair():
+    sure = {"seed": 0, "peak": 5.0, "attention": 0.04}
+    target = replace(loaded(**sure), eos_token_ids=frozenset())
+    return pair_of(target, loaded(**sure, noise=0.02))
+
+
+class Replaying(EagerRunner):
+    """Hands out the outputs of a stage's first run, filled again by each later one.
+
+    As a graph does, it looks at the inputs of the first run only: they lie in the same memory.
+    """
+
+    def __init__(self) -> None:
+        self.recorded: dict[int, tuple[Any, tuple[Any, ...], Any]] = {}
+
+    def run(self, stage, *inputs):
+        if id(stage) not in self.recorded:
+            self.recorded[id(stage)] = (stage, inputs, stage.work(*inputs))
+        else:
+            _, first_inputs, outputs = self.recorded[id(stage)]
+            fill(outputs, stage.work(*first_inputs))
+        return self.recorded[id(stage)][2]
+
+    def forget(self, stage) -> None:
+        self.recorded.pop(id(stage), None)
+
+    def another(self) -> "Replaying":
+        return Replaying()
+
+
+def fill(outputs: Any, new: Any) -> None:
+    """Copy tensors into those that were handed out; everything else must be what it was."""
+    if isinstance(outputs, torch.Tensor):
+        outputs.copy_(new)
+    elif is_dataclass(outputs):
+        for field in fields(outputs):
+            fill(getattr(outputs, field.name), getattr(new, field.name))
+    else:
+        assert outputs == new
+
+
+class Watching(EagerRunner):
+    """Compares what the host knows before and after each stage."""
+
+    def run(self, stage, *inputs):
+        before = on_the_host(stage)
+        outputs = stage.work(*inputs)
+        assert on_the_host(stage) == before, type(stage)
+        return outputs
+
+
+def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
+    """Everything that is no tensor in an object and in what it holds, models left out."""
+    seen = set() if seen is None else seen
+    if isinstance(thing, torch.Tensor):
+        return thing.data_ptr(), thing.shape
+    if isinstance(thing, int | float | str | bool | None):
+        return thing
+    if id(thing) in seen or isinstance(thing, torch.nn.Module):
+        return None
+    seen.add(id(thing))
+    if isinstance(thing, list | tuple):
+        return [on_the_host(each, seen) for each in thing]
+    if isinstance(thing, dict):
+        return {str(key): on_the_host(each, seen) for key, each in thing.items()}
+    return {
+        name: on_the_host(value, seen)
+        for name, value in getattr(thing, "__dict__", {}).items()
+        # Constants, made once when they are first asked for.
+        if name not in ("_tree", "dense", "bias", "_all")
+    }
+
+
+@pytest.mark.parametrize("below", [None, 1e9])
+@pytest.mark.parametrize("method", METHODS)
+def test_replayed_stages_write_the_same(method, below, monkeypatch):
+    """Also through a fallback, which changes the stages."""
+    profile = make_profile(cache=CACHE, max_new_tokens=160, below=below)
+    expected = run(pair(), profile, method, PROMPT)
+    monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
+    actual = run(pair(), profile, method, PROMPT)
+    assert actual.tokens == expected.tokens
+    assert len(actual.fell_back) == len(expected.fell_back)
+    assert len(actual.fell_back) == (below is not None and method != "plain")
+
+
+PENALTIES = {"repetition_penalty": 1.1, "frequency_penalty": 0.2, "no_repeat_ngram": 3}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_replayed_stages_know_what_was_written(method, monkeypatch):
+    profile = make_profile(cache=CACHE, max_new_tokens=60, **PENALTIES)
+    expected = run(pair(), profile, method, PROMPT)
+    monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
+    assert run(pair(), profile, method, PROMPT).tokens == expected.tokens
+
+
+@pytest.mark.parametrize("generation", [{}, PENALTIES])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
+    monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Watching())
+    run(pair(), make_profile(cache=CACHE, max_new_tokens=30, **generation), method, PROMPT)
+
+
+def test_graphs_are_for_gpus_and_can_be_switched_off():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert isinstance(runner_for(cpu, is_ours=True), EagerRunner)
+    assert isinstance(runner_for(gpu, is_ours=True, graphs=False), EagerRunner)
+    recording = [runner_for(gpu, is_ours=ours) for ours in (True, False)]
+    assert all(isinstance(each, GraphRunner) for each in recording)
+    assert [each.eager_calls for each in recording] == [0, 1]
+    assert recording[1].another() == recording[1]

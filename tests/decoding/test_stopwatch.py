@@ -1,0 +1,95 @@
+"""Seconds by part, on a clock that is moved by hand."""
+
+import pytest
+import torch
+
+from specx.decoding import stopwatch
+from specx.decoding.stopwatch import Stopwatch
+
+
+class Clock:
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(stopwatch, "time", clock)
+    return clock
+
+
+def spend(clock: Clock, seconds: float, part) -> None:
+    with part:
+        clock.now += seconds
+
+
+def test_parts_add_up_and_the_rest_is_the_hosts(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    spend(clock, 2.0, watch.part("drafting"))
+    clock.now += 0.5
+    spend(clock, 1.0, watch.part("keep"))
+    spend(clock, 3.0, watch.part("drafting"))
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.0, 3.0], "keep": [1.0]}
+    assert (timings.drafting, timings.keep, timings.host, timings.total) == (5.0, 1.0, 0.5, 6.5)
+
+
+def test_parts_of_laps_leave_nothing_between_them(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    clock.now += 1.0
+    laps = watch.laps()
+    assert laps.began == 101.0
+    clock.now += 0.25
+    spend(clock, 2.0, laps.part("drafting"))
+    clock.now += 0.5
+    spend(clock, 1.0, laps.part("verification"))
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.25], "verification": [1.5]}
+    assert timings.host == 1.0
+
+
+def test_seconds_that_are_set_aside_are_another_part(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    laps = watch.laps()
+    clock.now += 3.0
+    laps.set_aside("draft_prefill", 2.0)
+    laps.end("retrieval")
+    clock.now += 1.0
+    laps.set_aside("draft_prefill", 0.0)
+    laps.end("drafting")
+    assert laps.until(clock.now) == 2.0
+    timings = watch.finish()
+    assert watch.samples == {"draft_prefill": [2.0], "retrieval": [1.0], "drafting": [1.0]}
+    assert timings.total == 4.0
+
+
+def test_laps_begin_when_they_are_asked_for(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for _ in range(2):
+        spend(clock, 2.0, watch.laps().part("drafting"))
+        clock.now += 0.5
+    assert watch.finish().drafting == 4.0
+
+
+def test_the_latest_of_a_part_are_known_before_the_end(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for seconds in (1.0, 2.0, 3.0):
+        spend(clock, seconds, watch.part("verification"))
+        spend(clock, 0.5, watch.part("keep"))
+    assert watch.latest("verification", 2) == [3.0, 2.0]
+    assert watch.latest("keep", 5) == [0.5] * 3
+    assert watch.latest("retrieval", 1) == []
+
+
+def test_laps_that_are_dropped_do_not_count(clock):
+    watch = Stopwatch(torch.device("cpu"))
+    for _ in range(2):
+        laps = watch.laps()
+        spend(clock, 2.0, laps.part("drafting"))
+    watch.drop(laps)
+    timings = watch.finish()
+    assert watch.samples == {"drafting": [2.0]}
+    assert (timings.drafting, timings.host) == (2.0, 2.0)

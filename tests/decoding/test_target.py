@@ -1,0 +1,132 @@
+"""The target on its own: logits and attention against transformers' own forward."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from specx.decoding.forward import PREFILL_CHUNK
+from specx.decoding.target import Target
+from specx.ops.chunks import Grid
+from specx.ops.torch.backend import TorchOps
+from specx.ops.trees import TokenTree
+from specx.records import PrefillProgress
+from tests.decoding.pairs import loaded, make_prompt
+from tests.tiny import make_model
+
+FAMILIES = ["llama", "qwen3", "mistral", "smollm3"]
+PARENTS = [0, 0, 0, 1, 1, 3, 2, 0]
+DEPTHS = [0, 1, 1, 2, 2, 3, 2, 1]
+TOKENS = [17, 30, 31, 32, 33, 34, 35, 0]
+
+
+def make_tree(root: int = TOKENS[0]) -> TokenTree:
+    return TokenTree(
+        torch.tensor([root, *TOKENS[1:]]),
+        torch.tensor(PARENTS),
+        torch.tensor(DEPTHS),
+        torch.tensor([True] * 7 + [False]),
+        levels=4,
+    )
+
+
+def path_to(row: int) -> list[int]:
+    """Rows from the root to ``row``."""
+    return [0] if row == 0 else [*path_to(PARENTS[row]), row]
+
+
+def read(target: Target, prompt: list[int]) -> torch.Tensor:
+    *progress, logits = target.prefill(torch.tensor(prompt))
+    assert all(isinstance(item, PrefillProgress) for item in progress)
+    return logits
+
+
+def logits_of(model, text: list[int]) -> torch.Tensor:
+    """[T, V] of transformers' own forward over a whole text."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([text]), use_cache=False).logits[0]
+
+
+def attention_of(model, text: list[int], layer: int) -> torch.Tensor:
+    """[T]: what the last token attends to, mean over heads, by the eager attention."""
+    with torch.no_grad():
+        output = model(input_ids=torch.tensor([text]), output_attentions=True, use_cache=False)
+    return output.attentions[layer][0, :, -1].mean(0)
+
+
+def close(actual, expected, tolerance=2e-4):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("length", [1, 8, 9, 30])
+def test_logits_after_the_prompt(family, length, monkeypatch):
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 8)
+    model = loaded(family)
+    target, prompt = Target(model, 64, retrieval_layer=None), make_prompt(length)
+    close(read(target, prompt), logits_of(make_model(family), prompt)[-1:])
+    assert target.cache.committed == length
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_row_of_a_tree_is_verified_as_the_end_of_its_own_path(family):
+    model, plain = loaded(family), make_model(family)
+    target, prompt = Target(model, 64, retrieval_layer=None), make_prompt(20)
+    read(target, prompt)
+    scores = target.verify(make_tree())
+    for row in range(len(TOKENS)):
+        text = [*prompt, *(TOKENS[i] for i in path_to(row))]
+        close(scores[row], logits_of(plain, text)[-1])
+
+
+@pytest.mark.parametrize("leaf", range(7))
+def test_after_keep_the_cache_holds_the_accepted_path(leaf):
+    """The next tree is scored as if the text had been read in one piece."""
+    model, plain = loaded("qwen3"), make_model("qwen3")
+    target, prompt = Target(model, 80, retrieval_layer=None), make_prompt(20)
+    read(target, prompt)
+    rows = path_to(leaf)
+    target.verify(make_tree())
+    path = TorchOps().accept(make_tree(), choices_along(rows))
+    count = len(rows)
+    assert path.rows[:count].tolist() == rows
+    target.keep(path)
+    assert target.cache.committed == 20 + count
+    text = [*prompt, *(TOKENS[row] for row in rows)]
+    scores = target.verify(make_tree(root=40))
+    for row in (0, 5, 6):
+        end = [40, *(TOKENS[i] for i in path_to(row)[1:])]
+        close(scores[row], logits_of(plain, [*text, *end])[-1])
+
+
+def choices_along(rows: list[int]) -> torch.Tensor:
+    """The target's choices that lead along ``rows`` and no further."""
+    choices = torch.full((len(TOKENS),), 99)
+    for parent, row in pairwise(rows):
+        choices[parent] = TOKENS[row]
+    return choices
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_attention_is_that_of_the_last_token(family, layer, monkeypatch):
+    """After a prompt in chunks, after an accepted path, and after a root alone."""
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 8)
+    overrides = {"num_hidden_layers": 3}
+    model, eager = loaded(family, **overrides), make_model(family, **overrides)
+    eager.set_attn_implementation("eager")
+    target, text = Target(model, 80, retrieval_layer=layer), make_prompt(21)
+    read(target, text)
+    check_scores(target, attention_of(eager, text, layer))
+    for rows in ([0, 1, 3, 5], [0], [0, 2]):
+        target.verify(make_tree())
+        target.keep(TorchOps().accept(make_tree(), choices_along(rows)))
+        text = [*text, *(TOKENS[row] for row in rows)]
+        check_scores(target, attention_of(eager, text, layer))
+
+
+def check_scores(target: Target, row: torch.Tensor) -> None:
+    """Chunks of one token are the row itself, and nothing is behind the text."""
+    scores = target.chunk_scores(Grid(1), target.cache.length)
+    close(scores[: len(row)], row, 1e-5)
+    assert (scores[len(row) :] == -torch.inf).all()

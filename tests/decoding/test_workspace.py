@@ -1,0 +1,261 @@
+"""Documents after one another on one shelf: each is decoded as in a fresh process."""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
+from specx.decoding.sampling import Sampler
+from specx.decoding.stopwatch import Laps
+from specx.decoding.workspace import (
+    AHEAD,
+    ALIKE,
+    STEP,
+    Shelf,
+    Workspace,
+    WorkspaceKind,
+    capacity_for,
+)
+from specx.models.features import Features
+from specx.ops.contract import built_in_ops
+from specx.ops.penalties import TextSoFar
+from specx.ops.trees import MAX_ROWS
+from specx.profile import AutoTree, Sampling
+from specx.records import METHODS, WITHOUT_DRAFT
+from tests.decoding.pairs import Run, collect, loaded, make_profile, make_prompt, pair_of
+from tests.decoding.test_head_lossless import apt_pair
+
+PAIR = pair_of(loaded("llama", 0, peak=5.0), loaded("llama", 0, peak=5.0, noise=0.02))
+CACHE = {"chunk": 8, "top_k": 3, "every": 2, "layer": 1, "window": 16}
+HEAD_CACHE = CACHE | {"layer": 0}  # its target has one layer
+FIRST, SECOND = make_prompt(61, seed=1), make_prompt(60, seed=2)[:50] * 2
+# Tensors that no text changes.
+CONSTANT = {"_rows", "inv_freqs", "forbidden", "own", "_certain", "_uniform"}
+CONSTANT |= {"_forbidden", "_forbidden_first", "_prior", "_tree", "_target_ids", "_counted"}
+
+
+@pytest.fixture(autouse=True)
+def _every_step_takes_as_long(monkeypatch):
+    """Who drafts, and for how long, is decided by measured times."""
+    monkeypatch.setattr(Laps, "until", lambda *_: 1.0)
+    monkeypatch.setattr(Laps, "seconds", lambda *_: 1.0)
+
+
+def profile_of(**settings: Any) -> Any:
+    return make_profile(cache=CACHE, **{"max_new_tokens": 30, **settings})
+
+
+def run_on(
+    shelf: Shelf | None,
+    prompt: list[int],
+    method: Any,
+    profile: Any,
+    pair: Pair = PAIR,
+    **more: Any,
+) -> Run:
+    return collect(decode(pair, profile, method, prompt, shelf=shelf, **more))
+
+
+def figures(run: Run) -> tuple[Any, ...]:
+    return run.tokens, [asdict(step) | {"seconds": 0} for step in run.steps], run.reason
+
+
+def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
+    """Yield the tensors that the engine's objects hold and a text changes."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(thing, list | tuple):
+        for each in thing:
+            yield from tensors_of(each, seen)
+    elif isinstance(thing, TextSoFar):
+        yield from vars(thing).values()
+    elif (
+        type(thing).__module__.startswith("specx.decoding")
+        or isinstance(thing, Features)
+        or hasattr(thing, "queries")
+    ):
+        for name, each in vars(thing).items():
+            if name not in CONSTANT:
+                yield from tensors_of(each, seen)
+
+
+@torch.inference_mode()
+def poison(workspace: Workspace) -> int:
+    """Write what no text could leave behind; return the number of tensors."""
+    state = workspace.state
+    found = list(tensors_of([state.target, state.end, state.sampler, workspace.drafter]))
+    for tensor in found:
+        tensor.fill_(torch.nan if tensor.is_floating_point() else 10**6)
+    return len(found)
+
+
+def kept(shelf: Shelf) -> Workspace:
+    assert shelf._kept is not None
+    return shelf._kept[1]
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [{}, {"temperature": 0.8}, {"repetition_penalty": 1.1, "presence_penalty": 1.0},
+     {"no_repeat_ngram": 2}],
+)  # fmt: skip
+@pytest.mark.parametrize("method", METHODS)
+def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, generation):
+    profile, shelf = profile_of(**generation, below=0.01), Shelf()
+    alone = figures(run_on(None, SECOND, method, profile))
+    run_on(shelf, FIRST, method, profile)
+    used = kept(shelf)
+    assert poison(used) > 1
+    assert figures(run_on(shelf, SECOND, method, profile)) == alone
+    assert kept(shelf) is used
+    assert figures(run_on(shelf, SECOND, method, profile)) == alone
+
+
+@pytest.mark.parametrize("below", [0.01, None])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", sorted(set(METHODS) - WITHOUT_DRAFT))
+@pytest.mark.parametrize("kind", ["eagle", "safeailab"])
+def test_a_head_drafts_as_alone_whatever_the_one_before_left(kind, method, temperature, below):
+    """It reads features of the target, which are kept as well. Before it drafts there are plain
+    tokens, or none."""
+    pair, shelf = apt_pair(kind), Shelf()
+    profile = make_profile(
+        cache=HEAD_CACHE, temperature=temperature, below=below, max_new_tokens=40
+    )
+    alone = run_on(None, SECOND, method, profile, pair)
+    assert sum(alone.accepted) > 5 or temperature
+    run_on(shelf, FIRST, method, profile, pair)
+    used = kept(shelf)
+    features = used.state.target.features
+    assert features is not None
+    poisoned = {tensor.data_ptr() for tensor in tensors_of(used.state.target)}
+    assert {features.rows.data_ptr(), features._recent.data_ptr()} <= poisoned
+    for _ in range(2):
+        poison(used)
+        assert figures(run_on(shelf, SECOND, method, profile, pair)) == figures(alone)
+        assert kept(shelf) is used
+
+
+def test_a_head_that_fell_back_leaves_as_much_as_others():
+    profile, pair, shelf = make_profile(cache=HEAD_CACHE, below=1e9), apt_pair("eagle"), Shelf()
+    profile = profile.changed(generation={"max_new_tokens": 150})
+    alone = run_on(None, SECOND, "specextend", profile, pair)
+    assert alone.fell_back
+    run_on(shelf, FIRST, "specextend", profile, pair)
+    poison(kept(shelf))
+    again = run_on(shelf, SECOND, "specextend", profile, pair)
+    assert again.fell_back == alone.fell_back
+    assert figures(again) == figures(alone)
+
+
+@pytest.mark.parametrize("method", ["plain", "specextend", "specextend+lookup"])
+@pytest.mark.parametrize("how", ["interrupted", "failed"])
+def test_a_document_that_does_not_end_leaves_nothing(how, method):
+    profile, shelf = profile_of(), Shelf()
+    alone = figures(run_on(None, SECOND, method, profile))
+    run_on(shelf, FIRST, method, profile)
+    if how == "interrupted":
+        events = decode(PAIR, profile, method, FIRST, shelf=shelf)
+        assert len(list(islice(events, 5))) == 5
+        del events
+    else:
+        with pytest.raises(ZeroDivisionError):
+            run_on(shelf, FIRST, method, profile, stop=lambda _: 1 / 0)
+    assert shelf.capacity == 0
+    assert figures(run_on(shelf, SECOND, method, profile)) == alone
+
+
+def test_a_document_that_fell_back_leaves_as_much_as_others():
+    profile, shelf = profile_of(below=1e9, max_new_tokens=150), Shelf()
+    endless = replace(PAIR, target=replace(PAIR.target, eos_token_ids=frozenset()))
+    alone, before, again = (
+        collect(decode(endless, profile, "specextend", prompt, shelf=place))
+        for prompt, place in ((SECOND, None), (FIRST, shelf), (SECOND, shelf))
+    )
+    assert alone.fell_back
+    assert before.fell_back
+    assert figures(again) == figures(alone)
+    assert again.fell_back == alone.fell_back
+
+
+def test_trees_that_are_chosen_anew_begin_anew():
+    profile, shelf = profile_of().changed(tree=AutoTree().model_dump()), Shelf()
+    alone = run_on(None, SECOND, "specextend", profile)
+    run_on(shelf, FIRST, "specextend", profile)
+    used = kept(shelf)
+    assert poison(used) > 1
+    assert run_on(shelf, SECOND, "specextend", profile).tokens == alone.tokens
+    assert kept(shelf) is used
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"temperature": 0.5}, {"tree": {"nodes": 6}}, {"below": 0.5}]
+)
+def test_other_settings_take_nothing(changes):
+    shelf, base = Shelf(), {"temperature": 0.8}
+    run_on(shelf, FIRST, "specextend", profile_of(**base))
+    used = kept(shelf)
+    run_on(shelf, FIRST, "specextend", profile_of(**base, max_new_tokens=20))
+    assert kept(shelf) is used
+    run_on(shelf, FIRST, "specextend", profile_of(**{**base, **changes}))
+    assert kept(shelf) is not used
+    used = kept(shelf)
+    run_on(shelf, FIRST, "tree", profile_of(**{**base, **changes}))
+    assert kept(shelf) is not used
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "taken"),
+    [
+        (STEP, STEP, True),
+        (2 * STEP, STEP, False),  # kernels may divide their work in another way
+        (STEP, 2 * STEP, False),
+        (ALIKE, ALIKE, True),
+        (2 * ALIKE, ALIKE, True),
+        (ALIKE, 2 * ALIKE, False),
+    ],
+)
+def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, taken):
+    kind, shelf = WorkspaceKind.of(PAIR, "plain", profile_of()), Shelf()
+    parts = SimpleNamespace(begin=lambda: True)
+    workspace = Workspace(there, parts, parts)
+    shelf.put(kind, workspace)
+    assert (shelf.take(kind, asked) is workspace) == taken
+    assert shelf.capacity == 0
+
+
+def test_what_is_not_taken_is_freed_before_anything_is_made():
+    shelf, profile = Shelf(), profile_of()
+    run_on(shelf, FIRST, "specextend", profile)
+    cache = weakref.ref(kept(shelf).state.target.cache)
+    other = WorkspaceKind.of(PAIR, "tree", profile)
+    assert cache() is not None
+    assert shelf.take(other, kept(shelf).capacity) is None
+    assert cache() is None
+
+
+@pytest.mark.parametrize("tokens", [1, 1792, 1793, 5000, 7937, 16_000, 24_832, 131_072])
+def test_capacities_grow_in_small_steps(tokens):
+    rows, needed = capacity_for(tokens), tokens + AHEAD + MAX_ROWS
+    assert needed <= rows < needed + max(STEP, needed / 8)
+    assert rows % STEP == 0
+    assert rows <= capacity_for(tokens + 1)
+
+
+def test_longer_streams_of_random_numbers_begin_alike():
+    allowed, ops = torch.ones(5, dtype=torch.bool), built_in_ops(torch.device("cpu"))
+    short, long = (
+        Sampler(Sampling(temperature=1.0), allowed, limit, ops)._uniform for limit in (7, 30_000)
+    )
+    assert torch.equal(short, long[:7])

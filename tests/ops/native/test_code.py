@@ -1,0 +1,87 @@
+"""Machine code on disk."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("llvmlite")
+from specx.ops.native import code, native_pass
+from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
+from specx.ops.native.native_pass import Loading
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    try:
+        code.openmp()
+    except OSError:
+        pytest.skip("torch has another OpenMP here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "specx" / "native"
+
+
+def test_threads_are_those_of_torch():
+    """SentencePiece brings an OpenMP of its own: threads of both would contend for the cores."""
+    importlib.import_module("sentencepiece")
+    assert "sentencepiece" not in code.openmp.__wrapped__()._name
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, "True"), ({"OMP_THREAD_LIMIT": "1"}, "False"), ({"OMP_DYNAMIC": "true"}, "False")],
+)
+def test_fewer_threads_than_asked_for_do_no_pass(settings, expected):
+    script = "import torch; from specx.ops.native.code import load; print(load().has_team(2))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
+
+
+def test_code_is_compiled_once(folder, monkeypatch):
+    """The functions for all models, and the pass for those that have the same parts."""
+    assert code.load().address("run")
+    files = set(folder.iterdir())
+    assert len(files) == 2
+    other = PassKind(layers=(LayerKind(owns_heads=False),))
+    assert code.load(other).address("run")
+    assert len({*folder.iterdir()} - files) == 1
+    monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
+    assert all(code.load(kind).address("run") for kind in (PLAIN, other))
+
+
+def test_damaged_code_is_compiled_again(folder):
+    code.load()
+    whole = {file: file.stat().st_size for file in folder.iterdir()}
+    for file in whole:
+        file.write_bytes(b"no object file")
+    assert code.load().address("run")
+    assert {file: file.stat().st_size for file in folder.iterdir()} == whole
+
+
+def test_another_version_of_llvmlite_has_files_of_its_own(folder, monkeypatch):
+    code.load()
+    monkeypatch.setattr(code.llvmlite, "__version__", "0.0")
+    code.load()
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_folder_that_cannot_be_written_to_does_no_harm(folder):
+    folder.parent.parent.joinpath("specx").write_text("a file")
+    assert code.load().address("run")
+
+
+def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
+    def none():
+        raise OSError("torch has no OpenMP of GNU")
+
+    monkeypatch.setattr(code, "openmp", none)
+    monkeypatch.setattr(native_pass, "load", code.load)
+    assert Loading(PLAIN).wait() is None

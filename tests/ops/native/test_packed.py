@@ -1,0 +1,134 @@
+"""Products with matrices in blocks: bit for bit those with the unpacked matrix."""
+
+import ctypes
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("llvmlite")
+from llvmlite import ir
+
+from specx.ops.blocks import FORMATS, BlockFormat
+from specx.ops.native import code
+from specx.ops.native.code import Code
+from specx.ops.native.emitter import F32, VectorUnit
+from specx.ops.native.packed import packed_formats, write_packed
+from specx.ops.native.products import write_inner
+from specx.ops.native.unpacking import readable_formats, unpack
+from tests.ops.native.test_functions import call, normal, spaced
+from tests.ops.test_blocks import random_blocks
+
+BY_NAME = {form.name: form for form in FORMATS.values()}
+UNITS = {16: VectorUnit(16, 24), 8: VectorUnit(8, 12), 4: VectorUnit(4, 24)}
+Product = Callable[[str, torch.Tensor, torch.Tensor, int], torch.Tensor]
+
+
+def cases() -> list[Any]:
+    """Every format on every kind of processor; in each run two formats on this one."""
+    lanes = code.vector_unit().lanes
+    return [
+        pytest.param(
+            (name, unit),
+            id=f"{name} {unit}",
+            marks=[] if unit == lanes and name in ("Q4_1", "Q4_K") else pytest.mark.slow,
+        )
+        for name in packed_formats()
+        for unit in UNITS
+    ]
+
+
+@pytest.fixture(scope="module", params=cases())
+def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
+    name, lanes = request.param
+    try:
+        code.openmp()
+    except OSError:
+        pytest.skip("torch has another OpenMP here")
+    module = ir.Module("packed")
+    write_packed(module, UNITS[lanes], "packed", BY_NAME[name])
+    write_inner(module, UNITS[lanes], "inner", F32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
+        return BY_NAME[name], Code(code.build(str(module), unrolls=False))
+
+
+def matrix(form: BlockFormat, columns: int, count: int) -> torch.Tensor:
+    blocks = random_blocks(form, columns * count // form.values, seed=columns)
+    return torch.from_numpy(blocks).reshape(columns, -1)
+
+
+def product(
+    functions: Code, name: str, x: torch.Tensor, w: torch.Tensor, count: int
+) -> torch.Tensor:
+    """Return x wᵀ into a matrix with gaps, which stay as they are."""
+    y = torch.full((x.shape[0], w.shape[0] + 3), torch.nan)
+    strides = [each.stride(0) for each in (y, x, w)]
+    call(functions, name, y, strides[0], x, strides[1], w, strides[2], *x.shape[:1], count, len(w))
+    assert bool(y[:, len(w) :].isnan().all())
+    return y[:, : len(w)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 13, 64])
+@pytest.mark.parametrize("columns", [1, 8, 11])
+def test_a_product_is_that_with_unpacked_weights(
+    compiled: tuple[BlockFormat, Code], rows: int, columns: int
+) -> None:
+    form, functions = compiled
+    count = 3 * form.values
+    x, w = spaced(rows, count, 5), matrix(form, columns, count)
+    found = product(functions, "packed", x, w, count)
+    unpacked = form.unpack(w)
+    assert torch.equal(found, product(functions, "inner", x, unpacked, count))
+    exact = x[:, :count].double() @ unpacked.double().T
+    scale = x[:, :count].double().abs() @ unpacked.double().abs().T
+    assert bool(((found.double() - exact).abs() <= 1e-6 * scale).all())
+
+
+def test_a_row_does_not_depend_on_rows_and_columns_beside_it(
+    compiled: tuple[BlockFormat, Code],
+) -> None:
+    form, functions = compiled
+    count = 2 * form.values
+    x, w = normal(15, count), matrix(form, 19, count)
+    together = product(functions, "packed", x, w, count)
+    for rows in (1, 2, 4, 7, 12):
+        for columns in (1, 2, 8, 17):
+            alone = product(functions, "packed", x[:rows], w[:columns], count)
+            assert torch.equal(alone, together[:rows, :columns])
+
+
+def test_nothing_behind_the_last_block_is_read(compiled: tuple[BlockFormat, Code]) -> None:
+    """Of a matrix that ends with a page of memory nobody may touch what follows."""
+    form, functions = compiled
+    page = mmap.PAGESIZE
+    w = matrix(form, 8, form.values)
+    area = mmap.mmap(-1, 4 * page)
+    whole = torch.frombuffer(area, dtype=torch.uint8)
+    start = 3 * page - w.numel()
+    whole[start : 3 * page] = w.flatten()
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.c_void_p(whole.data_ptr() + 3 * page)
+    assert libc.mprotect(address, page, 0) == 0
+    last = whole[start : 3 * page].reshape(w.shape)
+    x = normal(3, form.values)
+    assert torch.equal(
+        product(functions, "packed", x, last, form.values),
+        product(functions, "packed", x, w, form.values),
+    )
+    assert libc.mprotect(address, page, 3) == 0
+
+
+@pytest.mark.parametrize("name", ["Q4_1", pytest.param("Q6_K", marks=pytest.mark.slow)])
+def test_threads_unpack_what_torch_unpacks(name: str) -> None:
+    if name not in readable_formats():
+        pytest.skip("torch has another OpenMP here")
+    form = BY_NAME[name]
+    w = matrix(form, 7, 4 * form.values)
+    found = torch.full((7, 4 * form.values), torch.nan)
+    assert unpack(w, form, found)
+    assert torch.equal(found, form.unpack(w))
+    other = BY_NAME["IQ4_NL"]
+    assert not unpack(matrix(other, 1, 32), other, torch.empty(1, 32))

@@ -1,0 +1,145 @@
+"""Layers with experts, in every implementation, against their definition in float64."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specx.ops.layers import LayerWeights, LinearMap, Routing
+from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, SwigluClamp
+from specx.ops.torch.experts import route
+from tests.ops import reference
+from tests.ops.examples import ERROR, error
+from tests.ops.test_ops import BF16, F16, F32, F64, Backend, backends
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+TYPES = backends([F64, F32, BF16], [F32, F16, BF16])
+HIDDEN, INNER = 72, 40
+CORRECTED = ExpertsSpec(count=12, chosen=3, scores="sigmoid", corrected=True)
+IN_GROUPS = replace(CORRECTED, groups=3, kept_groups=2, normed=False, scale=2.5, shared=56)
+
+
+@dataclass(frozen=True)
+class Case:
+    experts: ExpertsSpec
+    clamp: SwigluClamp | None = None
+    biased: bool = False
+
+
+CASES = {
+    "softmax": Case(ExpertsSpec(count=6, chosen=2)),
+    "softmax, not normed, a shared expert": Case(
+        ExpertsSpec(count=5, chosen=3, normed=False, shared=24, shared_gate=True)
+    ),
+    "sigmoid, a correction": Case(CORRECTED),
+    "groups, scaled, a shared expert": Case(IN_GROUPS),
+    "clamped, biases": Case(
+        ExpertsSpec(count=8, chosen=4), SwigluClamp(alpha=1.7, limit=0.8), biased=True
+    ),
+    "one of one": Case(ExpertsSpec(count=1, chosen=1)),
+}
+
+
+def layer(case: Case, backend: Backend, hidden: int = HIDDEN, inner: int = INNER) -> LayerWeights:
+    """Random weights, rounded to the type of a backend."""
+    spec, generator = case.experts, torch.Generator().manual_seed(11)
+
+    def drawn(*sizes: int) -> Tensor:
+        numbers = torch.randn(*sizes, generator=generator, dtype=F64)
+        return numbers.to(backend.device, backend.dtype)
+
+    def linear(*sizes: int, biased: bool = False) -> LinearMap:
+        return LinearMap(drawn(*sizes) / sizes[-1] ** 0.5, drawn(*sizes[:-1]) if biased else None)
+
+    routing = Routing(
+        router=linear(spec.count, hidden, biased=case.biased),
+        correction=drawn(spec.count).float() if spec.corrected else None,
+        gate_up=linear(2 * spec.shared, hidden) if spec.shared else None,
+        down=linear(hidden, spec.shared) if spec.shared else None,
+        shared_gate=linear(1, hidden) if spec.shared_gate else None,
+    )
+    attention = AttentionSpec(query_heads=1, kv_heads=1, head_dim=16, scaling=0.25, rope=None)
+    mlp = MlpSpec(inner=inner, clamp=case.clamp, experts=spec)
+    return LayerWeights(
+        spec=LayerSpec(attention=attention, mlp=mlp, input_norm=None, output_norm=None),
+        heads=linear(48, hidden),
+        out=linear(hidden, 16),
+        gate_up=linear(spec.count, 2 * inner, hidden, biased=case.biased),
+        down=linear(spec.count, hidden, inner, biased=case.biased),
+        routing=routing,
+    )
+
+
+def rows_of(backend: Backend, rows: int, hidden: int = HIDDEN) -> Tensor:
+    generator = torch.Generator().manual_seed(rows)
+    drawn = torch.randn(rows, hidden, generator=generator, dtype=F64)
+    return drawn.to(backend.device, backend.dtype)
+
+
+QUICK = {"groups, scaled, a shared expert", "clamped, biases"}  # all that there is, between them
+BY_SPEED = [
+    pytest.param(case, marks=() if name in QUICK else pytest.mark.slow, id=name)
+    for name, case in CASES.items()
+]
+
+
+@TYPES
+@pytest.mark.parametrize("case", BY_SPEED)
+@pytest.mark.parametrize("rows", [1, 5, 70])
+def test_experts(backend: Backend, case: Case, rows: int) -> None:
+    """Of one row, of few, and of many."""
+    weights, x = layer(case, backend), rows_of(backend, rows)
+    expected = reference.experts(x, weights).to(backend.device)
+    out = backend.ops.experts(weights)(x)
+    assert out.dtype == backend.dtype
+    assert error(out, expected) < 2 * ERROR[backend.dtype]
+
+
+@TYPES
+@pytest.mark.parametrize("case", BY_SPEED)
+def test_a_row_does_not_depend_on_those_beside_it(backend: Backend, case: Case) -> None:
+    """On a GPU to the bit, so that a tree's rows are those of plain decoding."""
+    experts, x = backend.ops.experts(layer(case, backend)), rows_of(backend, 5)
+    together = experts(x)
+    alone = torch.cat([experts(row[None]) for row in x])
+    if backend.ops.name == "triton" and case.experts.shared is None:
+        assert torch.equal(together, alone)  # a shared expert has the products of other MLPs
+    assert error(together, alone.double()) < ERROR[backend.dtype]
+
+
+def test_experts_that_no_row_chose_are_not_read() -> None:
+    """Nor do they matter, whatever their weights are."""
+    case = Case(ExpertsSpec(count=16, chosen=2))
+    for backend in _each_in(F32):
+        weights, x = layer(case, backend), rows_of(backend, 3)
+        routing = weights.routing
+        assert routing is not None
+        chosen, _ = route(case.experts, x @ routing.router.weight.T, None)
+        others = torch.ones(16, dtype=torch.bool)
+        others[chosen.flatten().cpu()] = False
+        expected = backend.ops.experts(weights)(x)
+        weights.gate_up.weight[others] = weights.down.weight[others] = torch.nan
+        assert torch.equal(backend.ops.experts(weights)(x), expected)
+
+
+def test_numbers_that_are_not_finite_come_out() -> None:
+    """And no expert beyond the last is read, in which a choice by NaN might end."""
+    for backend in _each_in(F32):
+        case, x = CASES["groups, scaled, a shared expert"], rows_of(backend, 3)
+        x[1] = torch.nan
+        out = backend.ops.experts(layer(case, backend))(x)
+        assert out[1].isnan().all()
+        assert out[[0, 2]].isfinite().all()
+
+
+def test_how_many_experts_are_touched() -> None:
+    spec = ExpertsSpec(count=32, chosen=4)
+    assert spec.touched(1) == pytest.approx(4)
+    assert spec.touched(16) == pytest.approx(28.2, abs=0.1)
+    assert spec.touched(10_000) == pytest.approx(32)
+
+
+def _each_in(dtype: torch.dtype) -> list[Backend]:
+    (mark,) = [backends([dtype], [dtype])]
+    return list(mark.args[1])

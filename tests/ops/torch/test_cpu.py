@@ -1,0 +1,97 @@
+"""Parts of the CPU's kernels that ``test_ops.py`` does not reach."""
+
+import pytest
+import torch
+
+from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.layers import LinearMap
+from specx.ops.torch import attention, cpu_attention, cpu_product
+from specx.ops.torch.backend import CpuOps
+from specx.ops.torch.cpu_product import FLAT, LARGE, CpuProduct, arranged
+from tests.ops import reference
+from tests.ops.examples import attend_to_tree, error, make_inputs
+from tests.ops.reference import visible_of
+
+VISIBLE = visible_of([0, 0, 1, 1, 3])
+
+
+def attended(ops=None, **options):
+    """Error of attention behind 40 rows, and of its log-sum-exp, against float64."""
+    inputs = make_inputs(5, 45, dtype=torch.float32, ratio=2, **options)
+    out, lse = attend_to_tree(ops or CpuOps(), inputs, 40, VISIBLE)
+    seen = reference.tree_mask(40, VISIBLE)
+    exact, total = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
+    return error(out, exact), float((lse.double() - total).abs().max())
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 5 * 45, 4 * 5 * 45])
+def test_key_heads_may_be_computed_in_several_parts(at_once, monkeypatch):
+    monkeypatch.setattr(cpu_attention, "AT_ONCE", at_once)
+    out, lse = attended()
+    assert out < 1e-6
+    assert lse < 1e-5
+
+
+def test_scores_that_are_too_many_are_not_written_out(monkeypatch):
+    calls, generic = [], attention.tree_attention
+    monkeypatch.setattr(cpu_attention, "MOST", 2 * 5 * 45 - 1)
+    monkeypatch.setattr(
+        attention, "tree_attention", lambda *a, **k: calls.append(a) or generic(*a, **k)
+    )
+    assert attended()[0] < 1e-6
+    assert len(calls) == 1
+
+
+def test_the_log_sum_exp_is_computed_where_it_is_needed_alone():
+    rows = torch.randn(2, 20, 16)
+    mask = AncestorMask(chain_sets(3, rows.device), 3)
+    given = torch.randn(4, 3, 16), rows, rows, torch.tensor([10]), mask, 0.25
+    out, lse = CpuOps().tree_attention(*given)
+    assert lse is not None
+    again, none = CpuOps().tree_attention(*given, needs_lse=False)
+    assert none is None
+    assert torch.equal(out, again)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (3, 8), (2, FLAT * 2)])
+def test_a_weight_is_arranged_without_changing_it(shape):
+    weight = torch.randn(shape)
+    laid_out = arranged(weight)
+    assert torch.equal(laid_out, weight)
+    assert laid_out.stride() == ((1, shape[0]) if shape != (2, FLAT * 2) else weight.stride())
+    assert arranged(laid_out).stride() == laid_out.stride()
+
+
+@pytest.fixture(params=[True, False], ids=["intel", "other"])
+def intel(request, monkeypatch):
+    """Processors of Intel, where MKL does more."""
+    monkeypatch.setattr(cpu_product, "is_intel", lambda: request.param)
+    monkeypatch.setattr(cpu_product, "has_onednn", lambda: True)
+    monkeypatch.setattr(cpu_product, "LARGE_ON_INTEL", 4 * LARGE)
+    return request.param
+
+
+def test_a_large_weight_stays_row_by_row(intel):
+    for numbers in (LARGE // 2, LARGE, 4 * LARGE):
+        weight = torch.empty(numbers // 256, 256)
+        stays = numbers >= (4 * LARGE if intel else LARGE)
+        assert (arranged(weight) is weight) == stays
+
+
+@pytest.mark.skipif(not cpu_product.has_onednn(), reason="torch has no oneDNN here")
+@pytest.mark.parametrize("rows", [1, 2, 33])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.usefixtures("intel")
+def test_products_with_large_weights(rows, biased):
+    """Also of rows that do not lie side by side, and of parameters."""
+    weight = torch.nn.Parameter(torch.randn(4 * LARGE // 512, 512))
+    bias = torch.randn(len(weight)) if biased else None
+    product = CpuProduct(LinearMap(weight, bias))
+    x, residual = torch.randn(rows, 1024)[:, ::2], torch.randn(rows, len(weight))
+    exact = x.double() @ weight.detach().double().t()
+    if bias is not None:
+        exact += bias.double()
+    out = product(x)
+    assert not out.requires_grad
+    assert error(out, exact) < 1e-6
+    assert error(product.plus(residual, x), exact + residual.double()) < 1e-6

@@ -1,0 +1,433 @@
+"""Many documents: what fails is told, and the others are done."""
+
+import gc
+import io
+import json
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import pytest
+import torch
+
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.documents.document import Document, Paragraph
+from specx.documents.read import ReadOptions
+from specx.errors import (
+    BatchError,
+    DivergenceError,
+    DocumentError,
+    ModelError,
+    OutOfMemoryError,
+    SpecxError,
+)
+from specx.profile import load_profile
+from specx.records import Timings
+from specx.reports.report import LosslessCheck, Report
+from specx.runs.allowed import AllowedFailures
+from specx.runs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
+from specx.runs.pair import load_pair
+from specx.runs.queue import Queue
+from specx.runs.results import Destination, Results
+from specx.runs.summarizer import Summarizer
+from tests.reports.examples import make_report
+from tests.runs.listening import Ear
+from tests.runs.pairs import TEXT, write_profile
+
+
+class Silent:
+    """A listener."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+class Fake:
+    """Stands for a Summarizer: a document's text says what happens to it."""
+
+    def __init__(self) -> None:
+        self.profile = load_profile("mini")
+        self.partial = ""
+        self.loads: list[float] = []
+
+    def summarize(self, document: Document, before: Timings) -> Report:
+        self.loads.append(before.load)
+        self.partial = "Half a"
+        report = make_report(document.name)
+        match document.text:
+            case "unlike":
+                report.lossless = LosslessCheck(identical=False, position=3, logit_gap=0.25)
+            case "long":
+                raise DocumentError(f"{document.name} is too long")
+            case "gpu":
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            case "cpu":
+                raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+            case "bug":
+                raise ZeroDivisionError("division by\nzero")
+            case "stop":
+                raise KeyboardInterrupt
+            case "full disk":
+                raise OSError(28, "No space left on device")
+        return report
+
+
+def as_input(name: str, content: str | SpecxError) -> Input:
+    if isinstance(content, SpecxError):
+        return FailedInput(name=name, relative=PurePath(name), error=content)
+    document = Document(name, "text", (), (Paragraph(content, None),))
+    return InputDocument(name=name, relative=PurePath(name), document=document)
+
+
+class Batch:
+    """A queue over documents with the given texts, and all that can be seen of it."""
+
+    def __init__(self, *contents: str | SpecxError) -> None:
+        self.items: list[Input] = [
+            as_input(f"{number}.txt", content) for number, content in enumerate(contents)
+        ]
+        self.fake = Fake()
+        self.prepared = 0
+        self.reports: list[Report] = []
+        self.errors: list[SpecxError] = []
+        self.stdout = io.StringIO()
+
+    def run(
+        self, *, alone: bool = False, model: SpecxError | None = None, **options: Any
+    ) -> list[Report]:
+        def prepare() -> Any:
+            self.prepared += 1
+            if model is not None:
+                raise model
+            return self.fake
+
+        results = Results(Destination(self.stdout, format="jsonl"), headings=not alone)
+        queue = Queue(
+            prepare,
+            results,
+            Silent(),
+            on_done=self.reports.append,
+            on_error=self.errors.append,
+            **options,
+        )
+        queue.run(iter(self.items), alone=alone)
+        return self.reports
+
+    @property
+    def done(self) -> list[str]:
+        return [report.input.name for report in self.reports]
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.getvalue().splitlines()]
+
+
+def test_a_report_knows_the_file_it_is_about() -> None:
+    batch = Batch("a", "b")
+    first = batch.items[0]
+    assert isinstance(first, InputDocument)
+    batch.items[0] = replace(first, path=Path("x/0.txt"))
+    assert [report.source for report in batch.run()] == [Path("x/0.txt"), None]
+
+
+def test_the_model_is_loaded_once_and_its_time_counted_once() -> None:
+    batch = Batch("a", "b", "c")
+    assert len(batch.run()) == 3
+    assert batch.prepared == 1
+    assert batch.fake.loads[0] > 0
+    assert batch.fake.loads[1:] == [0, 0]
+
+
+def test_a_document_that_needs_no_model_loads_none() -> None:
+    batch = Batch("short", "a")
+    reports = batch.run(as_it_is=lambda document, _: short(document))
+    assert (batch.prepared, batch.done) == (1, ["0.txt", "1.txt"])
+    assert [report.summary for report in reports] == ["short", make_report().summary]
+    alone = Batch("short")
+    alone.run(alone=True, as_it_is=lambda document, _: short(document))
+    assert alone.prepared == 0
+
+
+def short(document: Document) -> Report | None:
+    report = replace(make_report(document.name), summary=document.text)
+    return report if document.text == "short" else None
+
+
+def test_failures_are_told_and_the_others_done() -> None:
+    batch = Batch(DocumentError("0.txt is empty"), "a", "long", "b")
+    with pytest.raises(BatchError, match="2 of 4 documents failed; the others are done"):
+        batch.run()
+    assert batch.done == ["1.txt", "3.txt"]
+    assert [str(error) for error in batch.errors] == ["0.txt is empty", "2.txt is too long"]
+    assert [line["index"] for line in batch.lines()] == [0, 1, 2, 3]
+    assert [("error" in line) for line in batch.lines()] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_out_of_memory_costs_one_document(kind: str) -> None:
+    batch = Batch("a", kind, "b")
+    with pytest.raises(BatchError, match="1 of 3"):
+        batch.run()
+    assert isinstance(batch.errors[0], OutOfMemoryError)
+    assert str(batch.errors[0]).startswith("1.txt needs more memory than there is; choose")
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+class LittleMemory:
+    """Operations on a device that runs out of memory in one of them, as often as it is told to."""
+
+    def __init__(self, ops: Any, operation: str) -> None:
+        self._ops, self._operation = ops, operation
+        self.fails = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._operation and self.fails:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return getattr(self._ops, name)
+
+
+@pytest.mark.parametrize("operation", ["prefill_attention", "accept"])
+def test_running_out_of_memory_holds_no_memory(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = load_profile(write_profile(tmp_path))
+    pair = load_pair(profile, "specextend", torch.device("cpu"))
+    ops = LittleMemory(pair.target.ops, operation)
+    pair = replace(pair, target=replace(pair.target, ops=ops))  # type: ignore[arg-type]
+    batch = Batch(TEXT, TEXT)
+    batch.fake = Summarizer(profile, "specextend", pair, Ear())  # type: ignore[assignment]
+    caches: list[weakref.ref[torch.Tensor]] = []
+    make = PreallocatedCache.__init__
+
+    def noted(cache: PreallocatedCache, *arguments: Any) -> None:
+        make(cache, *arguments)
+        caches.append(weakref.ref(cache.storage))
+
+    monkeypatch.setattr(PreallocatedCache, "__init__", noted)
+    held: list[int] = []
+
+    first, second = batch.items
+
+    def items() -> Iterator[Input]:
+        yield first
+        held.append(sum(cache() is not None for cache in caches))
+        ops.fails = False
+        yield second
+
+    monkeypatch.setattr(batch, "items", items())
+    gc.disable()
+    try:
+        with pytest.raises(BatchError, match="1 of 2 documents failed"):
+            batch.run()
+    finally:
+        gc.enable()
+    assert len(caches) >= 4
+    assert held == [0]
+    assert isinstance(batch.errors[0], OutOfMemoryError)
+    assert batch.done == ["1.txt"]
+
+
+def test_a_bug_costs_one_document() -> None:
+    batch = Batch("a", "bug", "b")
+    with pytest.raises(BatchError):
+        batch.run()
+    assert "1.txt failed with an unexpected ZeroDivisionError: division by zero; `specx" in str(
+        batch.errors[0]
+    )
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+@pytest.mark.parametrize("kind", ["long", "gpu", "bug"])
+def test_alone_an_error_is_raised_as_it_is(kind: str) -> None:
+    batch = Batch(kind)
+    with pytest.raises(SpecxError) as caught:
+        batch.run(alone=True)
+    expected = {"long": DocumentError, "gpu": OutOfMemoryError, "bug": SpecxError}[kind]
+    assert type(caught.value) is expected
+    assert batch.errors == []
+    (line,) = batch.lines()
+    assert (line["code"], line["error"]) == (expected.exit_code, str(caught.value))
+
+
+def test_a_full_disk_ends_the_batch() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Batch("full disk", "a").run()
+
+
+def test_no_model_no_batch() -> None:
+    batch = Batch(DocumentError("0.txt is empty"), "a", "b")
+    with pytest.raises(ModelError):
+        batch.run(model=ModelError("The target is not there."))
+    assert batch.prepared == 1
+
+
+def test_one_that_is_done_is_the_other_one() -> None:
+    with pytest.raises(BatchError, match=r"^2 of 3 documents failed; the other is done$"):
+        Batch(DocumentError("empty"), "a", "long").run()
+
+
+def test_nothing_readable_loads_nothing() -> None:
+    batch = Batch(DocumentError("empty"), DocumentError("empty"))
+    with pytest.raises(BatchError, match=r"^all 2 documents failed$"):
+        batch.run()
+    assert batch.prepared == 0
+
+
+def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
+    batch = Batch("stop", "a")
+    destination = Destination(io.StringIO(), out=tmp_path)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        Results(destination, headings=True),
+        Silent(),
+        on_done=lambda _: None,
+        on_error=batch.errors.append,
+    )
+    assert queue.interrupted() == "interrupted before anything was written"
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == (
+        f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
+    )
+    assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "0.txt.partial.md",
+        ".specx-outputs.jsonl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (("a", "b"), "interrupted after 2 documents"),
+        (("a", "stop"), "interrupted after 1 document; the partial summary of 1.txt is on stdout"),
+        (("long", "stop"), "interrupted; the partial summary of 1.txt is on stdout"),
+        (("long",), "interrupted after 1 failure"),
+    ],
+)
+def test_an_interruption_says_what_there_is(contents: tuple[str, ...], said: str) -> None:
+    batch = Batch(*contents)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        Results(Destination(batch.stdout), headings=True),
+        Silent(),
+        on_done=lambda _: None,
+        on_error=batch.errors.append,
+    )
+    with suppress(KeyboardInterrupt, BatchError):
+        queue.run(iter(batch.items), alone=False)
+    assert queue.interrupted() == said
+    assert batch.stdout.getvalue().endswith("Half a\n") == ("partial" in said)
+
+
+def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> None:
+    (tmp_path / "0.txt.md").write_text("precious")
+    batch = Batch("a", "b")
+    results = Results(Destination(io.StringIO(), out=tmp_path), headings=True)
+    queue = Queue(
+        lambda: batch.fake,  # type: ignore[arg-type,return-value]
+        results,
+        Silent(),
+        on_done=batch.reports.append,
+        on_error=batch.errors.append,
+    )
+    with pytest.raises(BatchError, match="1 of 2 documents failed"):
+        queue.run(iter(batch.items), alone=False)
+    assert (batch.done, len(batch.fake.loads)) == (["1.txt"], 1)
+    assert "exists and specx did not write it" in str(batch.errors[0])
+    assert (tmp_path / "0.txt.md").read_text() == "precious"
+
+
+def test_a_divergence_is_raised_after_all_documents() -> None:
+    batch = Batch("a", "unlike", DocumentError("empty"), "b")
+    with pytest.raises(DivergenceError) as caught:
+        batch.run()
+    assert str(caught.value) == (
+        "1.txt: the output differs from plain decoding at token 3 (logit gap 0.25); see "
+        "`lossless` in the report"
+    )
+    assert batch.done == ["0.txt", "1.txt", "3.txt"]
+
+
+# ---------------------------------------------------------------- lines of a file
+
+
+def lines_of(text: str) -> list[Input]:
+    Path("m.jsonl").write_text(text)
+    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+
+
+def test_a_bad_line_is_an_input_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    batch = Batch()
+    batch.items = lines_of('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
+    assert [str(item.relative) for item in batch.items] == ["m.jsonl#1", "m.jsonl#2", "m.jsonl#x"]
+    with pytest.raises(BatchError, match="1 of 3 documents failed"):
+        batch.run()
+    assert batch.done == ["m.jsonl#1", "m.jsonl#x"]
+    assert [line["input"]["name"] for line in batch.lines()] == [
+        "m.jsonl#1",
+        "m.jsonl#2",
+        "m.jsonl#x",
+    ]
+    assert batch.lines()[1]["error"].startswith("m.jsonl line 2 is not valid JSON (")
+
+
+def test_a_bad_line_alone_has_the_code_of_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    batch = Batch()
+    batch.items = lines_of("{nope\n")
+    with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
+        batch.run(alone=True)
+
+
+# ---------------------------------------------------------------- failures that are allowed
+
+
+def test_as_many_failures_as_are_allowed() -> None:
+    batch = Batch("a", "long", "b", "bug")
+    batch.run(allowed=AllowedFailures.parse("2"))
+    assert (batch.done, len(batch.errors), len(batch.lines())) == (["0.txt", "2.txt"], 2, 4)
+
+
+def test_more_failures_than_are_allowed() -> None:
+    batch = Batch("a", "long", "b", "bug")
+    sentence = "2 of 4 documents failed, and --allow-failures allows 1; the others are done"
+    with pytest.raises(BatchError, match=sentence):
+        batch.run(allowed=AllowedFailures.parse("1"))
+    assert batch.done == ["0.txt", "2.txt"]
+
+
+def test_failures_of_documents_that_are_named(tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text("1.txt\n3.txt\n")
+    allowed = AllowedFailures.parse(str(known))
+    Batch("a", "long", "b", "bug").run(allowed=allowed)
+    batch = Batch("long", "long", "b", "bug")
+    with pytest.raises(BatchError, match=r"3 of 4 documents failed, 1 of which .*known does not"):
+        batch.run(allowed=allowed)
+    assert batch.done == ["2.txt"]
+
+
+def test_the_only_document_may_fail() -> None:
+    batch = Batch("long")
+    batch.run(alone=True, allowed=AllowedFailures.parse("1"))
+    assert [str(error) for error in batch.errors] == ["0.txt is too long"]
+
+
+def test_fail_fast_goes_on_behind_an_allowed_failure() -> None:
+    batch = Batch("long", "a", "long", "b")
+    with pytest.raises(BatchError, match="stopped after 1 document at the first failure"):
+        batch.run(allowed=AllowedFailures.parse("1"), fail_fast=True)
+    assert (batch.done, len(batch.errors)) == (["1.txt"], 2)
+
+
+def test_a_model_that_cannot_be_loaded_is_never_allowed() -> None:
+    with pytest.raises(ModelError):
+        Batch("a", "b").run(model=ModelError("no model"), allowed=AllowedFailures.parse("9"))

@@ -1,0 +1,56 @@
+"""Sentences about a summary that are warnings, and those that its document gives before."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specx.documents.document import Document, Paragraph
+from specx.profile import load_profile
+from specx.runs.warnings import known_before, unread
+
+
+@pytest.mark.parametrize(
+    ("read", "kind"), [(20, "nothing"), (19, "nothing"), (18, "a note"), (10, "a note")]
+)
+def test_text_that_is_not_read_is_noted(read: int, kind: str) -> None:
+    warnings, notes = unread(*given(read))
+    assert warnings == []
+    assert bool(notes) == (kind == "a note")
+
+
+@pytest.mark.parametrize("read", [9, 0])
+def test_if_that_is_most_of_the_text_it_is_a_warning(read: int) -> None:
+    (warning,), notes = unread(*given(read))
+    assert notes == []
+    assert warning.startswith(f"{20 - read} of 20 paragraphs (")
+
+
+def given(read: int) -> tuple[Document, Any]:
+    """Return a document of 20 paragraphs, and a prompt with so many of them."""
+    document = Document(
+        "a", "text", (), tuple(Paragraph("A table. " * 20, None) for _ in range(20))
+    )
+    units = [SimpleNamespace(paragraph=number) for number in range(read)]
+    return document, [SimpleNamespace(units=units)]
+
+
+SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
+TALK = Document("talk.pdf", "pdf", (), SLIDES)
+TEXT = "The council met on a Monday and decided to close the old bridge. Nobody was glad of it."
+
+
+def test_slides_are_told_of_before_a_digest_of_them() -> None:
+    (warning,) = known_before(TALK, load_profile("mini"))
+    assert warning.startswith("not prose: 0% of the text is in sentences")
+    assert "--everything" in warning
+
+
+def test_prose_short_texts_and_what_is_read_whole_are_not_told_of() -> None:
+    mini = load_profile("mini")
+    prose = tuple(Paragraph(TEXT, n) for n in range(40))
+    assert known_before(replace(TALK, paragraphs=prose), mini) == []
+    assert known_before(replace(TALK, paragraphs=SLIDES[:5]), mini) == []
+    assert known_before(replace(TALK, everything=True), mini) == []
+    assert known_before(TALK, load_profile("qwen3-8b")) == []
