@@ -19,10 +19,11 @@ class DocumentWarnings:
 
     def before(self, inputs: Iterable[Input], profile: Profile) -> Iterator[Input]:
         """Yield the inputs, with the warnings that are known of each told before it."""
+        model, asked = profile.target.model, profile.prompt
         for each in inputs:
             if isinstance(each, InputDocument):
-                found = each.document.warnings
-                self.tell(each.name, [*found, *known_before(each.document, profile)])
+                found = known_before(each.document, profile.name, model, asked)
+                self.tell(each.name, [*each.document.warnings, *found])
             yield each
 
     def tell(self, name: str, warnings: Iterable[str]) -> None:

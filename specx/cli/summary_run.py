@@ -246,6 +246,7 @@ class SummaryRun:
             return self._load(live, deadline)
 
     def _load(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
+        from specx.runs.calibration import resolve_measured
         from specx.runs.neighbours import Neighbours
         from specx.runs.pair import choose_device, load_pair
         from specx.runs.summarizer import Summarizer
@@ -253,18 +254,17 @@ class SummaryRun:
         request = self._request
         self._tell_of_mini()
         device = choose_device(request.device)
-        profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
-        pair = load_pair(profile, request.method, device)
+        profile, method = request.profile, request.method
+        pair = load_pair(profile, method, device)
+        settings = resolve_measured(profile, method, pair, live, request.asked)
         gives_way = not self._threads.fixed and device.type == "cpu"
         return Summarizer(
-            profile,
-            request.method,
+            settings,
             pair,
             live,
             check=request.check,
             neighbours=Neighbours() if gives_way else None,
             deadline=deadline,
-            asked=request.asked,
         )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:

@@ -10,7 +10,7 @@ from specx.decoding.speedup_meter import SpeedupMeter
 from specx.decoding.tree_choice import KnownTexts, TreeChoice
 from specx.errors import ModelError
 from specx.ops.trees import NO_CHOICE
-from specx.profile import AutoTree, Profile
+from specx.profile import AutoTree, Settings
 from specx.records import FellBack, FinishReason, Speedup, Step, Stop
 
 
@@ -70,16 +70,16 @@ class Budget:
 
 
 def strategy_for(
-    profile: Profile, drafter: Drafter, known: KnownTexts
+    settings: Settings, drafter: Drafter, known: KnownTexts
 ) -> Fallback | TreeChoice | None:
-    """Return the comparison with plain decoding that a profile asks for, None for none.
+    """Return the comparison with plain decoding that settings ask for, None for none.
 
     ``known``: as of ``Pair``.
     """
-    below = profile.fallback.below
+    below = settings.fallback
     if drafter.levels == 0:
         return None
-    if isinstance(profile.tree, AutoTree) and isinstance(drafter, Reshapable):
+    if isinstance(settings.tree, AutoTree) and isinstance(drafter, Reshapable):
         return TreeChoice(Fallback(below or 0.0), known.setdefault(drafter.kind, {}))
     return None if below is None else Fallback(below)
 

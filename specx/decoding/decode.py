@@ -13,7 +13,7 @@ from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, Reshapable
 from specx.decoding.fallback import PlainTimes
 from specx.decoding.measured_costs import known_of
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.methods import Pair
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import runner_for
@@ -29,14 +29,13 @@ from specx.errors import DocumentError
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Passages
 from specx.ops.trees import MAX_ROWS, Path
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import (
     Attention,
     Event,
     FellBack,
     Finished,
     FinishReason,
-    Method,
     PrefillProgress,
     Step,
     Stop,
@@ -48,8 +47,7 @@ BUSY = 3  # steps that a device is given to do while others are recorded
 
 def decode(
     pair: Pair,
-    profile: Profile,
-    method: Method,
+    settings: Settings,
     prompt: Sequence[int],
     stopwatch: Stopwatch | None = None,
     *,
@@ -69,22 +67,20 @@ def decode(
     iterator: two documents in a row give what each gives alone.
 
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
-    window, and UsageError when the profile cannot run the method; later ModelError when the target
-    computes logits that are not finite, for a token that would be emitted.
+    window; later ModelError when the target computes logits that are not finite, for a token that
+    would be emitted.
     """
-    room = context_window(pair, profile) - len(prompt)
-    pair = pair.for_text(len(prompt) + max(0, min(profile.output_limit, room)))
-    make = partial(methods.make_drafter, method, profile, pair)
-    kind = WorkspaceKind.of(pair, method, profile, sources)
-    place = None if shelf is None else Place(shelf, kind)
+    pair = pair.for_text(len(prompt) + max(0, settings.limit_behind(len(prompt))))
+    make = partial(methods.make_drafter, settings, pair)
+    place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, settings, sources))
     return decode_with(
-        pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
+        pair, settings, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
     )
 
 
 def decode_with(
     pair: Pair,
-    profile: Profile,
+    settings: Settings,
     make_drafter: Callable[[int], Drafter],
     prompt: Sequence[int],
     *,
@@ -99,11 +95,11 @@ def decode_with(
     ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
     what ``Target`` gets. ``place``: has nothing but what these two made.
     """
-    window = context_window(pair, profile)
-    room = window - len(prompt)
-    if not prompt or room < 1:
-        raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
-    limit = min(profile.output_limit, room)
+    limit = settings.limit_behind(len(prompt))
+    if not prompt or limit < 1:
+        raise DocumentError(
+            f"the prompt has {len(prompt)} tokens and the window is {settings.window}"
+        )
     capacity, device = capacity_for(len(prompt) + limit), pair.target.device
     workspace = place.take(capacity) if place else None
     if workspace is None:
@@ -114,48 +110,43 @@ def decode_with(
         if drafter.features is not None:
             target.keep_features(drafter.features)
         if sources is not None:
-            target.keep_sources(sources.layer, room_for(profile.output_limit))
-        workspace = _make_workspace(pair, profile, target, drafter, capacity)
+            target.keep_sources(sources.layer, room_for(settings.limit))
+        workspace = _make_workspace(pair, settings, target, drafter, capacity)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
-    at_limit: FinishReason = "window" if limit == room else "length"
+    at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    strategy = strategy_for(profile, workspace.drafter, pair.known)
-    controller = Controller(budget, strategy, len(prompt), _plain_times(pair, profile))
+    strategy = strategy_for(settings, workspace.drafter, pair.known)
+    controller = Controller(budget, strategy, len(prompt), _plain_times(pair, settings))
     decoding = _Decoding(workspace, controller, place, sources.passages if sources else None)
     return decoding.events(list(prompt))
 
 
 def _make_workspace(
-    pair: Pair, profile: Profile, target: Target, drafter: Drafter, capacity: int
+    pair: Pair, settings: Settings, target: Target, drafter: Drafter, capacity: int
 ) -> Workspace:
-    device, sampling = pair.target.device, sampling_of(pair, profile)
+    device = pair.target.device
     state = DecodingState(
         target=target,
         # Its stream of random numbers and its text reach as far as the cache.
-        sampler=Sampler(sampling, pair.target_allowed, capacity, pair.target.ops),
+        sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=profile.graphs, is_ours=pair.is_ours),
+        runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
     return Workspace(capacity, state, drafter)
 
 
-def _plain_times(pair: Pair, profile: Profile) -> PlainTimes | None:
+def _plain_times(pair: Pair, settings: Settings) -> PlainTimes | None:
     """Return what is known of plain tokens; None: to be timed in each text.
 
     A CPU is faster or slower from one text to the next.
     """
     if pair.target.device.type != "cuda":
         return None
-    sampling = sampling_of(pair, profile)
-    kind = profile.graphs, sampling.temperature > 0, sampling.penalizes
+    sampling = settings.sampling
+    kind = settings.graphs, sampling.temperature > 0, sampling.penalizes
     return pair.plain_times.setdefault(kind, PlainTimes())
-
-
-def context_window(pair: Pair, profile: Profile) -> int:
-    """Return the most tokens of prompt and output together: the profile's limit or the model's."""
-    return min(profile.target.window or pair.target.window, pair.target.window)
 
 
 class _Decoding:

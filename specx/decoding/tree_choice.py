@@ -20,13 +20,13 @@ from math import log2
 from specx.decoding.cost import Costs, TreePlan, TreeShape
 from specx.decoding.evidence import Evidence, Forecast
 from specx.decoding.fallback import DRAFTING_STEPS, Fallback
-from specx.profile import TreeSettings
+from specx.profile import LONGEST_INTERVAL, TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
 DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
-EVERY = (1, 2, 4, 8, 16)
+EVERY = (1, 2, 4, 8, LONGEST_INTERVAL)
 RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
 
 FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from specx.documents.document import Document
 from specx.documents.title import title_of
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.prompts.prompt import Prompt
 from specx.prompts.sources import DocumentTokens
 from specx.records import (
@@ -123,16 +123,16 @@ class DecodedText:
     """
 
     prompt: Prompt
-    profile: Profile
+    settings: Settings
     document: DocumentTokens | None = None
     begun: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     attention: list[Sequence[float]] = field(default_factory=list)
 
-    def again(self, profile: Profile, kept: int) -> "DecodedText":
+    def again(self, settings: Settings, kept: int) -> "DecodedText":
         """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
         begun, attention = self.tokens[:kept], self.attention[:kept]
-        return DecodedText(self.prompt, profile, self.document, begun, attention=attention)
+        return DecodedText(self.prompt, settings, self.document, begun, attention=attention)
 
     def attend(self, rows: Attention) -> None:
         """Take the attention of the tokens that were decoded last."""

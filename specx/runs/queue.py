@@ -206,10 +206,9 @@ class Queue:
         if self._summarizer is None:
             before.load = self._load()
         assert self._summarizer is not None
-        profile = self._summarizer.profile
         self._listener.start(
             item.name,
-            limit=profile.output_limit,
+            limit=self._summarizer.settings.limit,
             spent=before.read + before.load,
             number=index + 1,
             total=self._total,

@@ -1,20 +1,28 @@
-"""The tokens of a model's window: for a document, for reasoning, for an answer."""
+"""The prompts of a run, and a window's tokens: for a document, for reasoning, for an answer."""
 
-from specx.decoding.decode import context_window
-from specx.decoding.methods import Pair
+from typing import Any
+
 from specx.errors import UsageError
-from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Profile
+from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
+from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
 from specx.prompts.reasoning import CLOSING
 
 
-def reasoning_of(profile: Profile, kind: PromptKind, window: int) -> int:
+def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> PromptKind:
+    """Return the kind of prompt that asks a model for what a profile's ``prompt`` says."""
+    if isinstance(asked, DigestPrompt):
+        return Digest(tokenizer, asked.sentences)
+    return Instruct.of(tokenizer, asked)
+
+
+def reasoning_of(settings: Settings, kind: PromptKind) -> int:
     """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
     if not isinstance(kind, Instruct) or not kind.thinks:
         return 0
-    assert isinstance(profile.prompt, InstructPrompt)
-    return profile.prompt.think or min(REASONING_TOKENS, window // 4)
+    assert isinstance(settings.prompt, InstructPrompt)
+    return settings.prompt.think or min(REASONING_TOKENS, settings.window // 4)
 
 
 def reserved(reasoning: int) -> int:
@@ -22,13 +30,13 @@ def reserved(reasoning: int) -> int:
     return reasoning + CLOSING if reasoning else 0
 
 
-def room_of(profile: Profile, pair: Pair, reasoning: int) -> int:
+def room_of(settings: Settings, reasoning: int) -> int:
     """Return the most tokens of a prompt. Raises UsageError when the output fills the window."""
-    window, limit = context_window(pair, profile) - reserved(reasoning), profile.output_limit
+    window, limit = settings.window - reserved(reasoning), settings.limit
     if limit < window:
         return window - limit
     output, advice = f"max_new_tokens is {limit}", "lower it"
-    prompt, follows = profile.prompt, profile.generation.max_new_tokens is None
+    prompt, follows = settings.prompt, settings.limit_follows
     if follows and isinstance(prompt, DigestPrompt):
         output = f"{prompt.sentences} sentences may take {limit} tokens"
         advice = "ask for fewer sentences"

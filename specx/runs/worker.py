@@ -9,6 +9,7 @@ from specx.errors import SpecxError, error_of
 from specx.models.memory import free_bytes
 from specx.records import Event
 from specx.reports.report import Report
+from specx.runs.calibration import resolve_measured
 from specx.runs.deadline import Deadline
 from specx.runs.pair import choose_device, load_pair
 from specx.runs.preparing import MakePrompts, Turned, taken
@@ -95,7 +96,7 @@ class Worker:
             return False
         self._relay.partial = lambda: self._summarizer.partial if self._summarizer else ""
         self._load_s = time.perf_counter() - started
-        limit = self._summarizer.profile.output_limit
+        limit = self._summarizer.settings.limit
         self._tell(Loaded(limit=limit, room=_room(self._summarizer)))
         return True
 
@@ -131,16 +132,11 @@ class Worker:
     def _load(self) -> Summarizer:
         settings = self._settings
         device = choose_device(settings.device)
-        profile = settings.profile.on("cuda" if device.type == "cuda" else "cpu")
-        pair = load_pair(profile, settings.method, device)
+        profile, method = settings.profile, settings.method
+        pair = load_pair(profile, method, device)
+        resolved = resolve_measured(profile, method, pair, self._relay, settings.asked)
         return Summarizer(
-            profile,
-            settings.method,
-            pair,
-            self._relay,
-            check=settings.check,
-            deadline=self._deadline,
-            asked=settings.asked,
+            resolved, pair, self._relay, check=settings.check, deadline=self._deadline
         )
 
 

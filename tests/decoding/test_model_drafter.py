@@ -9,7 +9,6 @@ from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import DraftMode, Outcome
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
-from specx.decoding.policies import CrossModelRetrieval, Streaming
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
@@ -27,12 +26,7 @@ FULL = {"policy": "full", "window": None}
 
 def make_drafter(model, tree, cache, layer=None, ids=range(VOCAB)) -> ModelDrafter:
     settings = DraftCacheSettings(**cache)
-    policies = {
-        "full": lambda: None,
-        "streaming": lambda: Streaming(settings),
-        "cross-model": lambda: CrossModelRetrieval(settings, layer),
-    }
-    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, policy=policies[settings.policy]())
+    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, layer=layer)
     return ModelDrafter(model, allowed(model, ids), plan, max_tokens=200)
 
 

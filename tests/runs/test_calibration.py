@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from specx.decoding import calibrate
-from specx.decoding.calibrate import LayerScore, best_layer, score_layers
 from specx.decoding.methods import Pair
-from specx.profile import AutoTree, Profile, TreeSettings, load_profile
+from specx.profile import AutoTree, Profile, Settings, TreeSettings, load_profile
 from specx.prompts.instruct import Instruct
 from specx.runs import calibration
-from specx.runs.calibration import resolve_layer
+from specx.runs.calibration import best_layer, measured_layer, score_layers
 from specx.runs.pair import load_pair
 
 from .pairs import TEXT, checkpoints, encode, write_profile
@@ -58,9 +56,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The prompts of every measurement; each of them finds layer 0 best."""
     calls: list[Any] = []
 
-    def score(_pair: Pair, _profile: Profile, prompts: Any) -> list[LayerScore]:
+    def score(_pair: Pair, _profile: Profile, prompts: Any) -> dict[int, float]:
         calls.append(prompts)
-        return [LayerScore(0, 2.0), LayerScore(1, 1.5)]
+        return {0: 2.0, 1: 1.5}
 
     monkeypatch.setattr(calibration, "score_layers", score)
     return calls
@@ -68,7 +66,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def resolve(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
     kind = Instruct(pair.target.tokenizer, "Summarize.")
-    return resolve_layer(profile, pair, kind, ear or Ear(), WINDOW).draft_cache.layer
+    return measured_layer(profile, pair, kind, ear or Ear())
 
 
 def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Path) -> None:
@@ -190,14 +188,13 @@ def test_a_read_only_cache_folder(
 
 
 def test_the_deepest_of_equal_layers() -> None:
-    scores = [LayerScore(0, 1.0), LayerScore(1, 2.5), LayerScore(2, 2.5), LayerScore(3, 2.0)]
-    assert best_layer(scores) == 2
+    assert best_layer({0: 1.0, 1: 2.5, 2: 2.5, 3: 2.0}) == 2
 
 
 def test_every_layer_is_measured(profile: Profile, pair: Pair) -> None:
     scores = score_layers(pair, profile, [tuple(encode(TEXT * 6)[:150])])
-    assert [score.layer for score in scores] == [0, 1]
-    assert all(1.0 <= score.acceptance_length <= profile.tree.depth + 1 for score in scores)
+    assert list(scores) == [0, 1]
+    assert all(1.0 <= length <= profile.tree.depth + 1 for length in scores.values())
 
 
 def test_layers_are_compared_with_one_tree(
@@ -205,11 +202,11 @@ def test_layers_are_compared_with_one_tree(
 ) -> None:
     trees = []
 
-    def decode(_pair: Pair, profile: Profile, *_: Any) -> list[Any]:
-        trees.append(profile.tree)
+    def decode(_pair: Pair, settings: Settings, *_: Any) -> list[Any]:
+        trees.append(settings.tree)
         return []
 
-    monkeypatch.setattr(calibrate, "decode", decode)
+    monkeypatch.setattr(calibration, "decode", decode)
     score_layers(pair, profile.changed(tree=AutoTree()), [(5, 6, 7)])
     score_layers(pair, profile, [(5, 6, 7)])
     assert trees == [TreeSettings()] * 2 + [profile.tree] * 2

@@ -15,7 +15,7 @@ from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
 from specx.errors import DocumentError, UsageError
 from specx.models.generation_file import Stated
-from specx.profile import GenerationSettings, Profile, load_profile
+from specx.profile import GenerationSettings, Profile, load_profile, resolve
 from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
@@ -98,7 +98,9 @@ class Maker:
     ) -> Summarizer:
         profile = load_profile(write_profile(self.folder, **changes))
         self.ear = Ear()
-        return Summarizer(profile, method, self.pair, self.ear, check=check)
+        return Summarizer(
+            resolve(profile, method, self.pair.facts), self.pair, self.ear, check=check
+        )
 
 
 @pytest.fixture
@@ -300,7 +302,9 @@ def digests(
     data["prompt"]["sentences"] = sentences
     for section, keys in changes.items():
         data[section] |= keys
-    return Summarizer(Profile.model_validate(data), method, embedded, Ear(), check=check)
+    return Summarizer(
+        resolve(Profile.model_validate(data), method, embedded.facts), embedded, Ear(), check=check
+    )
 
 
 def test_the_room_for_a_document_shrinks_with_the_sentences(

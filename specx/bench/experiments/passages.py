@@ -11,6 +11,7 @@ from specx.bench.report.findings import Cell, Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
+from specx.profile import resolve
 from specx.prompts.instruct import Instruct
 from specx.runs.calibration import source_layer
 from specx.runs.measured_sources import (
@@ -66,9 +67,10 @@ def measure(bench: Workbench) -> Iterator[Run]:
     place = pair.target.full_layers.index(layer)
     kind = bench.kind("instruct")
     assert isinstance(kind, Instruct)
+    settings = resolve(profile, "plain", pair.facts)
     for case in bench.all_cases():
         bench.announce("leaving passages out", case)
-        sentences = measure_sentences(pair, profile, kind, case.prompt)
+        sentences = measure_sentences(pair, settings, kind, case.prompt)
         judged = [asdict(judge(sentence, place)) for sentence in sentences]
         run = Run.of("plain", case, (), facts={"layer": layer, "sentences": judged})
         bench.listener.ran(run)

@@ -13,12 +13,11 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from specx.bench.cases import Case
 from specx.bench.methods.stock_model import stock_model
 from specx.bench.runs import Run, Setting, refuse_head
-from specx.decoding.decode import context_window
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.models.load import LoadedModel
 from specx.models.quiet import quiet_transformers
-from specx.profile import Profile, Sampling
+from specx.profile import Profile, Sampling, resolve
 
 ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
@@ -65,8 +64,9 @@ class Stock:
     def run(self, setting: Setting, case: Case) -> Run:
         """Raises DocumentError when the prompt leaves no room for output, and UsageError when the
         vocabularies differ in size, which transformers does not support."""
-        pair, window = setting.pair, context_window(setting.pair, setting.profile)
-        limit = min(setting.profile.output_limit, window - len(case.ids))
+        pair = setting.pair
+        settings = resolve(setting.profile, "plain", pair.facts)
+        limit, window = settings.limit_behind(len(case.ids)), settings.window
         if limit < 1:
             raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
         if self.drafts:
@@ -78,8 +78,8 @@ class Stock:
                 f"{pair.target.vocab_size}"
             )
         if self.compiles and pair.target.device.type == "cuda":
-            self._generate(setting, case, limit, COMPILING)
-        clock = self._generate(setting, case, limit, limit)
+            self._generate(pair, settings.sampling, case, limit, COMPILING)
+        clock = self._generate(pair, settings.sampling, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
         return Run.of(
@@ -96,9 +96,10 @@ class Stock:
             read_s=0.0,
         )
 
-    def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":
+    def _generate(
+        self, pair: Pair, settings: Sampling, case: Case, room: int, limit: int
+    ) -> "Clock":
         """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
-        pair, settings = setting.pair, sampling_of(setting.pair, setting.profile)
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from specx.models.families.config import Config
 from specx.models.families.experts import BY_NUMBER, among, with_experts
 from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.settings import Settings
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import HeadNormSpec, MlpSpec
 
@@ -87,7 +87,7 @@ MINIMAX_M2 = SIZES | {
 }
 
 
-def glm4_moe(settings: Settings) -> Architecture:
+def glm4_moe(settings: Config) -> Architecture:
     head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"))
     return plain(
         settings,
@@ -98,7 +98,7 @@ def glm4_moe(settings: Settings) -> Architecture:
     )
 
 
-def dots1(settings: Settings) -> Architecture:
+def dots1(settings: Config) -> Architecture:
     first, has_windows = settings.get("max_window_layers"), settings.get("sliding_window")
     types = settings.layer_types(lambda index: has_windows is not None and index >= first)
     return plain(
@@ -110,7 +110,7 @@ def dots1(settings: Settings) -> Architecture:
     )
 
 
-def _of_deepseek(settings: Settings) -> Callable[[int], MlpSpec]:
+def _of_deepseek(settings: Config) -> Callable[[int], MlpSpec]:
     """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
     inner, dense = settings.size("moe_intermediate_size"), settings.get("first_k_dense_replace")
     groups, kept = settings.size("n_group"), settings.size("topk_group")
@@ -127,7 +127,7 @@ def _of_deepseek(settings: Settings) -> Callable[[int], MlpSpec]:
     return among(settings, experts, lambda index: index >= (dense or 0))
 
 
-def ernie_moe(settings: Settings) -> Architecture:
+def ernie_moe(settings: Config) -> Architecture:
     """Return ERNIE 4.5's with experts, in some layers."""
     settings.refuse_if("use_bias", bool)
     inner, shared = settings.size("moe_intermediate_size"), settings.get("moe_num_shared_experts")
@@ -148,7 +148,7 @@ def ernie_moe(settings: Settings) -> Architecture:
     )
 
 
-def minimax_m2(settings: Settings) -> Architecture:
+def minimax_m2(settings: Config) -> Architecture:
     turned = settings.get("rotary_dim")
     mlp = with_experts(
         settings, settings.size("intermediate_size"), "num_experts_per_tok",

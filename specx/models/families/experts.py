@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import (
     ATTENTION,
     SIZES,
@@ -14,7 +15,6 @@ from specx.models.families.family import (
 )
 from specx.models.families.frequencies import Turning, ropes
 from specx.models.families.llama import GRANITE, QWEN, granite_scales
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import ExpertNames, WeightMap
 from specx.ops.spec import ExpertsSpec, HeadNormSpec, LayerSpec, MlpSpec, SwigluClamp
 
@@ -122,7 +122,7 @@ BY_NUMBER = ExpertNames(  # Mixtral's
 )
 
 
-def with_experts(settings: Settings, inner: int, chosen: str, *counts: str, **how: Any) -> MlpSpec:
+def with_experts(settings: Config, inner: int, chosen: str, *counts: str, **how: Any) -> MlpSpec:
     """Return an MLP of experts with ``inner`` elements.
 
     ``chosen``: the key of how many a token has; ``counts``: the keys that may say how many there
@@ -138,14 +138,14 @@ def with_experts(settings: Settings, inner: int, chosen: str, *counts: str, **ho
 
 
 def among(
-    settings: Settings, experts: MlpSpec, has: Callable[[int], bool]
+    settings: Config, experts: MlpSpec, has: Callable[[int], bool]
 ) -> Callable[[int], MlpSpec]:
     """Return what gives a layer its MLP: experts if it ``has`` them, else that of dense layers."""
     dense = settings.mlp()
     return lambda index: experts if has(index) else dense
 
 
-def mixtral(settings: Settings) -> Architecture:
+def mixtral(settings: Config) -> Architecture:
     mlp = with_experts(
         settings, settings.size("intermediate_size"), "num_experts_per_tok",
         "num_local_experts", "num_experts",
@@ -159,7 +159,7 @@ def mixtral(settings: Settings) -> Architecture:
     )
 
 
-def qwen2_moe(settings: Settings) -> Architecture:
+def qwen2_moe(settings: Config) -> Architecture:
     """Return Qwen2's with experts, all layers sharing one behind a gate."""
     has_windows = settings.flag("use_sliding_window")
     last = settings.get("max_window_layers")
@@ -176,7 +176,7 @@ def qwen2_moe(settings: Settings) -> Architecture:
     )
 
 
-def qwen3_moe(settings: Settings) -> Architecture:
+def qwen3_moe(settings: Config) -> Architecture:
     kind = SLIDING if settings.flag("use_sliding_window") else FULL
     return plain(
         settings,
@@ -187,7 +187,7 @@ def qwen3_moe(settings: Settings) -> Architecture:
     )
 
 
-def _of_qwen(settings: Settings, **how: Any) -> Callable[[int], MlpSpec]:
+def _of_qwen(settings: Config, **how: Any) -> Callable[[int], MlpSpec]:
     every, dense = settings.size("decoder_sparse_step"), settings.get("mlp_only_layers") or ()
     experts = with_experts(
         settings, settings.size("moe_intermediate_size"), "num_experts_per_tok",
@@ -196,7 +196,7 @@ def _of_qwen(settings: Settings, **how: Any) -> Callable[[int], MlpSpec]:
     return among(settings, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
 
-def olmoe(settings: Settings) -> Architecture:
+def olmoe(settings: Config) -> Architecture:
     settings.refuse_if("clip_qkv", lambda limit: limit is not None)
     mlp = with_experts(
         settings, settings.size("intermediate_size"), "num_experts_per_tok",
@@ -210,7 +210,7 @@ def olmoe(settings: Settings) -> Architecture:
     )
 
 
-def granite_moe(settings: Settings) -> Architecture:
+def granite_moe(settings: Config) -> Architecture:
     mlp = with_experts(
         settings, settings.size("intermediate_size"), "num_experts_per_tok", "num_local_experts"
     )
@@ -227,7 +227,7 @@ def granite_moe(settings: Settings) -> Architecture:
     )
 
 
-def hunyuan_moe(settings: Settings) -> Architecture:
+def hunyuan_moe(settings: Config) -> Architecture:
     """Return HunYuan's with experts, of which single layers may choose more or fewer."""
     inner = settings.size("intermediate_size")
 
@@ -236,7 +236,7 @@ def hunyuan_moe(settings: Settings) -> Architecture:
         for key in ("num_experts", "moe_topk"):
             value = settings.get(key)
             own[key] = value[index] if isinstance(value, list) else value
-        layer = Settings(own, settings.defaults, settings.label, settings.length)
+        layer = Config(own, settings.defaults, settings.label, settings.length)
         return with_experts(layer, inner, "moe_topk", "num_experts", shared=inner)
 
     return plain(
@@ -252,7 +252,7 @@ def hunyuan_moe(settings: Settings) -> Architecture:
     )
 
 
-def gpt_oss(settings: Settings) -> Architecture:
+def gpt_oss(settings: Config) -> Architecture:
     """Return gpt-oss's: sinks, a window in every other layer, a clamped gate, biases everywhere."""
     types = settings.layer_types(lambda index: index % 2 == 0)
     turned, norm = ropes(settings, Turning(theta=150_000.0)), settings.rms(wide=True)

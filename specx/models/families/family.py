@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specx.models.families.config import FULL, Config
 from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, Settings
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import (
     DecoderSpec,
@@ -56,11 +56,11 @@ class Family:
     model_type: str
     name: str
     defaults: Mapping[str, Any]
-    read: Callable[[Settings], Architecture]
+    read: Callable[[Config], Architecture]
 
 
 def decoder(
-    settings: Settings,
+    settings: Config,
     ropes: Ropes,
     layers: Sequence[LayerSpec],
     norm: NormSpec,
@@ -86,7 +86,7 @@ def decoder(
 
 
 def plain(
-    settings: Settings,
+    settings: Config,
     *,
     turning: Turning = Turning(),  # noqa: B008 - frozen
     types: list[str] | None = None,
@@ -129,6 +129,6 @@ def plain(
     return Architecture(spec=spec, weights=WeightMap(order=turned.order, **(weights or {})))
 
 
-def biases(settings: Settings, **flags: str) -> frozenset[str]:
+def biases(settings: Config, **flags: str) -> frozenset[str]:
     """Return the fields whose maps have a bias: each with the key of the config that says so."""
     return frozenset(name for name, key in flags.items() if settings.flag(key))

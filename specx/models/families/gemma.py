@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
 from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import (
     AttentionSpec,
@@ -87,7 +87,7 @@ PER_LAYER = {
 }
 
 
-def gemma(settings: Settings) -> Architecture:
+def gemma(settings: Config) -> Architecture:
     turned, norm = ropes(settings, Turning()), settings.rms(wide=True)
     settings.refuse_if("use_bidirectional_attention", bool)
     mlp = settings.mlp()
@@ -101,7 +101,7 @@ def gemma(settings: Settings) -> Architecture:
     return Architecture(spec=spec, weights=weights)
 
 
-def gemma2(settings: Settings) -> Architecture:
+def gemma2(settings: Config) -> Architecture:
     """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
     types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
     cap = settings.get("attn_logit_softcapping")
@@ -109,7 +109,7 @@ def gemma2(settings: Settings) -> Architecture:
     return _sandwich(settings, ropes(settings, Turning()), types, None, softcap)
 
 
-def gemma3(settings: Settings) -> Architecture:
+def gemma3(settings: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
     every = settings.size("sliding_window_pattern", 6)
     types = settings.layer_types(lambda index: (index + 1) % every != 0)
@@ -119,7 +119,7 @@ def gemma3(settings: Settings) -> Architecture:
 
 
 def _sandwich(
-    settings: Settings,
+    settings: Config,
     turned: Ropes,
     types: list[str],
     head_norm: HeadNormSpec | None,
@@ -149,7 +149,7 @@ def _sandwich(
     return Architecture(spec=spec, weights=weights)
 
 
-def _two_ropes(settings: Settings) -> Ropes:
+def _two_ropes(settings: Config) -> Ropes:
     """Read the frequencies of both kinds of layers, in the form of today or in the old one."""
     stated = settings.get("rope_parameters") or {}
     full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
@@ -159,15 +159,15 @@ def _two_ropes(settings: Settings) -> Ropes:
     return nested(settings, {FULL: full, SLIDING: sliding}, Turning())
 
 
-def nested(settings: Settings, stated: dict[str, dict[str, Any]], turning: Turning) -> Ropes:
+def nested(settings: Config, stated: dict[str, dict[str, Any]], turning: Turning) -> Ropes:
     """Return frequencies that a config states in a way of its own, by kind of layer."""
     both = {**settings.stated, "rope_parameters": stated, "rope_scaling": None}
-    inner = Settings(both, settings.defaults, settings.label, settings.length)
+    inner = Config(both, settings.defaults, settings.label, settings.length)
     return ropes(inner, turning)
 
 
 def _decoder(
-    settings: Settings,
+    settings: Config,
     turned: Ropes,
     layers: list[LayerSpec],
     norm: NormSpec,
@@ -188,7 +188,7 @@ def _decoder(
 # ---------------------------------------------------------------- Gemma 4
 
 
-def gemma4(settings: Settings) -> Architecture:
+def gemma4(settings: Config) -> Architecture:
     """Return Gemma 4's text decoder, without experts."""
     for key in ("use_bidirectional_attention", "enable_moe_block"):
         settings.refuse_if(key, bool)
@@ -221,7 +221,7 @@ def gemma4(settings: Settings) -> Architecture:
     return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
 
 
-def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
+def _gemma4_weights(settings: Config, types: list[str]) -> WeightMap:
     equal = settings.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
     return replace(
@@ -233,7 +233,7 @@ def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
     )
 
 
-def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
+def _sizes(settings: Config, index: int, kind: str) -> tuple[int, int]:
     """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
     dim, kv_heads = settings.head_dim, settings.kv_heads
     by_layer = settings.get("per_layer_config")
@@ -250,7 +250,7 @@ def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
     return dim, kv_heads
 
 
-def _attentions(settings: Settings, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+def _attentions(settings: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
     """Return the attention of each layer. The last layers read what one of their kind stored."""
     first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
     head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import (
     ATTENTION,
     MLP,
@@ -14,7 +15,6 @@ from specx.models.families.family import (
 from specx.models.families.frequencies import Ropes, Turning, ropes
 from specx.models.families.gemma import nested
 from specx.models.families.llama import GLM
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import HeadNormSpec, LayerSpec, NormSpec
 
@@ -100,7 +100,7 @@ STARCODER2 = CENTRED | {
 
 
 def _behind(
-    settings: Settings, turned: Ropes, types: list[str], head_norm: HeadNormSpec,
+    settings: Config, turned: Ropes, types: list[str], head_norm: HeadNormSpec,
     norm: NormSpec, *, full_turns: bool, weights: WeightMap,
 ) -> Architecture:  # fmt: skip
     """Return a decoder that norms what its parts add, and not what they read.
@@ -125,12 +125,12 @@ def _behind(
     return Architecture(spec=decoder(settings, turned, layers, norm), weights=weights)
 
 
-def olmo2(settings: Settings) -> Architecture:
+def olmo2(settings: Config) -> Architecture:
     turned = ropes(settings, Turning(wide=True))
     return _olmo(settings, turned, [FULL for _ in settings.layers])
 
 
-def olmo3(settings: Settings) -> Architecture:
+def olmo3(settings: Config) -> Architecture:
     """Return OLMo 3's: frequencies are scaled in layers without a window alone."""
     stated = settings.get("rope_parameters") or {}
     full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
@@ -141,7 +141,7 @@ def olmo3(settings: Settings) -> Architecture:
     return _olmo(settings, turned, settings.layer_types(lambda index: (index + 1) % 4 != 0))
 
 
-def _olmo(settings: Settings, turned: Ropes, types: list[str]) -> Architecture:
+def _olmo(settings: Config, turned: Ropes, types: list[str]) -> Architecture:
     eps = settings.number("rms_norm_eps")
     head_norm = HeadNormSpec(eps=eps, wide=True, whole=True)
     weights = replace(BEHIND, biased=biases(settings, **ATTENTION))
@@ -149,7 +149,7 @@ def _olmo(settings: Settings, turned: Ropes, types: list[str]) -> Architecture:
     return _behind(settings, turned, types, head_norm, norm, full_turns=True, weights=weights)
 
 
-def exaone4(settings: Settings) -> Architecture:
+def exaone4(settings: Config) -> Architecture:
     """Return EXAONE 4's: beside layers with windows, those without have no positions."""
     has_windows = settings.get("sliding_window") is not None
     every = settings.size("sliding_window_pattern") if has_windows else 1
@@ -163,7 +163,7 @@ def exaone4(settings: Settings) -> Architecture:
     )  # fmt: skip
 
 
-def cohere(settings: Settings) -> Architecture:
+def cohere(settings: Config) -> Architecture:
     head_norm = None
     if settings.flag("use_qk_norm"):
         eps = settings.number("layer_norm_eps")
@@ -171,7 +171,7 @@ def cohere(settings: Settings) -> Architecture:
     return _parallel(settings, [FULL for _ in settings.layers], head_norm, full_turns=True)
 
 
-def cohere2(settings: Settings) -> Architecture:
+def cohere2(settings: Config) -> Architecture:
     """Return Command R7B's and A's: layers without a window have no positions."""
     every = settings.size("sliding_window_pattern", 4)
     types = settings.layer_types(lambda index: (index + 1) % every != 0)
@@ -181,12 +181,12 @@ def cohere2(settings: Settings) -> Architecture:
     return _parallel(settings, types, None, full_turns=False)
 
 
-def _quotient(settings: Settings) -> int:
+def _quotient(settings: Config) -> int:
     return settings.size("hidden_size") // settings.heads
 
 
 def _parallel(
-    settings: Settings, types: list[str], head_norm: HeadNormSpec | None, *, full_turns: bool
+    settings: Config, types: list[str], head_norm: HeadNormSpec | None, *, full_turns: bool
 ) -> Architecture:
     turned = ropes(settings, Turning(theta=_cohere_theta(full_turns), interleaved=True, wide=True))
     norm = settings.layer_norm()
@@ -213,7 +213,7 @@ def _cohere_theta(is_first: bool) -> float:
     return 500_000.0 if is_first else 10_000.0
 
 
-def glm4(settings: Settings) -> Architecture:
+def glm4(settings: Config) -> Architecture:
     """Return GLM-4's of 2025: norms on both sides."""
     turning = Turning(partial=True, partial_factor=0.5, interleaved=True)
     turned, norm = ropes(settings, turning), settings.rms()
@@ -236,7 +236,7 @@ def glm4(settings: Settings) -> Architecture:
     return Architecture(spec=spec, weights=weights)
 
 
-def helium(settings: Settings) -> Architecture:
+def helium(settings: Config) -> Architecture:
     return plain(
         settings,
         turning=Turning(theta=100_000.0, interleaved=True),
@@ -245,7 +245,7 @@ def helium(settings: Settings) -> Architecture:
     )
 
 
-def starcoder2(settings: Settings) -> Architecture:
+def starcoder2(settings: Config) -> Architecture:
     maps = dict.fromkeys(("heads", "out", "gate_up", "down"), "use_bias")
     return plain(
         settings,
@@ -260,7 +260,7 @@ def starcoder2(settings: Settings) -> Architecture:
     )
 
 
-def nemotron(settings: Settings) -> Architecture:
+def nemotron(settings: Config) -> Architecture:
     """Return Nemotron's: half of each head turns; norms have weights around 0."""
     return plain(
         settings,
@@ -276,7 +276,7 @@ def nemotron(settings: Settings) -> Architecture:
     )
 
 
-def stablelm(settings: Settings) -> Architecture:
+def stablelm(settings: Config) -> Architecture:
     """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
     settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
     turned = ropes(settings, Turning(partial=True, partial_factor=0.25))

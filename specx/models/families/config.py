@@ -29,8 +29,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
 
 
-class Settings:
-    """The settings of a config, with the defaults of its family for those it leaves out.
+class Config:
+    """A config, with the defaults of its family for what it leaves out.
 
     ``label``: of the model, which begins every sentence.
     """
