@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from specx.decoding import head_drafter
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.head_drafter import HeadDrafter
 from specx.decoding.methods import Pair, make_drafter
@@ -132,7 +131,7 @@ def weights_of(levels):
 @torch.inference_mode()
 def test_a_head_keeps_to_its_window(tmp_path, monkeypatch):
     plain, head, model = make(tmp_path, "speculators", layers=2, **WINDOW)
-    monkeypatch.setattr(head_drafter, "WINDOW_CHUNK", 1)
+    monkeypatch.setattr("specx.profile.settings.WINDOW_CHUNK", 1)
     drafter = drafter_of(head, model, {}, {"nodes": 4, "depth": 1, "threshold": 0.0})
     prompt = make_prompt(40)
     prefilled(drafter, model, prompt)

@@ -64,14 +64,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def resolve(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
+def layer_for(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
     kind = Instruct(pair.target.tokenizer, "Summarize.")
     return measured_layer(profile, pair, kind, ear or Ear())
 
 
 def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Path) -> None:
     first, second = Ear(), Ear()
-    assert resolve(profile, pair, first) == resolve(profile, pair, second) == 0
+    assert layer_for(profile, pair, first) == layer_for(profile, pair, second) == 0
     assert len(calls) == 1
     assert len(first.phases) == 1
     assert second.phases == []
@@ -79,7 +79,7 @@ def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Pa
 
 
 def test_prompts_fit_the_window(profile: Profile, pair: Pair, calls: list[Any]) -> None:
-    resolve(profile, pair)
+    layer_for(profile, pair)
     (prompts,) = calls
     assert len(prompts) == calibration.DOCUMENTS
     assert all(0 < len(prompt) <= WINDOW * 3 // 4 for prompt in prompts)
@@ -90,7 +90,7 @@ def test_nothing_to_resolve(
     profile: Profile, pair: Pair, calls: list[Any], change: dict[str, Any]
 ) -> None:
     fixed = profile.changed(draft_cache=change)
-    assert resolve(fixed, pair) == fixed.draft_cache.layer
+    assert layer_for(fixed, pair) is None
     assert calls == []
 
 
@@ -98,8 +98,8 @@ def test_nothing_to_resolve(
 def test_another_revision_is_measured_anew(
     profile: Profile, pair: Pair, calls: list[Any], role: str
 ) -> None:
-    resolve(profile, pair)
-    resolve(profile.changed(**{role: {"revision": "v2"}}), pair)
+    layer_for(profile, pair)
+    layer_for(profile.changed(**{role: {"revision": "v2"}}), pair)
     assert len(calls) == 2
 
 
@@ -110,20 +110,20 @@ def test_a_folder_is_known_by_its_resolved_path(
     for folder in (here, there):
         folder.mkdir()
         (folder / "model").mkdir()
-    resolve(profile, pair)
+    layer_for(profile, pair)
     relative = replace(pair, target=replace(pair.target, source="./model"))
     monkeypatch.chdir(here)
-    resolve(profile, relative)
+    layer_for(profile, relative)
     assert len(calls) == 2
     monkeypatch.chdir(there)
-    resolve(profile, relative)
+    layer_for(profile, relative)
     assert len(calls) == 3
     absolute = replace(pair, target=replace(pair.target, source=str(there / "model")))
-    resolve(profile, absolute)
+    layer_for(profile, absolute)
     assert len(calls) == 3
     # The pair at hand by another of its names.
     (tmp_path / "link").symlink_to(checkpoints()[0])
-    resolve(profile, replace(pair, target=replace(pair.target, source=str(tmp_path / "link"))))
+    layer_for(profile, replace(pair, target=replace(pair.target, source=str(tmp_path / "link"))))
     assert len(calls) == 3
 
 
@@ -135,7 +135,7 @@ def test_a_garbled_cache_file_is_written_anew(
 ) -> None:
     cache.mkdir()
     (cache / "layers.json").write_bytes(content)
-    assert resolve(profile, pair) == resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == layer_for(profile, pair) == 0
     assert len(calls) == 1
 
 
@@ -143,10 +143,10 @@ def test_a_garbled_cache_file_is_written_anew(
 def test_a_remembered_layer_that_cannot_be(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path, layer: object
 ) -> None:
-    resolve(profile, pair)
+    layer_for(profile, pair)
     file = cache / "layers.json"
     file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_text()), layer)))
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert len(calls) == 2
 
 
@@ -155,7 +155,7 @@ def test_what_other_pairs_left_is_kept(
 ) -> None:
     cache.mkdir()
     (cache / "layers.json").write_text('{"other": 7}')
-    resolve(profile, pair)
+    layer_for(profile, pair)
     assert json.loads((cache / "layers.json").read_text())["other"] == 7
     assert len(calls) == 1
 
@@ -164,7 +164,7 @@ def test_an_unreadable_cache_file(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path
 ) -> None:
     (cache / "layers.json").mkdir(parents=True)
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert len(calls) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_cache_folder_that_cannot_be_made(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path
 ) -> None:
     cache.write_text("a file is in its place")
-    assert resolve(profile, pair) == resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == layer_for(profile, pair) == 0
     assert len(calls) == 2  # measured each time, and summarized all the same
 
 
@@ -182,7 +182,7 @@ def test_a_read_only_cache_folder(
 ) -> None:
     cache.mkdir()
     cache.chmod(0o500)
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert list(cache.iterdir()) == []
     assert len(calls) == 1
 
