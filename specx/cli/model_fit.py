@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from specx.bench.lengths import parse_length
+from specx.bench.request import parse_length
 from specx.cores import Others, choose_threads
 from specx.errors import ModelError
 from specx.profile import profile_for

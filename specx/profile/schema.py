@@ -23,7 +23,7 @@ Device = Literal["cpu", "cuda"]
 OnLoop = Literal["retry", "stop", "keep"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
-EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
+EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 

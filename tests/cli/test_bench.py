@@ -136,7 +136,7 @@ def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
 
     monkeypatch.setattr(session, "measure", noted)
     bench("--quick", "--length", "1k")
-    bench("--quick", "--experiment", "layers")
+    bench("--quick", "--experiment", "quality")
     bench("--length", "1k")
     quick, _, full = asked
     assert quick.methods == "plain,lookup,specextend,specextend+lookup"

@@ -1,7 +1,7 @@
 """The wait of a user with one document: from the start of the process to the first token and to
 the last, with and without CUDA graphs, on cold and warm caches.
 
-``python -m specx.bench.start --target llama-3.1-8b --length 16k --out start.json``
+``python docs/start.py --target llama-3.1-8b --length 16k --out start.json``
 starts one process for each setting, twice: the first finds no compiled kernels on disk.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from specx.bench.cases import beginning, generated_documents
-from specx.bench.lengths import parse_length
+from specx.bench.request import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import with_output, without_fallback
 from specx.decoding.decode import decode
@@ -67,7 +67,7 @@ def _in_process(
     arguments: argparse.Namespace, settings: dict[str, Any], folder: str
 ) -> dict[str, Any]:
     """Summarize one document in a new process whose compiled kernels are kept in ``folder``."""
-    command = [sys.executable, "-m", "specx.bench.start", "--target", arguments.target]
+    command = [sys.executable, __file__, "--target", arguments.target]
     command += ["--draft", arguments.draft, "--length", arguments.length]
     command += ["--tokens", str(arguments.tokens), "--settings", json.dumps(settings)]
     environment = os.environ | dict.fromkeys(CACHES, folder)

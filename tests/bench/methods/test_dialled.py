@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from specx.bench.baselines import dialled as dialled_module
-from specx.bench.baselines.dialled import (
+from specx.bench.cases import Case
+from specx.bench.dial import RANKS, REFERENCE, AgreementRecord, Dial, fixed_tree
+from specx.bench.methods import METHODS
+from specx.bench.methods import dialled_draft as dialled_module
+from specx.bench.methods.dialled import Dialled, added_cost, dialled_drafter
+from specx.bench.methods.dialled_draft import (
     DialledDrafter,
     DialledGrower,
     Dialling,
     NetStopwatch,
 )
-from specx.bench.cases import Case
-from specx.bench.dial import RANKS, REFERENCE, AgreementRecord, Dial, fixed_tree
-from specx.bench.methods import METHODS
-from specx.bench.methods.dialled import Dialled, added_cost, dialled_drafter
 from specx.bench.runs import Run, Setting
 from specx.decoding.cost import Curve
 from specx.decoding.decode import decode_with

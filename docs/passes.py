@@ -1,12 +1,12 @@
 """A plain token and verification of a few rows on a CPU, in models of public shapes or a folder's.
 
-``python -m specx.bench.passes smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
-``python -m specx.bench.passes FOLDER --length 1k,4k,16k --rows 1 --out passes.json``
+``python docs/passes.py smollm3-3b --layers 4 --length 4k --rows 1,8,16 --out passes.json``
+``python docs/passes.py FOLDER --length 1k,4k,16k --rows 1 --out passes.json``
 
 The cache is random, in float32. So are the weights of a shape, as numbers of bfloat16, in which
 such models are published; each pass runs through our decoder and, in turn, through transformers'
 own modules of the same weights. A folder's model is measured alone. A pass stands beside the time
-that it cannot be faster than (``floors.py``). Memory is read in turn with the
+that it cannot be faster than (``specx/bench/floors.py``). Memory is read in turn with the
 passes, because its bandwidth is not the same all the time.
 """
 
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from specx.bench.floors import Ceilings, measure_ceilings, pass_floor, reader
-from specx.bench.lengths import parse_lengths
-from specx.bench.methods.stock_model import stock_model
+from specx.bench.methods.stock import stock_model
+from specx.bench.request import parse_lengths
 from specx.bench.scaled import tensor_shapes
 from specx.bench.scaled_weights import fill_randomly
 from specx.bench.shapes import LAPTOP, Shape

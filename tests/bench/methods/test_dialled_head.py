@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from specx.bench.baselines.dialled import DialledHeadGrower
 from specx.bench.cases import Case
 from specx.bench.dial import RANKS, REFERENCE, AgreementRecord, Dial, fixed_tree, uniforms
 from specx.bench.experiments import expectation
@@ -16,13 +15,14 @@ from specx.bench.experiments.expectation import EXPERIMENT
 from specx.bench.forcing import force
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Dialled, added_cost, calibrate, dialled_drafter
+from specx.bench.methods.dialled_draft import DialledHeadGrower
 from specx.bench.runs import Setting
 from specx.decoding.cost import Curve
 from specx.decoding.decode import decode_with
 from specx.decoding.runner import Runner
 from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
-from tests.bench.baselines.test_dialled import dialling, foretold, untied
+from tests.bench.methods.test_dialled import dialling, foretold, untied
 from tests.bench.settings import run_method, tiny_case
 from tests.bench.tiny_benches import columns_of, tiny_bench
 from tests.decoding.pairs import make_profile

@@ -1,6 +1,6 @@
 """Attention of one layer by everything that can compute it on a GPU: prefill and verification.
 
-``python -m specx.bench.attention --length 1k,4k,16k,64k --rows 16,64 --out attention.json``
+``python docs/attention.py --length 1k,4k,16k,64k --rows 16,64 --out attention.json``
 
 The layer has the form of Llama 3.1 8B, or another with ``--heads``, in bf16; with ``--window``,
 ``--softcap`` or ``--sinks`` that of other models. A prompt is read in
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.bench.lengths import parse_length
+from specx.bench.request import parse_length
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.ops.ancestors import AncestorMask, single_sets, words_for
 from specx.ops.contract import Ops, built_in_ops
