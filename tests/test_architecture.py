@@ -52,12 +52,12 @@ LATE_IMPORTS = {
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
-        "specx.models.quiet",
+        "specx.models.architecture",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
-        "specx.models.modules",
+        "specx.models.seam",
     },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weights.py": {"specx.models"},
@@ -91,8 +91,8 @@ OWN = {
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
     "specx.ops.native.unpacking",
-    "specx.models.modules",
-    "specx.models.quiet",
+    "specx.models.seam",
+    "specx.models.architecture",
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",

@@ -35,7 +35,7 @@ from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
 from specx.models.memory import check_memory
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.ops.ancestors import AncestorMask, chain_sets
 
 CPU = torch.device("cpu")

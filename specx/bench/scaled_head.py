@@ -20,11 +20,9 @@ from specx.bench.scaled_weights import (
 )
 from specx.bench.shapes import HeadShape
 from specx.errors import ModelError
-from specx.models.head_config import IDS, HeadChoices
+from specx.models.head_config import IDS, HeadChoices, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
-from specx.models.head_files import HeadFiles, LoadedHead, open_head
-from specx.models.head_load import load_head
-from specx.models.head_spec import HeadSpec
+from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
 from specx.models.load import LoadedModel, ModelSpec, load_model
 
 EMBEDDED = ModelSpec("embedded:head", dtype="float32")

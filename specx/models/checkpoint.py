@@ -12,8 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
-from specx.models.reason import reason
+from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
 
 _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 

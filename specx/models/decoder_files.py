@@ -14,12 +14,11 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts, eos_token_ids
+from specx.models.facts import ModelFacts, RopeFacts, eos_token_ids, rope_kind, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
-from specx.models.gguf.checkpoint import GgufCheckpoint
-from specx.models.gguf.tensors import GgufTensors
+from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.load import (
     DTYPES,
     LoadedModel,
@@ -31,7 +30,6 @@ from specx.models.load import (
     unpacked_dtype,
 )
 from specx.models.memory import free_bytes
-from specx.models.rope import RopeFacts, rope_kind, window
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
 from specx.models.families.weight_map import Arranged, Tensors, WeightMap, WeightReader
-from specx.models.head_spec import HeadSpec
+from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
 from specx.ops.spec import DecoderSpec

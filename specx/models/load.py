@@ -8,8 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specx.errors import ModelError, UsageError
-from specx.models.config_file import read_raw
+from specx.errors import ModelError, UsageError, reason
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
@@ -18,8 +17,7 @@ from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
-from specx.models.reason import reason
-from specx.models.source import ModelSource, locate
+from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weights import bytes_to_download, measure, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
@@ -236,7 +234,7 @@ def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
 
 
 def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
-    from specx.models.modules import load_modules
+    from specx.models.seam import load_modules
 
     return load_modules(files, positions)
 

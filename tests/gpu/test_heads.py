@@ -11,8 +11,8 @@ from transformers import LlamaConfig, Qwen3Config
 from specx.documents.generated import generate_report
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder_files import tensors_of
+from specx.models.head_config import HeadSpec
 from specx.models.head_decoder import Borrowed, HeadDecoder, head_weights
-from specx.models.head_spec import HeadSpec
 from specx.models.seam import NAME
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.contract import built_in_ops

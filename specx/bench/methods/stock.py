@@ -16,8 +16,8 @@ from specx.bench.runs import Run, Setting, refuse_head
 from specx.decoding.decode import context_window
 from specx.decoding.methods import Pair, sampling_of
 from specx.errors import DocumentError, UsageError
+from specx.models.architecture import quiet_transformers
 from specx.models.load import LoadedModel
-from specx.models.quiet import quiet_transformers
 from specx.profile import Profile, Sampling
 
 ATTENTION = "sdpa"  # what transformers chooses for itself

@@ -168,8 +168,7 @@ class Asked:
     def powers(self, base: float | None = None) -> Tensor:
         """Return the reciprocals of unscaled frequencies: float32 [R/2]."""
         base = self.number("rope_theta") if base is None else base
-        powers: Tensor = base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
-        return powers
+        return base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
 
 
 Frequencies = tuple[Tensor, float]
