@@ -60,7 +60,7 @@ LATE_IMPORTS = {
         "specx.models.seam",
     },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
-    "models/weights.py": {"specx.models"},
+    "models/checkpoint.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
     "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
         "huggingface_hub",

@@ -130,7 +130,7 @@ def build(shape: Shape, length: int) -> Forms:
     name = f"random {shape.name}"
     files = replace(small, spec=ModelSpec(name), raw=config)
     tensors = RandomTensors(tensor_shapes(shape))
-    decoder = loaded_decoder(files, read_architecture(config, name), tensors, torch.float32)
+    decoder = loaded_decoder(files, read_architecture(config, name), tensors.joined, torch.float32)
     return Forms(decoder, in_memory(stock_model(decoder), small.tokenizer, name))
 
 

@@ -24,13 +24,12 @@ from specx.bench.scaled_weights import (
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
 from specx.decoding.methods import Pair, with_layer
 from specx.errors import UsageError
-from specx.models.checkpoint import Checkpoint
+from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, Role, open_model, usable
 from specx.models.memory import check_memory
-from specx.models.weights import weight_files
 from specx.profile import Profile
 
 
@@ -175,7 +174,7 @@ def _scaled(
     label = f"The {role} {name}"
     source = replace(files.source, label=label)
     own = replace(files, spec=ModelSpec(name), device=device, source=source, raw=config)
-    return loaded_decoder(own, read_architecture(config, label), tensors, dtype)
+    return loaded_decoder(own, read_architecture(config, label), tensors.joined, dtype)
 
 
 def read_small(files: ModelFiles) -> SmallModel:

@@ -1,6 +1,6 @@
 """The files of a head: its tensors by name, each of them checked."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.models.checkpoint import read_torch_file, unreadable
+from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
 from specx.models.decoder_files import tensors_of
 from specx.models.facts import RopeFacts
 from specx.models.head_config import HeadChoices, HeadSpec, project_of, read_head_spec
-from specx.models.head_decoder import Borrowed, HeadDecoder, expected_shapes, head_weights
+from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
 from specx.models.source import ModelSource, locate, read_raw
-from specx.models.weights import measure, weight_files
 from specx.ops.layers import LinearMap
 
 _FIRST, _MIDDLE = "layers.0.", "midlayer."  # the same layer's name in speculators and elsewhere
@@ -61,14 +60,15 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     """Read all tensors by speculators' names."""
     files = weight_files(source)
     wanted = DTYPES.get(spec.dtype)
-    needed = measure(files, source.label, 2).loaded(None if wanted is None else wanted.itemsize)
+    itemsize = None if wanted is None else wanted.itemsize
+    needed = loaded_bytes(files, source.label, 2, itemsize)
     check_memory(needed, device, source.label)
     found: dict[str, Tensor] = {}
     for file in files:
         read = _read(file, source.label)
         if file.suffix != ".safetensors":
             # Its tensors may be larger than what is stored of them. None is in memory yet.
-            check_memory(_loaded_bytes(read.values(), wanted), device, source.label)
+            check_memory(_in_memory(read.values(), wanted), device, source.label)
         for name, tensor in read.items():
             if "rotary_emb" in name:
                 continue
@@ -79,7 +79,7 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     return found
 
 
-def _loaded_bytes(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
+def _in_memory(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
     return sum(tensor.numel() * (dtype or tensor.dtype).itemsize for tensor in tensors)
 
 
@@ -162,23 +162,6 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
     return int(known.sum()) == len(ids) and bool(known[ids].all())
 
 
-class _Moved:
-    """Tensors that were read, on their way to a device (``Tensors``)."""
-
-    def __init__(
-        self, tensors: dict[str, Tensor], device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self._tensors, self._device, self._dtype = tensors, device, dtype
-
-    @property
-    def names(self) -> Collection[str]:
-        return self._tensors.keys()
-
-    def joined(self, names: Sequence[str]) -> Tensor:
-        found = [self._tensors[name].to(self._device, self._dtype) for name in names]
-        return found[0] if len(found) == 1 else torch.cat(found)
-
-
 def load_head(
     files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
 ) -> LoadedHead:
@@ -197,12 +180,23 @@ def load_head(
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights
-    own_head = LinearMap(lm_head, target.model.weights.head.bias)
-    borrowed = Borrowed(embedding=embedding, head=own_head, target_ids=ids)
     dim = shape.config["head_dim"]
     ops = attending_ops(spec.model, target.ops.attention_by, target.device, dtype, dim)
-    moved = _Moved(weights, target.device, dtype)
-    head = HeadDecoder(head_weights(shape, moved, borrowed, ops.arranged, label), ops)
+
+    def joined(names: Sequence[str]) -> Tensor:
+        found = [weights[name].to(target.device, dtype) for name in names]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    own_weights = head_weights(
+        shape,
+        joined,
+        ops.arranged,
+        label,
+        embedding=embedding,
+        head=LinearMap(lm_head, target.model.weights.head.bias),
+        target_ids=ids,
+    )
+    head = HeadDecoder(own_weights, ops)
     (rope,) = head.decoder_spec.ropes
     theirs = {embedding.data_ptr(), lm_head.data_ptr()}
     own = {t.data_ptr(): t.nbytes for t in tensors_of(head.weights) if t is not ids}

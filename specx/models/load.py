@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError, UsageError, reason
+from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
@@ -19,7 +20,6 @@ from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
-from specx.models.weights import bytes_to_download, measure, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
@@ -324,8 +324,7 @@ def fetch_weights(
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         check_fit(needed, source, device)
     found = weight_files(source)
-    needed = measure(found, source.label, stored.itemsize).loaded(wanted)
-    check_fit(needed, source, device)
+    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 

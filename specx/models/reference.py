@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessor
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.errors import ModelError, reason
@@ -34,7 +34,7 @@ class Reference:
             loaded = load_own_class(source, model.dtype)
         self._model: Any = loaded.to(model.device).eval()
         self._model.generation_config = GenerationConfig()  # else its own would change the choice
-        self._allowed = _Allowed(allowed)
+        self._forbidden = ~allowed
 
     @torch.inference_mode()
     def generate(self, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], torch.Tensor]:
@@ -44,7 +44,9 @@ class Reference:
             found = self._model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                logits_processor=[self._allowed],
+                logits_processor=[
+                    lambda _, scores: scores.masked_fill(self._forbidden, -torch.inf)
+                ],
                 do_sample=False,
                 max_new_tokens=tokens,
                 return_dict_in_generate=True,
@@ -65,14 +67,6 @@ def load_own_class(source: ModelSource, dtype: torch.dtype) -> Any:
         local_files_only=True,
         weights_only=True,
     )
-
-
-class _Allowed(LogitsProcessor):
-    def __init__(self, allowed: torch.Tensor) -> None:
-        self._forbidden = ~allowed
-
-    def __call__(self, input_ids: Any, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        return scores.masked_fill(self._forbidden, -torch.inf)
 
 
 _FIELDS = {  # of ``LayerWeights`` -> parameters of the experts' module

@@ -192,7 +192,7 @@ def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
     reader = WeightReader(
         spec=architecture.spec,
         weight_map=architecture.weights,
-        tensors=GgufTensors(checkpoint, cpu, torch.float32),
+        joined=GgufTensors(checkpoint, cpu, torch.float32).joined,
         arranged=ops.arranged,
     )
     return Decoder(reader.decoder(lambda: float("inf")), ops)
