@@ -9,8 +9,7 @@ from torch import Tensor
 from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
-from specx.models.call import KeptQueries, PrefillCall, TreeCall
-from specx.models.features import Features, FeatureSource
+from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid, Passages

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specx.errors import ModelError, UsageError
-from specx.models.config_file import read_raw
+from specx.errors import ModelError, UsageError, reason
+from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
@@ -18,10 +18,8 @@ from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
-from specx.models.reason import reason
-from specx.models.source import ModelSource, locate
+from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
-from specx.models.weights import bytes_to_download, measure, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
@@ -236,7 +234,7 @@ def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
 
 
 def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
-    from specx.models.modules import load_modules
+    from specx.models.seam import load_modules
 
     return load_modules(files, positions)
 
@@ -326,8 +324,7 @@ def fetch_weights(
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         check_fit(needed, source, device)
     found = weight_files(source)
-    needed = measure(found, source.label, stored.itemsize).loaded(wanted)
-    check_fit(needed, source, device)
+    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 

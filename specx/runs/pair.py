@@ -11,8 +11,7 @@ from specx.decoding.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.head_config import HeadChoices
-from specx.models.head_files import open_head
-from specx.models.head_load import load_head
+from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
