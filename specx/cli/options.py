@@ -147,3 +147,10 @@ def _text(instruction: str) -> str:
 def _in_options(sentence: str) -> str:
     """Name options in place of the profile's keys that they set."""
     return _KEY.sub(lambda key: "--" + (key[1] or key[2]).replace("_", "-"), sentence)
+
+
+Pages = Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")]
+Password = Annotated[str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")]
+Ocr = Annotated[
+    bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+]

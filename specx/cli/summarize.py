@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specx.cli.options import Draft, Model, ProfileName, Wishes, changed_profile
-from specx.cli.reading import Ocr, Pages, Password
+from specx.cli.options import (
+    Draft,
+    Model,
+    Ocr,
+    Pages,
+    Password,
+    ProfileName,
+    Wishes,
+    changed_profile,
+)
 from specx.cli.summary_run import SummarizeRequest, SummaryRun
-from specx.documents.name_list import read_names
+from specx.documents.discover import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
 from specx.profile import (

@@ -12,10 +12,9 @@ from typing import Any
 
 from specx.errors import harmless, printable
 from specx.reports.figures import day, size
-from specx.reports.links import link
 from specx.reports.progress import counted, duration
 from specx.reports.report import SCHEMA
-from specx.reports.templates import templates
+from specx.reports.templates import link, templates
 from specx.reports.text_view import view_path
 
 INDEX = "index.html"

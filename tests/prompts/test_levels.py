@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specx.errors import UsageError
-from specx.prompts.levels import SHORTEST, SummaryLevel, fan_in_of, plan_levels
+from specx.prompts.hierarchy import SHORTEST, SummaryLevel, fan_in_of, plan_levels
 
 JOINT = 2
 

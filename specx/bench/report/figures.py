@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specx.bench.report.findings import Figure, Series
 from specx.bench.report.numbers import show, tokens
 from specx.bench.report.styles import SeriesStyle
-from specx.reports.palette import LIGHT, Palette
+from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

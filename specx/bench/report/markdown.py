@@ -7,7 +7,7 @@ from specx.bench.report.findings import Figure, Table
 from specx.bench.report.numbers import count, numeric_columns, show
 from specx.bench.report.report import BenchReport, ReportSection
 from specx.reports.json_lines import to_json_folded
-from specx.reports.markdown_notation import bullets, code_block, plain, table
+from specx.reports.markdown import bullets, code_block, plain, table
 
 
 def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:

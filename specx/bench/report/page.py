@@ -8,8 +8,7 @@ from specx.bench.report.numbers import count, numeric_columns, show
 from specx.bench.report.report import BenchReport
 from specx.bench.report.styles import styles_of
 from specx.reports.json_lines import to_json_folded
-from specx.reports.palette import Palette
-from specx.reports.templates import templates
+from specx.reports.templates import Palette, templates
 
 
 def to_page(report: BenchReport, raw: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specx.bench.report.findings import Figure
-from specx.reports.palette import LIGHT
+from specx.reports.templates import LIGHT
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from specx.bench.report.findings import Figure, Series
 from specx.bench.report.styles import STYLES, styles_of
-from specx.reports.palette import LIGHT
+from specx.reports.templates import LIGHT
 
 
 def figure(*labels: str) -> Figure:
