@@ -1,7 +1,7 @@
 """Summaries of summaries: how an instruction-tuned model sums up a document in parts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from specx.documents.document import Document
@@ -12,6 +12,7 @@ from specx.prompts.prompt import Output, Prompt, encode_text, first_words
 
 _PART = "The text is one part of a longer document."
 _SUMMARIES = "The text consists of summaries of the parts of a document, in order."
+SHORTEST = 64  # tokens of a part's summary: two or three sentences
 _HEADROOM = 1.4  # models write somewhat more than they are asked for
 _SAMPLE = 20_000  # characters of the document whose words are counted
 
@@ -34,8 +35,8 @@ class Hierarchy:
         longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
         text = room - max(len(each.encode("")) for each in longest)
         parts = longest[0].prompts(document, room)
-        self._budget = plan_levels(len(parts), text, limit, JOINT)[0].budget
-        self._fan_in = fan_in_of(text, self._budget, JOINT)
+        self._budget = part_budget(len(parts), text, limit)
+        self._fan_in = fan_in_of(text, self._budget)
         first = self._asking(_PART, self._budget)
         self.prompts = [self._limited(prompt) for prompt in first.prompts(document, room)]
         self.shortened = 0
@@ -101,31 +102,20 @@ def _tokens_per_word(kind: Instruct, asked: InstructPrompt, document: Document) 
     return min(TOKENS_PER_WORD, _HEADROOM * tokens / max(1, len(text.split())))
 
 
-SHORTEST = 64  # tokens of a part's summary: two or three sentences
-
-
-@dataclass(frozen=True)
-class SummaryLevel:
-    """A level of summaries: ``parts`` of them, each of at most ``budget`` tokens."""
-
-    parts: int
-    budget: int
-
-
-def plan_levels(parts: int, room: int, limit: int, joint: int) -> list[SummaryLevel]:
-    """Return the levels from ``parts`` parts down to one summary.
+def part_budget(parts: int, room: int, limit: int) -> int:
+    """Return the most tokens of the summary of each of ``parts`` parts.
 
     ``room``: the tokens of summaries that one prompt can hold. ``limit``: the most tokens of the
-    last summary. ``joint``: tokens between two summaries. As few levels as possible, because each
-    loses something, and with these the longest summaries of parts, up to ``limit``: the prompts of
-    the next level are then as full as they can be.
+    last summary. Summaries are joined as often as they must be, because each time loses something,
+    and with these levels they are as long as they can be, up to ``limit``: the prompts of the next
+    level are then as full as possible.
 
     Raises UsageError when a prompt cannot hold two summaries of the shortest length.
     """
     if parts == 1:
-        return [SummaryLevel(1, limit)]
+        return limit
     shortest = min(limit, SHORTEST)
-    most = room // (shortest + joint)  # summaries that one prompt can join
+    most = fan_in_of(room, shortest)
     if most < 2:
         raise UsageError(
             f"the document takes {parts} parts, and the model's window has room for {max(room, 0)} "
@@ -134,16 +124,12 @@ def plan_levels(parts: int, room: int, limit: int, joint: int) -> list[SummaryLe
         )
     levels = _levels_of(parts, most)
     joined = next(fan for fan in range(2, most + 1) if _levels_of(parts, fan) <= levels)
-    budget = min(limit, room // joined - joint)
-    plan, fan_in = [SummaryLevel(parts, budget)], fan_in_of(room, budget, joint)
-    while plan[-1].parts > fan_in:
-        plan.append(SummaryLevel(-(-plan[-1].parts // fan_in), budget))
-    return [*plan, SummaryLevel(1, limit)]
+    return min(limit, room // joined - JOINT)
 
 
-def fan_in_of(room: int, budget: int, joint: int) -> int:
-    """Return how many summaries of ``budget`` tokens one prompt joins."""
-    return room // (budget + joint)
+def fan_in_of(room: int, budget: int) -> int:
+    """Return how many summaries of ``budget`` tokens one prompt of ``room`` tokens joins."""
+    return room // (budget + JOINT)
 
 
 def _levels_of(parts: int, fan_in: int) -> int:

@@ -12,194 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specx.documents.sentences import CHARACTER, count_words, sentence_spans
-from specx.prompts.prompt import Output, OutputReader
+from specx.errors import harmless
+from specx.prompts.prompt import Output
 from specx.prompts.reasoning import Answer
 from specx.records import FinishReason
 
-_NEXT_WORD = re.compile(r"\s+\S+\s")
-_LINES = re.compile(r"\s*\n\s*")
-_WRAPPED = 50  # characters of a line that goes on in the next one, at least
-
-
-class OwnWordsJudge:
-    """Follows the output of one prompt, token by token; it is a ``Stop``.
-
-    ``reader``: makes text of it. ``answer``: tells reasoning from it, which is judged by nobody;
-    None: there is none. ``words``: so many are asked for, and the text ends with the
-    sentence that reaches them; None: any number. ``ends_loops``: a text that repeats itself ends.
-    ``text``: all that was written; ``kept``: without what is behind the end. ``looped``: it repeats
-    itself. ``ended``: the reason to end the text, if there is one.
-
-    A sentence counts once the word behind it is there: an abbreviation may end in a period, too.
-    """
-
-    def __init__(
-        self,
-        reader: OutputReader,
-        words: int | None = None,
-        *,
-        ends_loops: bool = True,
-        answer: Answer | None = None,
-    ) -> None:
-        self._answer = answer
-        self._reader, self._wanted, self._ends_loops = reader, words, ends_loops
-        self._detector, self._memory = LoopDetector(), SentenceMemory()
-        self._lengths: list[int] = []  # of the text behind each token of the answer
-        self._tokens: list[int] = []  # of the output, with each of these
-        self._ends: list[int] = []  # of the sentences so far
-        self._start = 0  # of the open sentence
-        self._words = 0
-        self._kept: int | None = None  # characters; None: all
-        self.text = ""
-        self.looped = False
-        self.ended: FinishReason | None = None
-
-    def __call__(self, token: int) -> FinishReason | None:
-        """Take the next token. Return the reason to end the text behind it, if there is one."""
-        before = self.reasoning_tokens
-        self._read(self._reader.feed([token]))
-        if self.reasoning_tokens > before:
-            return self.ended
-        self._lengths.append(len(self.text))
-        self._tokens.append(len(self._lengths) + self.reasoning_tokens)
-        repeated = None if self.looped else self._detector.add(token)
-        if repeated is not None and self.ended is None:
-            self._end_loop(self._before_loop(self._lengths[-1 - repeated]))
-        return self.ended
-
-    def finish(self) -> None:
-        """End the text where no more tokens come. A last sentence that repeats another goes."""
-        text, _ = self._reader.finish()
-        self.text += text
-        if self.looped or not self._ends_loops:
-            return
-        for begin, end in sentence_spans(self.text[self._start :]):
-            place = self._start + begin
-            again = self._memory.add(self.text[place : self._start + end], place)
-            if again is not None:
-                self._kept = again
-                return
-
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._answer.reasoning_tokens if self._answer else 0
-
-    @property
-    def kept(self) -> str:
-        return self.text[: self._kept].rstrip()
-
-    @property
-    def kept_tokens(self) -> int:
-        """The tokens of the output whose text is kept whole."""
-        place = len(self.text) if self._kept is None else self._kept
-        count = bisect_right(self._lengths, place)
-        return self._tokens[count - 1] if count else 0
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The length of the text behind each token of the output; 0 behind reasoning."""
-        found = [0] * (self._tokens[-1] if self._tokens else 0)
-        for token, length in zip(self._tokens, self._lengths, strict=True):
-            found[token - 1] = length
-        return tuple(found)
-
-    def _read(self, new: str) -> None:
-        """Take more text, and judge the sentences that have ended by now."""
-        if not new:
-            return
-        self.text += new
-        for start, end in self._new_sentences():
-            self._ends.append(end)
-            sentence = self.text[start:end]
-            again = None if self.looped else self._memory.add(sentence, start)
-            self._words += count_words(sentence)
-            if again is not None:
-                self._end_loop(again)
-            elif self._wanted is not None and self._words >= self._wanted:
-                self.ended, self._kept = "words", end
-            if self.ended:
-                return
-
-    def _new_sentences(self) -> Iterator[tuple[int, int]]:
-        """Yield the sentences behind the last one whose end is certain."""
-        lines = _lines(self.text, self._start)
-        for number, (begin, end) in enumerate(lines, start=1):
-            line = self.text[begin:end]
-            ends = [begin + place for _, place in sentence_spans(line)]
-            if number == len(lines) and ends:  # the line goes on
-                ends.pop()
-                if ends and not self._is_certain(ends[-1]):
-                    ends.pop()
-            for place in ends:
-                yield self._start, place
-                self._start = place + self.text[place : place + 1].isspace()
-            if number < len(lines):
-                self._start = lines[number][0]
-
-    def _is_certain(self, end: int) -> bool:
-        """Return True if what is behind the latest end of a sentence cannot change it."""
-        return not self.text[end].isspace() or _NEXT_WORD.match(self.text, end) is not None
-
-    def _before_loop(self, place: int) -> int:
-        """Return the end of the last whole sentence that begins before ``place``.
-
-        There the first copy of a period ends, in front of a sentence's last sign perhaps.
-        """
-        before = [end for end in self._ends if end <= place]
-        behind = [end for end in self._ends if end > place]
-        last = before[-1] if before else 0
-        if behind and self.text[last:place].strip():
-            return behind[0]
-        open_ = [last + end for _, end in sentence_spans(self.text[last:place])][:-1]
-        return max([*before, *open_], default=place)
-
-    def _end_loop(self, place: int) -> None:
-        self.looped = True
-        if self._ends_loops:
-            self.ended, self._kept = "looping", place
-
-
-class OwnWordsReader:
-    """Hands on a text as it is written, and in the end what the ``judge`` keeps of it."""
-
-    def __init__(self, judge: OwnWordsJudge) -> None:
-        self._judge = judge
-
-    def feed(self, ids: Sequence[int]) -> str:
-        before = len(self._judge.text)
-        for token in ids:
-            if self._judge.ended:  # nothing behind is read
-                break
-            self._judge(token)
-        return self._judge.text[before:]
-
-    def finish(self) -> tuple[str, Output]:
-        before = len(self._judge.text)
-        if not self._judge.ended:
-            self._judge.finish()
-        output = Output(
-            self._judge.kept,
-            looped=self._judge.looped,
-            reasoning_tokens=self._judge.reasoning_tokens,
-            kept_tokens=self._judge.kept_tokens,
-            lengths=self._judge.lengths,
-        )
-        return self._judge.text[before:], output
-
-
-def _lines(text: str, start: int) -> list[tuple[int, int]]:
-    """Return the places of the lines from ``start`` on, the last of which may go on.
-
-    A long line that is broken in the middle of a sentence goes on, too.
-    """
-    lines, begin = list[tuple[int, int]](), start
-    for gap in _LINES.finditer(text, start):
-        long = gap[0].count("\n") == 1 and gap.start() - begin >= _WRAPPED
-        if not (long and text[gap.end() : gap.end() + 1].islower()):
-            lines.append((begin, gap.start()))
-            begin = gap.end()
-    return [*lines, (begin, len(text))]
-
+# ---------------------------------------------------------------- loops
 
 LONGEST_PERIOD = 256  # tokens: a long paragraph
 FEWEST_COPIES = 3  # of a period, one behind the other
@@ -288,3 +106,176 @@ def _passages(sentence: str) -> Iterator[tuple[str, ...]]:
         count = PASSAGE_CHARACTERS if CHARACTER.match(word) else PASSAGE_WORDS
         if end >= count:
             yield tuple(words[end - count : end])
+
+
+# ---------------------------------------------------------------- the judge
+
+_UNFINISHED = re.compile(r"\x1b[\]PX^_][^\n]*\Z")  # a terminal's sequence, such as its title
+_NEXT_WORD = re.compile(r"\s+\S+\s")
+_LINES = re.compile(r"\s*\n\s*")
+_WRAPPED = 50  # characters of a line that goes on in the next one, at least
+
+
+class OwnWordsJudge:
+    """Reads the output of one prompt, token by token; it is a ``Stop`` and an ``OutputReader``.
+
+    ``answer``: tells it from the model's reasoning, which is judged by nobody. ``words``: so many
+    are asked for, and the text ends with the sentence that reaches them; None: any number.
+    ``ends_loops``: a text that repeats itself ends. ``text``: all that was written; ``kept``:
+    without what is behind the end. ``looped``: it repeats itself. ``ended``: the reason to end the
+    text, if there is one.
+
+    A sentence counts once the word behind it is there: an abbreviation may end in a period, too.
+    """
+
+    def __init__(
+        self, answer: Answer, words: int | None = None, *, ends_loops: bool = True
+    ) -> None:
+        self._answer, self._wanted, self._ends_loops = answer, words, ends_loops
+        self._detector, self._memory = LoopDetector(), SentenceMemory()
+        self._lengths: list[int] = []  # of the text behind each token of the answer
+        self._tokens: list[int] = []  # of the output, with each of these
+        self._ends: list[int] = []  # of the sentences so far
+        self._start = 0  # of the open sentence
+        self._words = 0
+        self._kept: int | None = None  # characters; None: all
+        self._shown = ""  # the answer so far, without white space at its ends
+        self.text = ""
+        self.looped = False
+        self.ended: FinishReason | None = None
+
+    def __call__(self, token: int) -> FinishReason | None:
+        """Take the next token. Return the reason to end the text behind it, if there is one."""
+        before = self._answer.reasoning_tokens
+        self._answer.add(token)
+        self._read(self._new(_UNFINISHED.sub("", self._answer.text)))
+        if self._answer.reasoning_tokens > before:
+            return self.ended
+        self._lengths.append(len(self.text))
+        self._tokens.append(len(self._lengths) + self._answer.reasoning_tokens)
+        repeated = None if self.looped else self._detector.add(token)
+        if repeated is not None and self.ended is None:
+            self._end_loop(self._before_loop(self._lengths[-1 - repeated]))
+        return self.ended
+
+    def feed(self, ids: Sequence[int]) -> str:
+        before = len(self.text)
+        for token in ids:
+            if self.ended:  # nothing behind is read
+                break
+            self(token)
+        return self.text[before:]
+
+    def finish(self) -> tuple[str, Output]:
+        before = len(self.text)
+        if not self.ended:
+            self.text += self._new(self._answer.end())
+            self._drop_last_repeat()
+        output = Output(
+            self.text[: self._kept].rstrip(),
+            looped=self.looped,
+            reasoning_tokens=self._answer.reasoning_tokens,
+            kept_tokens=self._kept_tokens(),
+            lengths=self._lengths_of_tokens(),
+        )
+        return self.text[before:], output
+
+    def _drop_last_repeat(self) -> None:
+        """Where no more tokens come: a last sentence that repeats another goes."""
+        if self.looped or not self._ends_loops:
+            return
+        for begin, end in sentence_spans(self.text[self._start :]):
+            place = self._start + begin
+            again = self._memory.add(self.text[place : self._start + end], place)
+            if again is not None:
+                self._kept = again
+                return
+
+    def _kept_tokens(self) -> int:
+        """Return how many tokens of the output have a text that is kept whole."""
+        place = len(self.text) if self._kept is None else self._kept
+        count = bisect_right(self._lengths, place)
+        return self._tokens[count - 1] if count else 0
+
+    def _lengths_of_tokens(self) -> tuple[int, ...]:
+        """Return the length of the text behind each token of the output; 0 behind reasoning."""
+        found = [0] * (self._tokens[-1] if self._tokens else 0)
+        for token, length in zip(self._tokens, self._lengths, strict=True):
+            found[token - 1] = length
+        return tuple(found)
+
+    def _new(self, answer: str) -> str:
+        """Return what an answer adds to the text; white space waits for the word behind it."""
+        answer = harmless(answer).strip()
+        new = answer[len(self._shown) :]
+        self._shown = answer
+        return new
+
+    def _read(self, new: str) -> None:
+        """Take more text, and judge the sentences that have ended by now."""
+        if not new:
+            return
+        self.text += new
+        for start, end in self._new_sentences():
+            self._ends.append(end)
+            sentence = self.text[start:end]
+            again = None if self.looped else self._memory.add(sentence, start)
+            self._words += count_words(sentence)
+            if again is not None:
+                self._end_loop(again)
+            elif self._wanted is not None and self._words >= self._wanted:
+                self.ended, self._kept = "words", end
+            if self.ended:
+                return
+
+    def _new_sentences(self) -> Iterator[tuple[int, int]]:
+        """Yield the sentences behind the last one whose end is certain."""
+        lines = _lines(self.text, self._start)
+        for number, (begin, end) in enumerate(lines, start=1):
+            line = self.text[begin:end]
+            ends = [begin + place for _, place in sentence_spans(line)]
+            if number == len(lines) and ends:  # the line goes on
+                ends.pop()
+                if ends and not self._is_certain(ends[-1]):
+                    ends.pop()
+            for place in ends:
+                yield self._start, place
+                self._start = place + self.text[place : place + 1].isspace()
+            if number < len(lines):
+                self._start = lines[number][0]
+
+    def _is_certain(self, end: int) -> bool:
+        """Return True if what is behind the latest end of a sentence cannot change it."""
+        return not self.text[end].isspace() or _NEXT_WORD.match(self.text, end) is not None
+
+    def _before_loop(self, place: int) -> int:
+        """Return the end of the last whole sentence that begins before ``place``.
+
+        There the first copy of a period ends, in front of a sentence's last sign perhaps.
+        """
+        before = [end for end in self._ends if end <= place]
+        behind = [end for end in self._ends if end > place]
+        last = before[-1] if before else 0
+        if behind and self.text[last:place].strip():
+            return behind[0]
+        open_ = [last + end for _, end in sentence_spans(self.text[last:place])][:-1]
+        return max([*before, *open_], default=place)
+
+    def _end_loop(self, place: int) -> None:
+        self.looped = True
+        if self._ends_loops:
+            self.ended, self._kept = "looping", place
+
+
+def _lines(text: str, start: int) -> list[tuple[int, int]]:
+    """Return the places of the lines from ``start`` on, the last of which may go on.
+
+    A long line that is broken in the middle of a sentence goes on, too.
+    """
+    lines, begin = list[tuple[int, int]](), start
+    for gap in _LINES.finditer(text, start):
+        long = gap[0].count("\n") == 1 and gap.start() - begin >= _WRAPPED
+        if not (long and text[gap.end() : gap.end() + 1].islower()):
+            lines.append((begin, gap.start()))
+            begin = gap.end()
+    return [*lines, (begin, len(text))]
