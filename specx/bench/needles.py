@@ -9,7 +9,8 @@ from specx.bench.lengths import label
 from specx.documents.document import Document, Paragraph
 from specx.errors import UsageError
 from specx.prompts.digest import Digest
-from specx.prompts.prompt import Prompt, PromptKind, encode_text
+from specx.prompts.prompt import Prompt, PromptKind
+from specx.prompts.tokens import encode_text
 
 DIGITS = 10
 JOINT = 8  # tokens: more than a paragraph adds to a prompt beside its own

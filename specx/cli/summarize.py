@@ -13,7 +13,6 @@ from specx.cli.options import (
     Pages,
     Password,
     ProfileName,
-    Wishes,
     changed_profile,
 )
 from specx.cli.summary_run import SummarizeRequest, SummaryRun
@@ -30,7 +29,7 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.chosen_keys import parse_keys
 from specx.runs.allowed import parse_allowed
 from specx.runs.job import JobOptions
 from specx.runs.results import Destination
@@ -242,6 +241,15 @@ def summarize(
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
+    prompt: dict[str, object] = {
+        "sentences": sentences,
+        "words": words,
+        "style": style,
+        "language": language,
+        "instruction": instruction,
+        "on_loop": on_loop,
+        "think": think,
+    }
     generation: dict[str, object] = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -256,15 +264,7 @@ def summarize(
     }
     settings = changed_profile(
         profile_for(profile, model, draft),
-        Wishes(
-            sentences=sentences,
-            words=words,
-            style=style,
-            language=language,
-            instruction=instruction,
-            think=think,
-            on_loop=on_loop,
-        ),
+        prompt,
         generation,
         parts=parts,
         fallback=fallback,
@@ -298,7 +298,7 @@ def summarize(
             out=out,
             report=report,
             format=format_,
-            keys=None if jsonl_keys is None else ChosenKeys.parse(jsonl_keys),
+            keys=None if jsonl_keys is None else parse_keys(jsonl_keys),
             streamed=streamed,
             force=force,
         ),

@@ -15,21 +15,10 @@ from specx.documents.document import Document
 from specx.documents.prose import is_prose, prose_share
 from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
-from specx.prompts.detokenize import decode_whole
 from specx.prompts.passages import Stretch, fragments, passages, prose_passages
-from specx.prompts.prompt import (
-    Output,
-    Prompt,
-    Quote,
-    Unit,
-    encode_text,
-    first_words,
-    make_units,
-    pack,
-    token_counter,
-    too_little_room,
-)
+from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, pack, too_little_room
 from specx.prompts.quotation import QuoteJudge
+from specx.prompts.tokens import decode_whole, encode_text, first_words, token_counter
 
 _LONGEST_REST = 400  # characters of a sentence that the model broke off
 _FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer

@@ -8,7 +8,8 @@ from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.profile import TOKENS_PER_WORD, InstructPrompt
 from specx.prompts.instruct import JOINT, Instruct
-from specx.prompts.prompt import Output, Prompt, encode_text, first_words
+from specx.prompts.prompt import Output, Prompt
+from specx.prompts.tokens import encode_text, first_words
 
 _PART = "The text is one part of a longer document."
 _SUMMARIES = "The text consists of summaries of the parts of a document, in order."

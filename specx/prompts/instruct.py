@@ -8,21 +8,11 @@ from typing import Any
 from specx.documents.document import Document
 from specx.errors import ModelError
 from specx.profile import InstructPrompt
-from specx.prompts.letters import Letters, enclosed
 from specx.prompts.own_words import OwnWordsJudge
-from specx.prompts.prompt import (
-    Origin,
-    Output,
-    Prompt,
-    Unit,
-    encode_spans,
-    make_units,
-    pack,
-    token_counter,
-    too_little_room,
-)
+from specx.prompts.prompt import Origin, Output, Prompt, Unit, make_units, pack, too_little_room
 from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
 from specx.prompts.sources import DocumentTokens
+from specx.prompts.tokens import Letters, enclosed, encode_spans, token_counter
 
 Spans = list[tuple[int, tuple[int, int]]]  # token ids, each with the characters it stands for
 

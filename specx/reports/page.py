@@ -19,9 +19,9 @@ from specx.reports.figures import (
     size,
 )
 from specx.reports.json_lines import to_json_folded
+from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.progress import counted, duration
 from specx.reports.report import Citation, Report
-from specx.reports.said import SaidFinder, shown_passages
 from specx.reports.templates import LIGHT, link, templates
 from specx.reports.text_view import view_of
 
@@ -108,7 +108,7 @@ def to_page(report: Report, path: Path) -> str:
             addresses=addresses(report, path),
             passages=passages(report.summary, report.citations),
             citations=len(report.citations),
-            said=SaidFinder(report, sources),
+            said=SentenceMarker(report, sources),
             sources=sources,
             strip=strip(report),
             levels=[level for level in report.levels if len(level) > 1],
