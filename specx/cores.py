@@ -184,7 +184,7 @@ class _Sample(NamedTuple):
 
 
 def _cgroups(root: Path) -> list[Path]:
-    """List the folders of this process's CPU cgroups and of those around them."""
+    """List the folders of this process's cgroups and of those around them: all limits hold."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -220,7 +220,7 @@ def _quota(group: Path) -> float | None:
 
 def free_memory() -> int | None:
     """Return the bytes of main memory that can still be used; None when unknown."""
-    known = [_meminfo_available(), *(cgroup_free(group) for group in _memory_cgroups())]
+    known = [_meminfo_available(), *(cgroup_free(group) for group in _cgroups(ROOT))]
     return min((n for n in known if n is not None), default=None)
 
 
@@ -232,20 +232,6 @@ def cgroup_free(group: Path) -> int | None:
     # Cached file pages count as used, but the kernel gives them up when a process needs memory.
     cached = _field(group / "memory.stat", "inactive_file") or 0
     return max(0, limit - used + cached)
-
-
-def _memory_cgroups() -> list[Path]:
-    """List this process's cgroup and those around it: the tightest limit counts."""
-    try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    group = (ROOT / "sys/fs/cgroup") / own
-    return [
-        group,
-        *(parent for parent in group.parents if parent.is_relative_to(ROOT / "sys/fs/cgroup")),
-    ]
 
 
 def _meminfo_available() -> int | None:

@@ -18,8 +18,8 @@ from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
 from specx.profile import EMBEDDED, Profile
 from specx.records import Method
-from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
+from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
 from specx.runs.changes import changes_since
 from specx.runs.collecting import without_collecting

@@ -7,8 +7,7 @@ from rich.console import Console
 from specx.cli.document_warnings import DocumentWarnings
 from specx.errors import SpecxError, printable
 from specx.profile import Profile
-from specx.reports.job_progress import JobProgress
-from specx.reports.progress import closing_line, counted
+from specx.reports.progress import JobProgress, closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs.inputs import Input, SkippedInput

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from specx.documents.name_list import split_names
-from specx.documents.patterns import is_pattern, matches
+from specx.documents.discover import is_pattern, matches, split_names
 from specx.errors import UsageError
 
 
