@@ -67,6 +67,12 @@ class SlotMapping:
     storage: Tensor | Sequence[Tensor]
     slots: Tensor
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of keys and values."""
+        storage = self.storage
+        return storage.dtype if isinstance(storage, Tensor) else storage[0].dtype
+
     def slots_of(self, layer: int) -> Tensor:
         """Return where a layer stores the new rows: int64 [T]."""
         if isinstance(self.storage, Tensor):
