@@ -144,7 +144,8 @@ def _identity(model: LoadedModel, revision: str | None) -> str:
     """Identify a loaded model; a folder by its resolved path, as ``./draft`` may change."""
     folder = Path(model.source).expanduser()
     name = folder.resolve() if folder.is_dir() else model.source
-    return f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    known = f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    return f"{known} {model.cache_dtype}" if model.cache_dtype else known
 
 
 def _model_key(target: LoadedModel, revision: str | None) -> str:
