@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import threading
 
-from specx.runs.collecting import without_collecting
+from specx.cores import without_collecting
 
 
 class Importing:

@@ -23,7 +23,7 @@ from specx import __version__
 from specx.cli.escaping import Escaping
 from specx.cli.importing import Importing
 from specx.cli.interruption import Interruption
-from specx.cores import Others
+from specx.cores import Others, without_collecting
 from specx.errors import (
     OutOfMemoryError,
     SpecxError,
@@ -32,7 +32,6 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-from specx.runs.collecting import without_collecting
 
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 # Of a stream that cannot be written; errors of files also have a name.
