@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
 from specx.records import Method, Step, Tally
 from specx.reports.writers import write_text_atomic
-from specx.runs.listener import Phases
 from specx.runs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
 from specx.runs.room import prompt_kind
 
@@ -56,7 +55,7 @@ class SourceLayer:
     usually: int
 
 
-def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> SourceLayer:
+def measure_source_layer(pair: Pair, profile: Profile, phase: Callable[[str], None]) -> SourceLayer:
     """Measure the layer whose attention tells sources best, on generated documents, and keep it.
 
     Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
@@ -73,7 +72,7 @@ def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> Sour
     kind = Instruct.of(pair.target.tokenizer, prompt)
     sentences: list[MeasuredSentence] = []
     for seed in range(SOURCE_DOCUMENTS):
-        listener.phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
+        phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
         document = generate_report(characters=4 * SOURCE_TOKENS, seed=SOURCE_SEED + seed)
         asked = kind.prompts(document, SOURCE_TOKENS)[0]
         sentences += measure_sentences(pair, settings, kind, asked)
@@ -102,24 +101,22 @@ def resolve_measured(
     profile: Profile,
     method: Method,
     pair: Pair,
-    listener: Phases,
+    phase: Callable[[str], None],
     asked: frozenset[str] = frozenset(),
 ) -> Settings:
     """Resolve a profile, with the best layer for ``draft_cache.layer: auto``.
 
-    ``asked``: as in ``resolve``, which this calls, and whose errors it raises.
+    ``phase``: as in ``measured_layer``; ``asked``: as in ``resolve``, whose errors this raises.
     """
-    layer = None
-    if method in ASKING:
-        kind = prompt_kind(profile.prompt, pair.target.tokenizer)
-        layer = measured_layer(profile, pair, kind, listener)
+    layer = measured_layer(profile, pair, phase) if method in ASKING else None
     return resolve(profile, method, pair.facts, layer=layer, asked=asked)
 
 
-def measured_layer(profile: Profile, pair: Pair, kind: PromptKind, listener: Phases) -> int | None:
+def measured_layer(profile: Profile, pair: Pair, phase: Callable[[str], None]) -> int | None:
     """Return the best layer for ``draft_cache.layer: auto``, None where the profile asks for none.
 
-    It is measured once for each pair and retrieval setting. Later runs read the cache folder.
+    It is measured once for each pair and retrieval setting, and ``phase`` is told so. Later runs
+    read the cache folder.
     """
     facts = pair.facts
     profile = profile.on(facts.device)
@@ -131,8 +128,9 @@ def measured_layer(profile: Profile, pair: Pair, kind: PromptKind, listener: Pha
     layers = _read(known)
     key = _key(profile, pair)
     if layers.get(key) not in pair.target.full_layers:
-        listener.phase("calibrating the retrieval layer (once for this pair)")
+        phase("calibrating the retrieval layer (once for this pair)")
         window = resolve(profile, "plain", facts).window
+        kind = prompt_kind(profile.prompt, pair.target.tokenizer)
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))
         # A read-only home costs time, not the summary.
@@ -198,7 +196,8 @@ def _identity(model: LoadedModel, revision: str | None) -> str:
     """Identify a loaded model; a folder by its resolved path, as ``./draft`` may change."""
     folder = Path(model.source).expanduser()
     name = folder.resolve() if folder.is_dir() else model.source
-    return f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    known = f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    return f"{known} {model.cache_dtype}" if model.cache_dtype else known
 
 
 def _model_key(target: LoadedModel, revision: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,17 +23,15 @@ from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 from specx.runs import warnings
 from specx.runs.calibration import source_layer
-from specx.runs.deadline import Deadline
 from specx.runs.document_run import DecodedText, DocumentRun, input_facts, removed
-from specx.runs.listener import Listener
 from specx.runs.lossless import check_lossless, check_reference
-from specx.runs.neighbours import Neighbours
 from specx.runs.pair import facts
 from specx.runs.parts import PartWriter, Written
-from specx.runs.preparing import MakePrompts, Prepared
+from specx.runs.processes import MakePrompts, Prepared
 from specx.runs.provenance import provenance
 from specx.runs.room import prompt_kind, reasoning_of, reserved, room_of
 from specx.runs.source_finder import SourceFinder
+from specx.runs.tasks import Listener
 from specx.runs.thinking import decode_thinking
 
 # With these a text goes on where it repeats itself, with the next where it does so again: a whole
@@ -49,8 +47,8 @@ class Summarizer:
     """Summarizes documents with models that stay loaded.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
-    other processes between steps. ``deadline``: ends a document that takes too long.
+    the summaries of one level of parts until the next level begins. ``between_steps``: called
+    before and between the steps of decoding; its error ends the document.
     """
 
     def __init__(
@@ -60,12 +58,11 @@ class Summarizer:
         listener: Listener,
         *,
         check: bool = False,
-        neighbours: Neighbours | None = None,
-        deadline: Deadline | None = None,
+        between_steps: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings, self.pair = settings, pair
         self._listener = listener
-        self._check, self._neighbours, self._deadline = check, neighbours, deadline
+        self._check, self._between_steps = check, between_steps
         self._kind = prompt_kind(settings.prompt, pair.target.tokenizer)
         self._reasoning = reasoning_of(settings, self._kind)
         self._room = room_of(settings, self._reasoning)
@@ -89,7 +86,7 @@ class Summarizer:
         ``make_prompts`` has made them elsewhere.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
-        OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
+        OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
         """
         _reset_peak_memory(self.pair.target.device)
         run = DocumentRun(timings=replace(before))
@@ -230,9 +227,8 @@ class Summarizer:
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
         sources = self._finder.settings(text) if self._finder else None
         start = partial(decode, self.pair, text.settings, sources=sources, shelf=self._shelf)
-        events = decode_thinking(start, text.token_ids, stop)
-        events = self._deadline.between(events) if self._deadline else events
-        for event in self._neighbours.between(events) if self._neighbours else events:
+        self._between_steps()
+        for event in decode_thinking(start, text.token_ids, stop):
             if isinstance(event, Finished):
                 text.attend(event.attended)
                 event = replace(event, attended=())  # nobody else needs it
@@ -244,6 +240,8 @@ class Summarizer:
                 gap = self._add(new, gap, shown=shown and final)
                 if shown and not final:
                     self._listener.show(self.partial[before:])
+            if not isinstance(event, Finished):  # what is done is done
+                self._between_steps()
         new, output = reader.finish()
         self._add(new, gap, shown=shown and final)
         run.reasoning_tokens += output.reasoning_tokens

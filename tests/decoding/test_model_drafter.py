@@ -1,6 +1,7 @@
 """What the draft proposes and remembers, against transformers' own forwards."""
 
 from itertools import pairwise
+from statistics import mean
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from specx.decoding.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
+from specx.ops.chunks import Grid
 from specx.ops.trees import Path, TokenTree
 from specx.profile.schema import DraftCacheSettings, TreeSettings
 from specx.records import Step
@@ -227,10 +229,11 @@ def test_retrieval_takes_the_chunks_that_the_target_attends_to(layer, chunk, top
     with torch.no_grad():
         output = eager(input_ids=torch.tensor([prompt]), output_attentions=True, use_cache=False)
     row = output.attentions[layer][0, :, -1].mean(0).tolist()
-    means = [sum(row[i : i + chunk]) / len(row[i : i + chunk]) for i in range(0, 70, chunk)]
-    newest = len(means) - 1
+    grid = Grid.around(70, chunk)  # the chunk that is kept is the newest, too
+    newest = grid.chunk_of(69)
+    means = [mean(row[slice(*grid.span_of(i))]) for i in range(newest + 1)]
     best = sorted(range(newest), key=lambda i: -means[i])[: top_k - 1]
-    rows = [row for row in range(70) if row // chunk in (*best, newest)]
+    rows = [row for row in range(70) if grid.chunk_of(row) in (*best, newest)]
 
     working, store = drafter.cache.working, drafter.cache.store
     assert working.committed == len(rows)

@@ -10,7 +10,6 @@ import torch
 
 from specx.decoding.methods import Pair
 from specx.profile import AutoTree, Profile, Settings, TreeSettings, load_profile
-from specx.prompts.instruct import Instruct
 from specx.runs import calibration
 from specx.runs.calibration import best_layer, measured_layer, score_layers
 from specx.runs.pair import load_pair
@@ -65,8 +64,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def layer_for(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
-    kind = Instruct(pair.target.tokenizer, "Summarize.")
-    return measured_layer(profile, pair, kind, ear or Ear())
+    return measured_layer(profile, pair, (ear or Ear()).phase)
 
 
 def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Path) -> None:

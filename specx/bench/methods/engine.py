@@ -1,31 +1,22 @@
 """Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import yaml
 
-from specx.bench.cases import Case, prompt_kind
+from specx.bench.cases import Case
 from specx.bench.masked import Phase, masked
-from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
+from specx.bench.runs import Run, Setting, run_drafter
 from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, make_drafter
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.methods import Pair
 from specx.errors import ProfileError, UsageError
-from specx.profile import (
-    ASKING,
-    AutoTree,
-    DraftCacheSettings,
-    Profile,
-    Settings,
-    TreeSettings,
-    resolve,
-)
+from specx.profile import AutoTree, DraftCacheSettings, Profile, Settings, TreeSettings
 from specx.profile.wording import did_you_mean
 from specx.records import WITHOUT_DRAFT, Method
-from specx.runs.calibration import measured_layer
+from specx.runs.calibration import resolve_measured
 
 Build = Callable[[Settings, Pair, int], Drafter]
 Changes = Mapping[str, Any]
@@ -91,13 +82,10 @@ class Engine:
     def settings(self, setting: Setting) -> Settings:
         """Return the settings that the changed profile comes to.
 
-        ``layer: auto`` is resolved as for a summary, before anything is timed.
+        ``layer: auto`` is measured as for a summary, before anything is timed.
         """
-        profile, pair = self.change(setting.profile), setting.pair
-        kind = prompt_kind(profile, pair.target.tokenizer, "digest")
-        asks = self.method in ASKING
-        layer = measured_layer(profile, pair, kind, _Nobody()) if asks else None
-        return resolve(profile, self.method, pair.facts, layer=layer)
+        profile = self.change(setting.profile)
+        return resolve_measured(profile, self.method, setting.pair, lambda _: None)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
         """Return the maker of its drafter, which gets the most tokens of prompt and output."""
@@ -131,30 +119,6 @@ class Engine:
         return replace(setting, pair=pair, read=read)
 
 
-def drafting(name: str, about: str, *, cache: Changes) -> Engine:
-    """Drafting by the pair's draft model, as the changed profile says."""
-    return Engine(name, about, make_drafter, cache=cache)
-
-
-def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
-    """Return True for a method whose drafts are those of a draft model alone."""
-    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
-
-
-def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
-    """Return the methods that draft with a model: only these have an expectation.
-
-    Raises UsageError when there is none.
-    """
-    found = [method for method in methods if drafts_with_a_model(method, setting)]
-    if not found:
-        raise UsageError(
-            "this experiment asks drafts for probabilities; name a method that drafts with a "
-            "model, such as specextend"
-        )
-    return found
-
-
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
     """Read a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
 
@@ -174,8 +138,3 @@ def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any
 
 def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
     return {key: value for key, value in changes.items() if key in keys}
-
-
-class _Nobody:
-    def phase(self, name: str) -> None:
-        """Tell nobody about a calibration: it belongs to no run."""

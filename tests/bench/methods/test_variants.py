@@ -144,12 +144,12 @@ def test_every_method_says_what_it_is():
 def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
     asked = []
 
-    def measured(profile, pair, kind, listener):  # noqa: ARG001
+    def measured(profile, pair, phase):  # noqa: ARG001
         asked.append(profile.draft_cache.layer)
-        listener.phase("measuring")
+        phase("measuring")
         return 1
 
-    monkeypatch.setattr("specx.bench.methods.engine.measured_layer", measured)
+    monkeypatch.setattr("specx.runs.calibration.measured_layer", measured)
     setting = tiny_setting()
     drafter = find_method("specextend:layer=auto").drafter(setting)(100)
     assert asked == ["auto"]
