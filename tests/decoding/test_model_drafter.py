@@ -217,7 +217,7 @@ def gain_at(depth: int, text: list[int]) -> float:
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize(("chunk", "top_k"), [(4, 3), (8, 2), (1, 6), (32, 1)])
+@pytest.mark.parametrize(("chunk", "top_k"), [(4, 3), (8, 2), (2, 6), (32, 1)])
 def test_retrieval_takes_the_chunks_that_the_target_attends_to(layer, chunk, top_k):
     prompt, draft = make_prompt(70), loaded(seed=5)
     cache = {"chunk": chunk, "top_k": top_k, "window": None}
