@@ -12,7 +12,7 @@ from specx.errors import SpecxError, in_one_line
 from specx.profile import Profile, Sampling
 from specx.records import PrefillProgress, Step, Stop
 from specx.reports.report import LosslessCheck, ReferenceCheck
-from specx.runs.thinking import decode_thinking
+from specx.runs.text import decode_thinking
 
 REFERENCE_TOKENS = 64  # compared with transformers' own ``generate``
 TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and in steps of its own
