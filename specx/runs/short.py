@@ -9,7 +9,7 @@ from dataclasses import replace
 from specx.documents.document import Document
 from specx.documents.sentences import split_sentences
 from specx.profile import DigestPrompt, InstructPrompt, Profile
-from specx.prompts.passages import SHORTEST_PASSAGE
+from specx.prompts.quotable import SHORTEST_PIECE
 from specx.records import Method, Tally, Timings
 from specx.reports.environment import environment
 from specx.reports.progress import counted
@@ -55,7 +55,7 @@ def _summary(document: Document, profile: Profile) -> str | None:
     if isinstance(profile.prompt, DigestPrompt):
         asked = profile.prompt.sentences
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
-        short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
+        short = sentences <= asked or characters <= asked * SHORTEST_PIECE
         return f"a digest of {counted(asked, 'sentence')}" if short else None
     prompt = profile.prompt
     usual = InstructPrompt(words=prompt.words, styles=prompt.styles, on_loop=prompt.on_loop)
