@@ -26,7 +26,7 @@ from specx.cli.streams import (
     open_missing_output,
     reader_is_gone,
 )
-from specx.cores import Others
+from specx.cores import Others, without_collecting
 from specx.errors import (
     OutOfMemoryError,
     SpecxError,
@@ -35,7 +35,6 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-from specx.runs.collecting import without_collecting
 
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 

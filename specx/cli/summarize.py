@@ -30,8 +30,8 @@ from specx.profile import (
 )
 from specx.records import Method
 from specx.reports.chosen_keys import parse_keys
-from specx.runs.allowed import parse_allowed
 from specx.runs.job import JobOptions
+from specx.runs.outcome import parse_allowed
 from specx.runs.results import Destination
 from specx.runs.shard import parse_shard
 

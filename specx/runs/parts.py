@@ -14,7 +14,7 @@ from specx.records import FinishReason
 from specx.reports.report import PartSummary
 from specx.runs.document_run import DocumentRun
 from specx.runs.level import LevelWritten
-from specx.runs.listener import Listener
+from specx.runs.tasks import Listener
 
 _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 

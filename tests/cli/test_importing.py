@@ -10,8 +10,8 @@ import pytest
 
 from specx.cli import main
 from specx.cli.main import Importing
+from specx.cores import without_collecting
 from specx.documents.discover import discover
-from specx.runs.collecting import without_collecting
 from specx.runs.inputs import takes_a_while
 
 

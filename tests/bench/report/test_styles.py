@@ -1,7 +1,7 @@
 """Styles of series: who has which."""
 
-from specx.bench.report.findings import Figure, Series
-from specx.bench.report.styles import STYLES, styles_of
+from specx.bench.report.figures import STYLES, styles_of
+from specx.bench.report.report import Figure, Series
 from specx.reports.templates import LIGHT
 
 
