@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document
 from specx.documents.headings import title_of
-from specx.profile import Profile
+from specx.documents.sentences import split_sentences
+from specx.profile import DigestPrompt, InstructPrompt, Profile
+from specx.prompts.quotable import SHORTEST_PIECE
 from specx.records import (
     Event,
     FellBack,
@@ -154,7 +156,7 @@ def _summary(document: Document, profile: Profile) -> str | None:
     if isinstance(profile.prompt, DigestPrompt):
         asked = profile.prompt.sentences
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
-        short = sentences <= asked or characters <= asked * SHORTEST_PASSAGE
+        short = sentences <= asked or characters <= asked * SHORTEST_PIECE
         return f"a digest of {counted(asked, 'sentence')}" if short else None
     prompt = profile.prompt
     usual = InstructPrompt(words=prompt.words, styles=prompt.styles, on_loop=prompt.on_loop)
