@@ -39,9 +39,9 @@ LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
-    "documents/html.py": {"selectolax.lexbor"},
+    "documents/formats_worker.py": {"selectolax.lexbor"},
     "documents/markdown.py": {"markdown_it"},
-    "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
+    "documents/ocr.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},

@@ -50,8 +50,8 @@ class Target:
 
     def _kept_queries(self, layer: int, *, lse: bool) -> KeptQueries:
         heads, dim = self.model.query_shape(layer)
-        keys = self.cache.keys_of(layer)
-        return KeptQueries.empty(layer, (heads, MAX_ROWS, dim), keys, lse=lse)
+        shape, model = (heads, MAX_ROWS, dim), self.model
+        return KeptQueries.empty(layer, shape, model.dtype, model.device, lse=lse)
 
     def _kept(self) -> tuple[KeptQueries, ...]:
         """Return the records of the layers whose queries are kept, of each layer one."""

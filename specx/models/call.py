@@ -99,12 +99,12 @@ class KeptQueries:
 
     @classmethod
     def empty(
-        cls, layer: int, shape: tuple[int, int, int], like: Tensor, *, lse: bool
-    ) -> "KeptQueries":
-        """Return room for queries of ``shape`` [Hq, R, D], in the dtype and on the device of
-        ``like``; with ``lse``, for these, too."""
-        sums = torch.zeros(shape[:2], device=like.device) if lse else None
-        return cls(layer, like.new_zeros(shape), sums)
+        cls, layer: int, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device,
+        *, lse: bool,
+    ) -> "KeptQueries":  # fmt: skip
+        """Return room for queries of ``shape`` [Hq, R, D]; with ``lse``, for these, too."""
+        sums = torch.zeros(shape[:2], device=device) if lse else None
+        return cls(layer, torch.zeros(shape, dtype=dtype, device=device), sums)
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
@@ -131,6 +131,12 @@ class SlotMapping:
 
     storage: Tensor | Sequence[Tensor]
     slots: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of keys and values."""
+        storage = self.storage
+        return storage.dtype if isinstance(storage, Tensor) else storage[0].dtype
 
     def slots_of(self, layer: int) -> Tensor:
         """Return where a layer stores the new rows: int64 [T]."""
