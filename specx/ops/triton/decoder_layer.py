@@ -7,7 +7,7 @@ from torch.nn.functional import linear
 
 from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.ops.layers import Experts, LayerWeights, LinearMap
+from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
 from specx.ops.triton import experts, layer, row_product, small_product
@@ -18,7 +18,7 @@ FEW_ROWS = 64  # more take longer to be added to within a product than behind it
 
 
 class TritonProduct:
-    """``Product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
+    """``Ops.product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
 
     A single row's and Hopper's add a residual as well. So do the small products of small models,
     with ``counters``.
@@ -86,7 +86,7 @@ class TritonMlp:
 
 
 class TritonExperts:
-    """``Experts``: those of a router by kernels of their own, the shared one as other MLPs."""
+    """``Ops.experts``: those of a router by kernels of their own, the shared one as other MLPs."""
 
     def __init__(self, weights: LayerWeights) -> None:
         routing = weights.routing
@@ -105,7 +105,7 @@ class TritonExperts:
         return experts.combine(parts, shares, self._down(inner), gate)
 
 
-def experts_of(weights: LayerWeights) -> Experts:
+def experts_of(weights: LayerWeights) -> RowFunction:
     """Prepare ``Ops.experts``."""
     return TritonExperts(weights) if experts.suits(weights) else torch_layer.experts(weights)
 
