@@ -35,7 +35,7 @@ from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
 from specx.models.memory import check_memory
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.ops.ancestors import AncestorMask, chain_sets
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def build(shape: Shape, length: int) -> Forms:
     name = f"random {shape.name}"
     files = replace(small, spec=ModelSpec(name), raw=config)
     tensors = RandomTensors(tensor_shapes(shape))
-    decoder = loaded_decoder(files, read_architecture(config, name), tensors, torch.float32)
+    decoder = loaded_decoder(files, read_architecture(config, name), tensors.joined, torch.float32)
     return Forms(decoder, in_memory(stock_model(decoder), small.tokenizer, name))
 
 

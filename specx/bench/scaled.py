@@ -23,15 +23,13 @@ from specx.bench.scaled_weights import (
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
 from specx.decoding.methods import Pair, with_layer
 from specx.errors import ModelError, UsageError
-from specx.models.checkpoint import Checkpoint
+from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.head_config import IDS, HeadChoices
+from specx.models.head_config import IDS, HeadChoices, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
-from specx.models.head_files import HeadFiles, LoadedHead, open_head
-from specx.models.head_load import load_head
-from specx.models.head_spec import HeadSpec
+from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
 from specx.models.load import (
     LoadedModel,
     ModelFiles,
@@ -42,7 +40,6 @@ from specx.models.load import (
     usable,
 )
 from specx.models.memory import check_memory
-from specx.models.weights import weight_files
 from specx.profile import Profile
 
 EMBEDDED = ModelSpec("embedded:head", dtype="float32")
@@ -189,7 +186,7 @@ def _scaled(
     label = f"The {role} {name}"
     source = replace(files.source, label=label)
     own = replace(files, spec=ModelSpec(name), device=device, source=source, raw=config)
-    return loaded_decoder(own, read_architecture(config, label), tensors, dtype)
+    return loaded_decoder(own, read_architecture(config, label), tensors.joined, dtype)
 
 
 def read_small(files: ModelFiles) -> SmallModel:

@@ -18,6 +18,7 @@ from specx.profile.section import Section
 from specx.profile.wording import did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
+CacheDtype = Literal["auto", "float16"]
 Layer = Literal["last", "auto"] | int
 Device = Literal["cpu", "cuda"]
 OnLoop = Literal["retry", "stop", "keep"]
@@ -173,6 +174,11 @@ class TargetSettings(Section):
     )
     dtype: Dtype = Field(
         default="auto", description="number format of weights and caches; auto: the checkpoint's"
+    )
+    kv_cache_dtype: CacheDtype = Field(
+        default="auto",
+        description="number format of keys and values; auto: `dtype`; float16: half the bytes "
+        "where a CPU computes in float32",
     )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"

@@ -13,10 +13,9 @@ from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Method
 from specx.reports.writers import remove_abandoned
-from specx.runs.allowed import NONE_ALLOWED, AllowedFailures
-from specx.runs.deadline import Deadline
 from specx.runs.inputs import Identity, IsDone, OnSource, Reading
 from specx.runs.journal import Journal
+from specx.runs.outcome import NONE_ALLOWED, AllowedFailures
 from specx.runs.results import Destination, Results
 from specx.runs.shard import WHOLE, Shard
 
@@ -62,10 +61,6 @@ class JobOptions:
             shard=self.shard,
             ahead=ahead,
         )
-
-    def deadline(self) -> Deadline | None:
-        """Return the time limit of documents, if there is one."""
-        return None if self.timeout is None else Deadline(self.timeout)
 
 
 class Earlier:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import SpecxError, UsageError, harmless, printable
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.chosen_keys import Tree, with_keys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
@@ -49,7 +49,7 @@ class Destination:
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
-    keys: ChosenKeys | None = None
+    keys: Tree | None = None
     streamed: bool = False
     force: bool = False
 
@@ -365,7 +365,7 @@ class Results:
         return next(p for p in itertools.chain([path], numbered) if self._outputs.may_replace(p))
 
     def _print_line(self, line: dict[str, Any]) -> None:
-        self._print(to_json_line(self._to.keys.of(line) if self._to.keys else line))
+        self._print(to_json_line(with_keys(line, self._to.keys) if self._to.keys else line))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")

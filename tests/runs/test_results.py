@@ -9,7 +9,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.chosen_keys import parse_keys
 from specx.reports.report import Report
 from specx.runs.outputs import Outputs
 from specx.runs.results import Destination, Format, Results
@@ -294,7 +294,7 @@ def test_json_lines_have_an_index_and_failures() -> None:
 
 
 def test_json_lines_have_the_chosen_keys() -> None:
-    destination = to(format="jsonl", keys=ChosenKeys.parse("input.name,steps"))
+    destination = to(format="jsonl", keys=parse_keys("input.name,steps"))
     results = Results(destination, headings=True)
     results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)

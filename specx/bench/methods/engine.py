@@ -130,13 +130,8 @@ def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
     return {key: value for key, value in changes.items() if key in keys}
 
 
-class _Nobody:
-    def phase(self, name: str) -> None:
-        """Tell nobody about a calibration: it belongs to no run."""
-
-
 def with_measured_layer(profile: Profile, pair: Pair) -> Profile:
     """Resolve ``layer: auto`` as for a summary, before anything is timed: the profile with a
     retrieval layer that is a number or ``last``."""
     kind = prompt_kind(profile, pair.target.tokenizer, "digest")
-    return resolve_layer(profile, pair, kind, _Nobody(), context_window(pair, profile))
+    return resolve_layer(profile, pair, kind, lambda _: None, context_window(pair, profile))

@@ -27,13 +27,13 @@ from specx.bench.runs import Run, Setting, refuse_head
 from specx.decoding.decode import context_window
 from specx.decoding.methods import Pair, sampling_of
 from specx.errors import DocumentError, UsageError
+from specx.models.architecture import quiet_transformers
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
-from specx.models.quiet import quiet_transformers
 from specx.models.reference import load_own_class
 from specx.models.source import locate
 from specx.ops.layers import DecoderWeights, LinearMap

@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from specx.bench.report.report import Figure, Series, show, tokens
-from specx.reports.palette import LIGHT, Palette
+from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

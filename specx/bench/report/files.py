@@ -13,8 +13,7 @@ from specx.bench.report.markdown import to_bench_markdown
 from specx.bench.report.report import BenchReport, Figure, count, from_dict, numeric_columns, show
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
-from specx.reports.palette import Palette
-from specx.reports.templates import templates
+from specx.reports.templates import Palette, templates
 from specx.reports.writers import write_bytes_atomic, write_text_atomic
 
 JSON, PAGE, MARKDOWN, FIGURES = "bench.json", "bench.html", "bench.md", "figures"

@@ -13,7 +13,7 @@ from specx.bench.report.report import (
     show,
 )
 from specx.reports.json_lines import to_json_folded
-from specx.reports.markdown_notation import bullets, code_block, plain, table
+from specx.reports.markdown import bullets, code_block, plain, table
 
 
 def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:

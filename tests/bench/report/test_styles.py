@@ -2,7 +2,7 @@
 
 from specx.bench.report.figures import STYLES, styles_of
 from specx.bench.report.report import Figure, Series
-from specx.reports.palette import LIGHT
+from specx.reports.templates import LIGHT
 
 
 def figure(*labels: str) -> Figure:

@@ -11,12 +11,21 @@ import pytest
 from specx.errors import BatchError, DocumentError, ModelError, OutOfMemoryError, SpecxError
 from specx.records import Step
 from specx.reports.report import Report
-from specx.runs.crew import Crew
-from specx.runs.deadline import OverTimeError
-from specx.runs.inputs import Input, SkippedInput
+from specx.runs.inputs import Input, Inputs, SkippedInput
+from specx.runs.outcome import RunOutcome
+from specx.runs.pool import Scheduler
+from specx.runs.queue import Queue
 from specx.runs.results import Destination, Results
-from specx.runs.shared_queue import SharedQueue
-from specx.runs.tasks import Ended, Loaded, Lost, Message, NotLoaded, Progressed, Task
+from specx.runs.tasks import (
+    Ended,
+    Loaded,
+    Lost,
+    Message,
+    NotLoaded,
+    OverTimeError,
+    Progressed,
+    Task,
+)
 from tests.reports.examples import make_report
 from tests.runs.test_queue import Silent, as_input
 
@@ -27,6 +36,8 @@ class Scripted:
     ``cannot_load``: places whose workers tell so; ``loads``: how often those at a place load the
     models, and ``then`` what they tell of it after that.
     """
+
+    streams, partial = False, ""
 
     def __init__(
         self,
@@ -101,7 +112,7 @@ class Scripted:
 
 
 class Share:
-    """A shared queue over documents with the given texts, and all that can be seen of it."""
+    """A queue over documents with the given texts, and all that can be seen of it."""
 
     def __init__(
         self,
@@ -111,8 +122,8 @@ class Share:
         out: Path | None = None,
         format: Any = "text",
         in_order: bool = True,
-        crew: dict[str, Any] | None = None,
-        **options: Any,
+        pool: dict[str, Any] | None = None,
+        fail_fast: bool = False,
     ) -> None:
         self.items: list[Input] = [
             SkippedInput(name=f"{n}.txt", relative=as_input("x", "").relative)
@@ -124,19 +135,20 @@ class Share:
         self.reports: list[Report] = []
         self.errors: list[SpecxError] = []
         self.stdout = io.StringIO()
-        self.queue = SharedQueue(
-            Crew(self.workers, most, **(crew or {})),
+        self.queue = Queue(
+            Scheduler(self.workers, most, **(pool or {})),
             Results(Destination(self.stdout, out=out, format=format), headings=True),
-            Silent(),
-            self.reports.append,
-            self.errors.append,
+            Silent(),  # type: ignore[arg-type]
+            RunOutcome(fail_fast=fail_fast),
+            on_done=self.reports.append,
+            on_error=self.errors.append,
             in_order=in_order,
-            **options,
         )
 
     def run(self) -> list[str]:
         try:
-            self.queue.share(iter(self.items), lambda: True)
+            number = len(self.items)
+            self.queue.run(Inputs(items=iter(self.items), least=number, total=number))
         finally:
             assert self.workers.closed
         return self.done
@@ -164,14 +176,14 @@ def test_no_more_workers_than_there_is_work_for() -> None:
 
 
 def test_one_document_may_wait_at_a_busy_worker() -> None:
-    share = Share(*"abcdef", most=1, crew={"waiting": 1})
+    share = Share(*"abcdef", most=1, pool={"waiting": 1})
     assert share.run() == [f"{n}.txt" for n in range(6)]
     assert share.workers.started == [0]
 
 
 def test_others_start_when_the_first_tells_how_many_have_room() -> None:
     for room, started in ((0, [0]), (1, [0, 1]), (9, [0, 1, 2])):
-        share = Share(*"abcdef", most=3, workers=Scripted(room=room), crew={"one_first": True})
+        share = Share(*"abcdef", most=3, workers=Scripted(room=room), pool={"one_first": True})
         assert len(share.run()) == 6
         assert share.workers.started == started
 
@@ -210,7 +222,7 @@ def test_then_it_is_given_up_and_the_others_are_done() -> None:
 
 
 def test_a_document_that_only_waited_at_a_lost_worker_is_not_blamed() -> None:
-    share = Share("lost 2", "a", "lost 1", most=1, crew={"waiting": 1})
+    share = Share("lost 2", "a", "lost 1", most=1, pool={"waiting": 1})
     with pytest.raises(BatchError, match="1 of 3"):
         share.run()
     assert share.done == ["1.txt", "2.txt"]
@@ -246,20 +258,20 @@ def test_its_place_stays_empty_when_another_worker_is_lost() -> None:
 
 def test_one_that_is_lost_whenever_it_loads_leaves_its_work_to_the_others() -> None:
     dying = Scripted(loads={1: 0}, then=Lost(reason="killed by SIGKILL"))
-    share = Share(*"abcdef", workers=dying, crew={"waiting": 1})
+    share = Share(*"abcdef", workers=dying, pool={"waiting": 1})
     assert len(share.run()) == 6
     assert share.workers.started == [0, 1, 1]
 
 
 def test_documents_do_not_wait_for_the_models_of_one_worker_while_another_has_them() -> None:
-    share = Share(*"abcdef", workers=Scripted(loads={1: 0}), crew={"waiting": 1})
+    share = Share(*"abcdef", workers=Scripted(loads={1: 0}), pool={"waiting": 1})
     assert share.run() == [f"{n}.txt" for n in range(6)]
     assert set(map(tuple, share.workers.given.values())) == {(0,)}
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_the_document_of_a_lost_worker_is_done_by_another_that_has_its_models(waiting: int) -> None:
-    share = Share("a", "lost 1", *"bcd", workers=Scripted(loads={1: 1}), crew={"waiting": waiting})
+    share = Share("a", "lost 1", *"bcd", workers=Scripted(loads={1: 1}), pool={"waiting": waiting})
     assert len(share.run()) == 5
     assert share.workers.started == [0, 1, 1]
     assert share.workers.given["1.txt"] == [1, 0]

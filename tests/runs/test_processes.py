@@ -14,7 +14,7 @@ import pytest
 from specx.documents.document import Document, Paragraph
 from specx.profile import InstructPrompt
 from specx.prompts.instruct import Instruct
-from specx.runs.preparing import MakePrompts, Prepared, Preparer, taken
+from specx.runs.processes import MakePrompts, Prepared, Preparer, prepared_by
 from tests.cli.test_interruption import alive
 
 from .pairs import TEXT, TOKENIZER
@@ -40,12 +40,12 @@ class Beside:
 
     def prepared(self, each: Document) -> Prepared | None:
         """What is prepared of a document for which there is time enough."""
-        turn = self.preparer.expect(each)
-        assert turn is not None
+        promised = self.preparer.expect(each)
+        assert promised is not None
         deadline = time.monotonic() + 20
-        while not turn.is_ready and time.monotonic() < deadline:
+        while not promised.is_ready and time.monotonic() < deadline:
             time.sleep(0.005)
-        return taken(turn)
+        return prepared_by(promised)
 
     @property
     def process(self) -> "subprocess.Popen[bytes] | None":
@@ -138,21 +138,21 @@ def test_nobody_waits_for_what_has_not_begun() -> None:
     """Such as while the process starts."""
     preparer = Preparer()
     preparer.expect(document("first"))
-    turn = preparer.expect(document("a"))
-    assert taken(turn) is None
-    assert taken(None) is None
+    promised = preparer.expect(document("a"))
+    assert prepared_by(promised) is None
+    assert prepared_by(None) is None
 
 
 @needs_proc
 def test_it_ends_with_the_process_that_began_it() -> None:
     """Also in the middle of a long document."""
     program = (
-        "import time; from specx.runs.preparing import Preparer\n"
+        "import time; from specx.runs.processes import Preparer\n"
         "preparer = Preparer(); preparer.expect(0)\n"
         "preparer.begin(time.sleep)\n"
-        "turn = preparer.expect(0)\n"
-        "while not turn.is_ready: time.sleep(.01)\n"
-        "assert turn.result()\n"
+        "promised = preparer.expect(0)\n"
+        "while not promised.is_ready: time.sleep(.01)\n"
+        "assert promised.result()\n"
         "preparer.expect(1000)\n"
         "print(preparer._process.pid, flush=True)\n"
         "input()\n"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from specx.reports.report import Report, SourcePassage, SourcePiece, Statement
 
-Mark = Literal["", "nowhere", "elsewhere"]
+Mark = Literal["", "nowhere", "elsewhere"]  # where in the document a statement stands, if marked
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _place(report: Report, paragraph: int, text: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Said:
+class MarkedSentence:
     """A sentence of the summary, from 1, or text between sentences: ``number`` 0.
 
     ``runs``: its text, with what is to be marked. ``place``: of its source, where that is shown;
@@ -64,8 +64,8 @@ class Said:
     passage: int = 0
 
 
-class SaidFinder:
-    """Finds the sentences of a report in the blocks of its summary, which come in their order."""
+class SentenceMarker:
+    """Finds a report's sentences in the blocks of its summary, which come in their order."""
 
     def __init__(self, report: Report, passages: Sequence[ShownPassage]) -> None:
         """``passages``: those of the report."""
@@ -77,7 +77,7 @@ class SaidFinder:
         for each in report.not_in_sources:
             self._marks.setdefault(each.sentence, []).append((each, "elsewhere"))
 
-    def __call__(self, text: str) -> Iterator[Said]:
+    def __call__(self, text: str) -> Iterator[MarkedSentence]:
         """Yield the sentences of a text, and what is between them."""
         place = 0
         while self._next < len(self._sentences):
@@ -87,7 +87,7 @@ class SaidFinder:
                 break
             self._next += 1
             if at > place:
-                yield Said(0, ((text[place:at], ""),))
+                yield MarkedSentence(0, ((text[place:at], ""),))
             place = at + len(sentence.text)
             behind = f" [{sentence.shown}]" if sentence.shown else ""
             shown = bool(behind) and text.startswith(behind, place)
@@ -95,11 +95,11 @@ class SaidFinder:
             runs = tuple(self._runs(self._next, sentence.text))
             if shown and sentence.shown:
                 number = self._passages[_key(sentence.sources[0])]
-                yield Said(self._next, runs, sentence.shown, number)
+                yield MarkedSentence(self._next, runs, sentence.shown, number)
             else:
-                yield Said(self._next, runs)
+                yield MarkedSentence(self._next, runs)
         if text[place:]:
-            yield Said(0, ((text[place:], ""),))
+            yield MarkedSentence(0, ((text[place:], ""),))
 
     def _runs(self, number: int, text: str) -> Iterator[tuple[str, Mark]]:
         place = 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
-from specx.runs.allowed import AllowedFailures
+from specx.runs.outcome import AllowedFailures
 
 
 @pytest.fixture(autouse=True)

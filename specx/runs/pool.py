@@ -1,16 +1,111 @@
-"""All workers of a run: which of them is free, which has what in work, and what becomes of it."""
+"""The workers of a run: how many and where, which has what in work, and what becomes of it."""
 
+import ctypes
 import itertools
-import time
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
-from specx.errors import BatchError, OutOfMemoryError
+from specx.cores import Threads, free_memory, usable_cores
+from specx.errors import BatchError, OutOfMemoryError, UsageError
 from specx.runs.tasks import Ended, Loaded, Lost, Message, NotLoaded, Progressed, Task, Workers
 
+RAY = "ray"  # in place of a number: as many as Ray has room for
+FEWEST_DOCUMENTS = 4  # for several workers on a CPU: each has to load the models
+_READER_BYTES = 1536 * 2**20  # that a process which reads a document may take
 _LOST_LOADING = 2  # workers in a row that no document can have harmed
 _LOST_IN_A_ROW = 6  # and two more for each worker, without a document that ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The number and the places of workers. ``number``: 0 if this process summarizes by itself.
+
+    ``gpus``: the names of GPUs, as CUDA_VISIBLE_DEVICES has them, given out in turn. ``threads``:
+    of each worker on a CPU. ``waiting``: documents that may wait at each. ``reading``: documents
+    that are read at a time, ahead of the workers. ``prepares``: each worker has a process beside
+    it that makes the prompts of documents that wait.
+    """
+
+    number: int
+    gpus: tuple[str, ...] = ()
+    threads: int = 1
+    waiting: int = 0
+    reading: int = 0
+    prepares: bool = False
+
+    def environment(self, place: int) -> dict[str, str]:
+        """Return the variables of the worker at a place."""
+        if self.gpus:
+            return {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]}
+        return {"OMP_NUM_THREADS": str(self.threads)}
+
+
+def parse_workers(text: str | None) -> int | None:
+    """Return the number of workers that the user asks for; None where he does not say one."""
+    if text is None or text in ("auto", RAY):
+        return None
+    if text.isascii() and text.isdigit() and 0 < int(text) < 10**4:
+        return int(text)
+    raise UsageError(f"--workers {text} is neither a number of processes nor auto nor ray")
+
+
+def choose_placement(
+    asked: int | None, documents: int, device: str, threads: Threads, *, asked_threads: int | None
+) -> Placement:
+    """Choose for a run. ``asked``: the user's number of workers; ``documents``: at least so many.
+
+    A GPU has one worker. This process reads and writes beside it, and where there are cores for it
+    another one prepares its prompts. On a CPU there is a worker for each core, with one thread, if
+    there are documents enough; but only where neither the number of workers nor that of threads is
+    the user's.
+    """
+    cores = usable_cores()
+    gpus = visible_gpus(os.environ) if device != "cpu" else ()
+    if documents < 2 and asked is None:
+        return Placement(number=0)
+    if gpus:
+        number = asked or min(len(gpus), documents)
+        reading = _reading(min(cores, number + 1))
+        prepares = documents > number and cores > 2 * number  # a core for each, and for this one
+        return Placement(number=number, gpus=gpus, waiting=1, reading=reading, prepares=prepares)
+    if asked is None and (threads.fixed or documents < FEWEST_DOCUMENTS or cores < 2):
+        return Placement(number=0, reading=_reading(min(1, cores - 1)))
+    number = min(asked or cores, documents)
+    each = asked_threads or max(1, cores // number)
+    return Placement(number=number, threads=each, reading=_reading(max(1, min(number, cores))))
+
+
+def placement_by_ray(number: int) -> Placement:
+    """Return so many workers, which this process reads for."""
+    return Placement(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
+
+
+def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the GPUs that CUDA would use, as CUDA_VISIBLE_DEVICES names them. Imports no torch."""
+    try:
+        if version("torch").endswith("+cpu"):
+            return ()
+        cuda = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+            return ()
+    except (OSError, AttributeError, PackageNotFoundError):
+        return ()
+    named = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = [name.strip() for name in named if name.strip()] or list(map(str, range(count.value)))
+    return tuple(names[: count.value])
+
+
+def _reading(wanted: int) -> int:
+    """Return how many documents may be read at a time: half of the free memory is theirs."""
+    free = free_memory()
+    return wanted if free is None else max(min(1, wanted), min(wanted, free // (2 * _READER_BYTES)))
+
+
+# ---------------------------------------------------------------- documents to workers
 
 
 @dataclass(frozen=True)
@@ -22,10 +117,10 @@ class Returned:
     reason: str
 
 
-News = Progressed | Ended | Returned
+Update = Progressed | Ended | Returned
 
 
-class Crew:
+class Scheduler:
     """Gives documents to workers, which are started as they are needed.
 
     What is meant for a worker that still loads its models stays here, where one that has them can
@@ -43,7 +138,7 @@ class Crew:
         *,
         waiting: int = 0,
         one_first: bool = False,
-        on_first: Callable[[], None] = lambda: None,
+        on_first: Callable[[], None] | None = None,
     ) -> None:
         self._workers, self._most, self._waiting = workers, most, waiting
         self._on_first = on_first
@@ -53,6 +148,16 @@ class Crew:
         self._unfit: set[int] = set()  # places where models cannot be loaded
         self._lost = self._lost_loading = 0  # in a row
         self.limit: int | None = None  # output tokens of a part, once it is known
+
+    @property
+    def streams(self) -> bool:
+        """Return True if a document is shown while it is written."""
+        return self._workers.streams
+
+    @property
+    def partial(self) -> str:
+        """Return what is written of a document that is shown meanwhile."""
+        return self._workers.partial
 
     @property
     def has_room(self) -> bool:
@@ -71,15 +176,12 @@ class Crew:
             place = min(self._tasks, key=lambda place: len(self._tasks[place]))
         self._add(place, task)
 
-    def told(self, seconds: float) -> list[News]:
+    def told(self, seconds: float) -> list[Update]:
         """Return what workers have told; wait at most so long for something.
 
         Raises the error of loading if no worker can load the models, and BatchError when one worker
         after the other is lost.
         """
-        if not self._tasks:
-            time.sleep(seconds)
-            return []
         return [
             news
             for place, message in self._workers.told(seconds)
@@ -95,8 +197,9 @@ class Crew:
         return len(self._tasks) < min(self._most, self._room)
 
     def _start(self) -> int:
-        self._on_first()
-        self._on_first = _nothing
+        if self._on_first:
+            self._on_first()
+            self._on_first = None
         taken = self._tasks.keys() | self._unfit
         place = next(place for place in itertools.count() if place not in taken)
         self._tasks[place] = deque()
@@ -115,7 +218,7 @@ class Crew:
         if waiting and len(self._tasks[place]) <= self._waiting:
             self._add(place, waiting.popleft())
 
-    def _understand(self, place: int, message: Message) -> list[News]:
+    def _understand(self, place: int, message: Message) -> list[Update]:
         match message:
             case Loaded():
                 self._loaded.add(place)
@@ -138,7 +241,7 @@ class Crew:
                 self._relieve(place)
         return [message]
 
-    def _lose(self, place: int, reason: str) -> list[News]:
+    def _lose(self, place: int, reason: str) -> list[Update]:
         had_models = place in self._loaded
         self._lost += 1
         self._lost_loading = 0 if had_models else self._lost_loading + 1
@@ -162,11 +265,7 @@ class Crew:
         self._unfit.add(place)
         self._lost_loading = 0
 
-    def _take_back(self, place: int, reason: str, *, begun: bool) -> list[News]:
+    def _take_back(self, place: int, reason: str, *, begun: bool) -> list[Update]:
         self._loaded.discard(place)
         tasks = self._tasks.pop(place)
         return [Returned(task.number, begun and at == 0, reason) for at, task in enumerate(tasks)]
-
-
-def _nothing() -> None:
-    """Tell nothing: there was a first worker."""

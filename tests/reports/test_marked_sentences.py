@@ -6,10 +6,10 @@ from pathlib import Path
 
 from specx.documents.document import Paragraph
 from specx.reports.markdown import to_markdown
+from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.page import to_page
 from specx.reports.remarks import remarks
 from specx.reports.report import Report, Statement
-from specx.reports.said import SaidFinder, shown_passages
 from specx.reports.text_view import to_view, view_of
 from tests.reports.examples import make_report, make_sentence, make_source
 from tests.reports.pages import Page
@@ -43,7 +43,7 @@ def test_passages_are_numbered_in_the_order_of_the_document() -> None:
 
 def test_sentences_are_found_in_blocks_in_turn() -> None:
     report = own_words()
-    find = SaidFinder(report, shown_passages(report))
+    find = SentenceMarker(report, shown_passages(report))
     said = [*find("Title"), *find("One 7. [p. 9] <Anna> said."), *find("More.")]
     assert [(each.number, each.place, each.passage) for each in said] == [
         *[(0, "", 0), (1, "p. 9", 2), (0, "", 0), (2, "", 0), (0, "", 0)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from specx.cores import Threads
-from specx.runs import staff
-from specx.runs.staff import Staff, choose_staff, visible_gpus
+from specx.runs import pool
+from specx.runs.pool import Placement, choose_placement, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_prompts_are_prepared_where_a_gpu_would_wait_and_a_core_is_free(
     *,
     prepares: bool,
 ) -> None:
-    monkeypatch.setattr(staff, "visible_gpus", lambda _: tuple(map(str, range(gpus))))
-    monkeypatch.setattr(staff, "usable_cores", lambda: cores)
-    monkeypatch.setattr(staff, "free_memory", lambda: None)
+    monkeypatch.setattr(pool, "visible_gpus", lambda _: tuple(map(str, range(gpus))))
+    monkeypatch.setattr(pool, "usable_cores", lambda: cores)
+    monkeypatch.setattr(pool, "free_memory", lambda: None)
     threads = Threads(number=None, spin=True, reason="")
-    chosen = choose_staff(None, documents, "auto", threads, asked_threads=None)
+    chosen = choose_placement(None, documents, "auto", threads, asked_threads=None)
     assert (chosen.number, chosen.prepares) == (number, prepares)
 
 
@@ -61,11 +61,11 @@ def test_each_worker_sees_one_of_the_gpus_that_the_user_lets_be_seen(
 
     driver = SimpleNamespace(cuInit=lambda _: 0 if counted else 100, cuDeviceGetCount=count)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
-    monkeypatch.setattr(staff, "version", lambda _: "2.11.0+cu130")
+    monkeypatch.setattr(pool, "version", lambda _: "2.11.0+cu130")
     found = visible_gpus({} if named is None else {"CUDA_VISIBLE_DEVICES": named})
     assert found == names
     if found:
-        seen = [Staff(number=9, gpus=found).environment(place) for place in range(3)]
+        seen = [Placement(number=9, gpus=found).environment(place) for place in range(3)]
         wanted = [*names, *names, *names][:3]
         assert seen == [{"CUDA_VISIBLE_DEVICES": name} for name in wanted]
 
@@ -74,7 +74,7 @@ def test_each_worker_sees_one_of_the_gpus_that_the_user_lets_be_seen(
 def test_no_more_gpus_are_used_than_there_are_documents(
     monkeypatch: pytest.MonkeyPatch, documents: int, number: int
 ) -> None:
-    monkeypatch.setattr(staff, "visible_gpus", lambda _: ("0", "1", "2", "3"))
+    monkeypatch.setattr(pool, "visible_gpus", lambda _: ("0", "1", "2", "3"))
     threads = Threads(number=None, spin=True, reason="")
-    chosen = choose_staff(None, documents, "auto", threads, asked_threads=None)
+    chosen = choose_placement(None, documents, "auto", threads, asked_threads=None)
     assert chosen.number == number

@@ -1,21 +1,20 @@
-"""Messages on stderr about the documents of a job, and the count of them."""
+"""Messages on stderr about the documents of a job, each as soon as it is known, and their count."""
 
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 
-from specx.cli.document_warnings import DocumentWarnings
 from specx.errors import SpecxError, printable
 from specx.profile import Profile
-from specx.reports.job_progress import JobProgress
-from specx.reports.progress import closing_line, counted
+from specx.reports.progress import JobProgress, closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
-from specx.runs.inputs import Input, SkippedInput
+from specx.runs.inputs import Input, InputDocument, SkippedInput
 from specx.runs.results import Results
+from specx.runs.warnings import known_before
 
 
-class Teller:
+class Notices:
     """Tells what becomes of each document.
 
     A terminal shows lines for each one. Elsewhere, unless ``debug`` asks for them, all is summed up
@@ -25,20 +24,25 @@ class Teller:
 
     def __init__(self, console: Console, errors: Console, results: Results, *, debug: bool) -> None:
         self._console, self._errors, self._results = console, errors, results
-        self._debug, self._warnings = debug, DocumentWarnings(errors)
+        self._debug = debug
+        self._warned: set[tuple[str, str]] = set()  # each warning of a document is told once
         self._sums_up = not (console.is_interactive or debug)
         self.job = JobProgress(None)
         self.several = False
 
     def before(self, inputs: Iterable[Input], profile: Profile) -> Iterator[Input]:
-        """Yield the inputs, with the warnings that are known of each told before it."""
-        return self._warnings.before(inputs, profile)
+        """Yield the inputs, with what the text of each warns of told before a model reads it."""
+        for each in inputs:
+            if isinstance(each, InputDocument):
+                found = each.document.warnings
+                self._warn(each.name, [*found, *known_before(each.document, profile)])
+            yield each
 
     def done(self, report: Report) -> None:
         """Tell the warnings and remarks on a summary, and its files."""
         self.job.ended(failed=False)
         name = report.input.name
-        self._warnings.tell(name, report.warnings)
+        self._warn(name, report.warnings)
         for remark in remarks(report, debug=self._debug):
             self._say(f"{printable(name)}: {printable(remark)}")
         if not self._sums_up:
@@ -68,6 +72,15 @@ class Teller:
             self._say(f"skipped {counted(number, 'document')} that {were} done before")
         if self.several:
             self._say(self._results.folder())
+
+    def _warn(self, name: str, warnings: Iterable[str]) -> None:
+        """Print the warnings of the document ``name`` that were not told yet."""
+        for warning in warnings:
+            if (name, warning) not in self._warned:
+                self._warned.add((name, warning))
+                self._errors.print(
+                    f"specx: {printable(name)}: {printable(warning)}", soft_wrap=True
+                )
 
     def _say(self, sentence: str) -> None:
         if sentence:
