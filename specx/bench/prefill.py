@@ -8,7 +8,6 @@ from torch import Tensor
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
-from specx.records import PrefillProgress
 
 
 @torch.inference_mode()
@@ -36,8 +35,8 @@ def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
     """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
     if drafter.features is not None:
         target.keep_features(drafter.features)
-    for item in target.prefill(prompt):
-        if drafter.features is not None and isinstance(item, PrefillProgress):
-            drafter.follow(prompt, item.done, target)
+    for progress, _ in target.prefill(prompt):
+        if drafter.features is not None:
+            drafter.follow(prompt, progress.done, target)
     for _ in drafter.prefill(prompt, target):
         pass
