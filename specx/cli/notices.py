@@ -1,6 +1,6 @@
 """Messages on stderr about the documents of a job, each as soon as it is known, and their count."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.console import Console
 
@@ -30,14 +30,12 @@ class Notices:
         self.job = JobProgress(None)
         self.several = False
 
-    def before(self, inputs: Iterable[Input], profile: Profile) -> Iterator[Input]:
-        """Yield the inputs, with what the text of each warns of told before a model reads it."""
-        model, asked = profile.target.model, profile.prompt
-        for each in inputs:
-            if isinstance(each, InputDocument):
-                found = known_before(each.document, profile.name, model, asked)
-                self._warn(each.name, [*each.document.warnings, *found])
-            yield each
+    def read(self, profile: Profile, item: Input) -> None:
+        """Tell what the text of a document warns of, before a model reads it."""
+        if isinstance(item, InputDocument):
+            name, model, asked = profile.name, profile.target.model, profile.prompt
+            found = known_before(item.document, name, model, asked)
+            self._warn(item.name, [*item.document.warnings, *found])
 
     def done(self, report: Report) -> None:
         """Tell the warnings and remarks on a summary, and its files."""

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.fallback import PlainTimes
 from specx.decoding.head_drafter import HeadDrafter
-from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
 from specx.decoding.lookup import REACH
-from specx.decoding.lookup_drafter import LookupDrafter
+from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.tree_choice import KnownTexts
+from specx.decoding.times import KnownTimes
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel, turns_alike
 from specx.profile import Facts, Settings
@@ -21,17 +19,15 @@ from specx.profile import Facts, Settings
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: what
-    texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``);
-    ``plain_times``: of plain tokens on a GPU, by the settings that they depend on.
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: the
+    findings from the texts of the pair, for those that follow.
     """
 
     target: LoadedModel
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    known: KnownTexts = field(default_factory=dict, compare=False)
-    plain_times: dict[object, PlainTimes] = field(default_factory=dict, compare=False)
+    known: KnownTimes = field(default_factory=KnownTimes, compare=False)
     _others: list["Pair"] = field(default_factory=list, compare=False, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":
@@ -89,6 +85,3 @@ def make_drafter(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
         return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
     plan = replace(plan, reserved=1, others=REACH + 1, behind=BEHIND)
     return JoinedDrafter(kind(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
-
-
-# FIXME

@@ -20,7 +20,7 @@ from specx.prompts.prompt import PromptKind
 from specx.records import Method, Step, Tally
 from specx.reports.writers import write_text_atomic
 from specx.runs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
-from specx.runs.room import prompt_kind
+from specx.runs.text import prompt_kind
 
 DOCUMENTS = 2
 PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose from

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.models.families.config import Config
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.llama import QWEN, qwen2
-from specx.ops.spec import HeadNormSpec
 
 QWEN2_5_VL = QWEN | {
     "vocab_size": 152_064,
@@ -81,8 +80,8 @@ def qwen3_vl(settings: Config) -> Architecture:
     settings = _of_text(settings, 500_000.0)
     return plain(
         settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        weights={"biased": biases(settings, **ATTENTION)},
+        attention={"head_norm": settings.head_norm()},
+        biased=ATTENTION,
     )
 
 
@@ -99,4 +98,4 @@ def _of_text(settings: Config, theta: float) -> Config:
                 rope[name] = "default"
         if rope:
             stated[key] = rope
-    return Config(stated, settings.defaults, settings.label, settings.length)
+    return settings.changed(**stated)
