@@ -10,7 +10,7 @@ from specx.decoding import methods
 from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter
 from specx.decoding.measured_costs import measure_costs
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.methods import Pair
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import runner_for
@@ -26,8 +26,8 @@ from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Passages
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
-from specx.profile import Profile
-from specx.records import Attention, Event, FellBack, Finished, FinishReason, Method, Step, Stop
+from specx.profile import Settings
+from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
 
 
 @dataclass
@@ -89,8 +89,7 @@ class Budget:
 
 def decode(
     pair: Pair,
-    profile: Profile,
-    method: Method,
+    settings: Settings,
     prompt: Sequence[int],
     stopwatch: Stopwatch | None = None,
     *,
@@ -110,22 +109,20 @@ def decode(
     iterator: two documents in a row give what each gives alone.
 
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
-    window, and UsageError when the profile cannot run the method; later ModelError when the target
-    computes logits that are not finite, for a token that would be emitted.
+    window; later ModelError when the target computes logits that are not finite, for a token that
+    would be emitted.
     """
-    room = context_window(pair, profile) - len(prompt)
-    pair = pair.for_text(len(prompt) + max(0, min(profile.output_limit, room)))
-    make = partial(methods.make_drafter, method, profile, pair)
-    kind = WorkspaceKind.of(pair, method, profile, sources)
-    place = None if shelf is None else Place(shelf, kind)
+    pair = pair.for_text(len(prompt) + max(0, settings.limit_behind(len(prompt))))
+    make = partial(methods.make_drafter, settings, pair)
+    place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, settings, sources))
     return decode_with(
-        pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
+        pair, settings, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
     )
 
 
 def decode_with(
     pair: Pair,
-    profile: Profile,
+    settings: Settings,
     make_drafter: Callable[[int], Drafter],
     prompt: Sequence[int],
     *,
@@ -140,11 +137,11 @@ def decode_with(
     ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
     what ``Target`` gets. ``place``: has nothing but what these two made.
     """
-    window = context_window(pair, profile)
-    room = window - len(prompt)
-    if not prompt or room < 1:
-        raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
-    limit = min(profile.output_limit, room)
+    limit = settings.limit_behind(len(prompt))
+    if not prompt or limit < 1:
+        raise DocumentError(
+            f"the prompt has {len(prompt)} tokens and the window is {settings.window}"
+        )
     capacity, device = capacity_for(len(prompt) + limit), pair.target.device
     workspace = place.take(capacity) if place else None
     if workspace is None:
@@ -155,47 +152,42 @@ def decode_with(
         if drafter.features is not None:
             target.keep_features(drafter.features)
         if sources is not None:
-            target.keep_sources(sources.layer, room_for(profile.output_limit))
-        workspace = _make_workspace(pair, profile, target, drafter, capacity)
+            target.keep_sources(sources.layer, room_for(settings.limit))
+        workspace = _make_workspace(pair, settings, target, drafter, capacity)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
-    at_limit: FinishReason = "window" if limit == room else "length"
+    at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    kind = _plain_kind(pair, profile)
-    tuner = tuner_for(profile, workspace.drafter, len(prompt), pair.known, kind)
+    kind = _plain_kind(pair, settings)
+    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, kind)
     passages = sources.passages if sources else None
     return _events(workspace, tuner, budget, prompt, place, passages)
 
 
 def _make_workspace(
-    pair: Pair, profile: Profile, target: Target, drafter: Drafter, capacity: int
+    pair: Pair, settings: Settings, target: Target, drafter: Drafter, capacity: int
 ) -> Workspace:
-    device, sampling = pair.target.device, sampling_of(pair, profile)
+    device = pair.target.device
     state = DecodingState(
         target=target,
         # Its stream of random numbers and its text reach as far as the cache.
-        sampler=Sampler(sampling, pair.target_allowed, capacity, pair.target.ops),
+        sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=profile.graphs, is_ours=pair.is_ours),
+        runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
     return Workspace(capacity, state, drafter)
 
 
-def _plain_kind(pair: Pair, profile: Profile) -> object | None:
+def _plain_kind(pair: Pair, settings: Settings) -> object | None:
     """Return all that a plain token depends on, besides the pair and the text.
 
     None on a CPU, which is faster or slower from one text to the next: it is timed in each.
     """
     if pair.target.device.type != "cuda":
         return None
-    sampling = sampling_of(pair, profile)
-    return profile.graphs, sampling.temperature > 0, sampling.penalizes
-
-
-def context_window(pair: Pair, profile: Profile) -> int:
-    """Return the most tokens of prompt and output together: the profile's limit or the model's."""
-    return min(profile.target.window or pair.target.window, pair.target.window)
+    sampling = settings.sampling
+    return settings.graphs, sampling.temperature > 0, sampling.penalizes
 
 
 @torch.inference_mode()

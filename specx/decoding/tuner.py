@@ -26,13 +26,13 @@ from specx.decoding.cost import Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.evidence import Evidence, Forecast
 from specx.decoding.times import PLAIN_STEPS, Arm, KnownTimes, KnownTrees, Times, length_class
-from specx.profile import AutoTree, Profile, TreeSettings
+from specx.profile import LONGEST_INTERVAL, AutoTree, Settings, TreeSettings
 from specx.records import FellBack, Step
 
 NODES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
 DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
 WIDTHS = (1, 4, 32)
-EVERY = (1, 2, 4, 8, 16)
+EVERY = (1, 2, 4, 8, LONGEST_INTERVAL)
 RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
 
 FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
@@ -369,21 +369,21 @@ class Tuner:
 
 
 def tuner_for(
-    profile: Profile,
+    settings: Settings,
     drafter: Drafter,
     tokens: int,
     known: KnownTimes,
     plain_kind: object | None = None,
 ) -> Tuner:
     """Return the tuner of a text behind ``tokens`` tokens; ``plain_kind``: as in ``Tuner``."""
-    kind = drafter.kind if isinstance(profile.tree, AutoTree) else None
-    below = profile.fallback.below
+    kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
+    below = settings.fallback
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
     return Tuner(
         below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
         tokens=tokens,
-        shape=TreeShape.of(profile.tree),
+        shape=TreeShape.of(settings.tree),
         known=known,
         kind=kind,
         beside=drafter.beside,

@@ -1,6 +1,7 @@
 """Drafters that propose what a test tells them to, put in the place of the method's own."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,4 +61,7 @@ def chain_tree(root: Tensor, chain: list[int]) -> TokenTree:
 def use(monkeypatch: pytest.MonkeyPatch, drafter: Scripted) -> Scripted:
     """Let ``decode`` draft with ``drafter``, whatever the method."""
     monkeypatch.setattr(methods, "make_drafter", lambda *_: drafter)
+    of = methods.Pair.facts.fget
+    facts = property(lambda pair: replace(of(pair), has_draft=True))
+    monkeypatch.setattr(methods.Pair, "facts", facts)
     return drafter

@@ -19,7 +19,7 @@ from specx.decoding.workspace import Shelf
 from specx.models.call import PrefillCall
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Grid, chunk_rows
-from specx.profile import AutoTree
+from specx.profile import AutoTree, resolve
 from specx.records import PrefillProgress
 from tests.decoding.pairs import collect, loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import LIKE_IT, SURE
@@ -185,7 +185,7 @@ def test_the_next_document_is_read_anew(method, monkeypatch, passes):
 
     def written(prompt, shelf, turn):
         monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turn) == "m")
-        found = collect(decode(pair, profile, method, prompt, shelf=shelf))
+        found = collect(decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf))
         return found.tokens, found.accepted
 
     long, other, short = make_prompt(1000), make_prompt(960, seed=7), make_prompt(20, seed=9)

@@ -20,6 +20,7 @@ from specx.errors import UsageError
 from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.trees import best_tree
 from specx.ops.trees import Path
+from specx.profile import resolve
 from tests.decoding.pairs import Run, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
 from tests.ops.test_trees import paths_of
@@ -211,7 +212,7 @@ def joined_and_alone(text: list[int]) -> tuple[JoinedDrafter, Callable[[list[int
     profile = make_profile(tree={"nodes": 6, "depth": 4}, cache=cache)
 
     def begun(method: str, prompt: list[int]):
-        drafter = make_drafter(method, profile, pair, 400)
+        drafter = make_drafter(resolve(profile, method, pair.facts), pair, 400)
         target = Target(pair.target, 500, None)
         list(target.prefill(torch.tensor(prompt)))
         list(drafter.prefill(torch.tensor(prompt[:-1]), target))

@@ -17,6 +17,7 @@ from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import EagerRunner
 from specx.decoding.stages import Verify
 from specx.decoding.step import launch_step
+from specx.profile import resolve
 from specx.records import Finished, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -163,7 +164,9 @@ def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, mo
 
     monkeypatch.setattr(PendingEvents, "_happened", seen)
     monkeypatch.setattr(EagerRunner, "run", run_stage)
-    for event in decode(PAIR, make_profile(max_new_tokens=30, below=None), "plain", PROMPT):
+    for event in decode(
+        PAIR, resolve(make_profile(max_new_tokens=30, below=None), "plain", PAIR.facts), PROMPT
+    ):
         if isinstance(event, Step):
             break
     assert [type(part) for part in parts] == [Verify]
@@ -184,7 +187,7 @@ def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, m
     monkeypatch.setattr(pipeline, "launch_step", step)
     profile = make_profile(max_new_tokens=30, below=None)
     launch_ahead()
-    *_, finished = decode(PAIR, profile, method, PROMPT)
+    *_, finished = decode(PAIR, resolve(profile, method, PAIR.facts), PROMPT)
     steps = run(PAIR, profile, method, PROMPT).steps
     assert isinstance(finished, Finished)
     assert finished.decoding == len(steps)

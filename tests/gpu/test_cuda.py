@@ -23,7 +23,7 @@ from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops, built_in_ops
 from specx.ops.torch.backend import TorchOps
-from specx.profile import AutoTree, Profile, TreeSettings, load_profile
+from specx.profile import AutoTree, Profile, TreeSettings, load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import FellBack, Finished, Method, Step, Tally
 from specx.runs.lossless import logit_gap
@@ -183,7 +183,7 @@ def written(
 ) -> tuple[list[int], Tally]:
     tally = Tally()
     tokens: list[int] = []
-    for event in decode(pair, profile, method, prompt):
+    for event in decode(pair, resolve(profile, method, pair.facts), prompt):
         if isinstance(event, Step):
             tokens += event.tokens
             tally.add(event)

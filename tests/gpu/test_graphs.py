@@ -17,7 +17,7 @@ from specx.decoding.times import PLAIN_STEPS
 from specx.decoding.tuner import Tuner
 from specx.decoding.workspace import Shelf
 from specx.documents.generated import generate_report
-from specx.profile import Profile
+from specx.profile import Profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import METHODS, WITHOUT_DRAFT, Finished, Method, PrefillProgress
 from specx.runs.pair import load_pair
@@ -288,7 +288,9 @@ def test_the_next_document_replays_what_the_one_before_recorded(
         turns = cycle("mmmlllll")
         monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turns) == "m")
         recorded.clear()
-        found = collect(decode_module.decode(pair, profile, method, prompt, shelf=shelf))
+        found = collect(
+            decode_module.decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf)
+        )
         return found.tokens, found.accepted
 
     written(second, None)  # behind which the time of a plain token is known

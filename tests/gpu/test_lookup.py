@@ -12,7 +12,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.runner import EagerRunner, runner_for
 from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
-from specx.profile import Profile, load_profile
+from specx.profile import Profile, load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from specx.runs.lossless import logit_gap
@@ -48,7 +48,7 @@ def written(
 ) -> tuple[list[int], Counter[int]]:
     """The text, and how often so many drafts were accepted."""
     tally, tokens = Tally(), []
-    for event in decode(pair, profile, method, prompt):
+    for event in decode(pair, resolve(profile, method, pair.facts), prompt):
         if isinstance(event, Step):
             tokens += event.tokens
             tally.add(event)

@@ -21,7 +21,7 @@ from specx.models.call import TreeCall
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 
@@ -75,9 +75,9 @@ class MagicDec(Drafter):
     drafts are a chain of at most ``tree.depth``, with the alternatives beside it that cost nothing.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
-        self.model, self.settings = pair.target, profile.draft_cache
-        chain = profile.tree.changed(width=1)
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
+        self.model, self.settings = pair.target, settings.draft_cache
+        chain = settings.tree.changed(width=1)
         self.levels, self.retrieve_every = chain.depth, self.settings.every
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         # The root sees all of the text and itself, which is the first row behind the text.
