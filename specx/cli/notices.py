@@ -33,8 +33,8 @@ class Notices:
     def read(self, profile: Profile, item: Input) -> None:
         """Tell what the text of a document warns of, before a model reads it."""
         if isinstance(item, InputDocument):
-            name, model, asked = profile.name, profile.target.model, profile.prompt
-            found = known_before(item.document, name, model, asked)
+            model, asked = profile.target.model, profile.prompt
+            found = known_before(item.document, profile.name, model, asked)
             self._warn(item.name, [*item.document.warnings, *found])
 
     def done(self, report: Report) -> None:

@@ -17,7 +17,7 @@ from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
 from specx.runs.provenance import cited
 
-# ---------------------------------------------------------------- the tokens of a model's window
+# ---------------------------------------------------------------- its prompt, and a window's tokens
 
 
 def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> PromptKind:
