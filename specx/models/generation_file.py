@@ -16,8 +16,7 @@ from specx.profile import (
     GenerationSettings,
     TargetSettings,
 )
-from specx.profile.messages import sentence_of
-from specx.profile.wording import shown
+from specx.profile.section import sentence_of, shown
 
 NAME = "generation_config.json"
 _KEYS = {

@@ -23,7 +23,7 @@ import yaml
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.profile.find import shipped_folder
+from specx.profile.load import shipped_folder
 from specx.records import Event
 from specx.runs import inputs, lossless, pair, summarizer, worker
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all

@@ -29,7 +29,7 @@ from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import Level
-from specx.profile import HUB_ID, Settings, within_window
+from specx.profile import HUB_ID, Settings, TreeSettings, within_window
 from specx.records import PrefillProgress
 
 WINDOW = 512  # tokens that self-attention sees
@@ -138,8 +138,8 @@ class LongSpec(ModelDrafter):
         plan = DraftPlan(tree=settings.tree, cache=within_window(everything, WINDOW))
         super().__init__(own, pair.target_allowed, plan, max_tokens)
 
-    def _make_grower(self, plan: DraftPlan) -> "GlideGrower":
-        grower = GlideGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> "GlideGrower":
+        grower = GlideGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
         grower.draft = self
         return grower
 

@@ -3,7 +3,7 @@
 from specx.bench.experiments import breakdown, expectation, long_output, quality, speed, sweep
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
-from specx.profile.wording import did_you_mean
+from specx.profile.section import did_you_mean
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

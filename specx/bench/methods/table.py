@@ -31,7 +31,7 @@ from specx.decoding.model_drafter import DraftPlan
 from specx.errors import UsageError
 from specx.models.medusa import EMBEDDED_MEDUSA
 from specx.profile import Profile, Settings
-from specx.profile.wording import did_you_mean
+from specx.profile.section import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
