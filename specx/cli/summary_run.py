@@ -21,15 +21,16 @@ from specx.records import Method
 from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
 from specx.reports.writers import remove_unfinished
-from specx.runs.changes import changes_since
 from specx.runs.collecting import without_collecting
 from specx.runs.crew import Crew
 from specx.runs.deadline import Deadline
+from specx.runs.destination import Destination
 from specx.runs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
-from specx.runs.job import Earlier, JobOptions, settings_of
+from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalWorkers
+from specx.runs.output_log import LOG, OLD_FILES
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.shared_queue import SharedQueue
 from specx.runs.short import as_it_is
 from specx.runs.staff import RAY, Staff, choose_staff, parse_workers, staff_of_ray
@@ -100,7 +101,13 @@ class SummaryRun:
         self._console = make_console(quiet=request.quiet)
         # The live line makes room for errors.
         errors = make_console() if request.quiet else self._console
-        self._results = Results(self._destination, headings=False)
+        self._results = Results(
+            self._destination,
+            headings=False,
+            job=request.job,
+            settings=request.settings,
+            on_changed=self._tell_of_changes,
+        )
         self._teller = Teller(self._console, errors, self._results, debug=request.debug)
         self._asked = parse_workers(request.workers)
         self._ray = request.workers == RAY
@@ -116,14 +123,14 @@ class SummaryRun:
         staff = self._staff(len(found))
         if takes_a_while(found) and not staff.number:
             self._options.importing.begin()
+        for folder in self._destination.take_over_logs():
+            self._tell_of_older_log(folder)
         with ExitStack() as stack:
-            earlier = stack.enter_context(
-                Earlier(self._job, self._destination, self._request.settings, self._tell_of_changes)
-            )
+            stack.enter_context(self._results)
             live = stack.enter_context(self._live())
             self._options.interruption.tidy += [live.abandon, remove_unfinished]
-            inputs = self._inputs(found, live, earlier, staff)
-            self._summarize(found, inputs, live, earlier)
+            inputs = self._inputs(found, live, staff)
+            self._summarize(found, inputs, live)
 
     @cached_property
     def _threads(self) -> Any:
@@ -150,7 +157,6 @@ class SummaryRun:
         self,
         found: list[DocumentSource | FailedInput],
         live: LiveLine,
-        earlier: Earlier,
         staff: Staff,
     ) -> Inputs:
         def on_source(number: int, name: str, total: int | None) -> None:
@@ -158,7 +164,7 @@ class SummaryRun:
             live.phase("reading")
 
         reading = self._job.reading(
-            self._request.reading, on_source, earlier.is_done, ahead=staff.reading
+            self._request.reading, on_source, self._results.is_done, ahead=staff.reading
         )
         return read_inputs(found, reading)
 
@@ -167,7 +173,6 @@ class SummaryRun:
         found: list[DocumentSource | FailedInput],
         inputs: Inputs,
         live: LiveLine,
-        earlier: Earlier,
     ) -> None:
         self._destination.check(inputs.least)
         several = max(len(found), inputs.least) > 1
@@ -177,7 +182,6 @@ class SummaryRun:
         options: dict[str, Any] = {
             "on_skipped": self._teller.skipped,
             "total": inputs.total,
-            "journal": earlier.journal,
             "allowed": self._job.allowed,
             "fail_fast": self._job.fail_fast,
             "strict_numbers": self._request.strict_numbers,
@@ -265,6 +269,14 @@ class SummaryRun:
             neighbours=Neighbours() if gives_way else None,
             deadline=deadline,
             asked=request.asked,
+        )
+
+    def _tell_of_older_log(self, folder: Path) -> None:
+        """Say that the notes of an older version are in the log now."""
+        self._console.print(
+            f"specx: {printable(str(folder / OLD_FILES))} of an older version is now in "
+            f"{LOG}; nothing has to be done",
+            soft_wrap=True,
         )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:

@@ -20,7 +20,7 @@ from specx.reports.report import ReferenceCheck, Report
 from specx.runs.allowed import NONE_ALLOWED, AllowedFailures
 from specx.runs.deadline import Deadline, OverTimeError
 from specx.runs.inputs import FailedInput, Input, InputDocument, SkippedInput
-from specx.runs.journal import Journal, JournalError
+from specx.runs.job import JobError
 from specx.runs.listener import Listener
 from specx.runs.results import Results
 
@@ -34,10 +34,9 @@ class Queue:
     ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
     costs no loading. ``as_it_is`` returns the report of a document that needs no model.
     ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
-    many inputs there are, if that is known. ``journal``: notes what is done. ``deadline``: the
-    Summarizer's. ``allowed``: failures that do not fail the run. ``fail_fast``: begin no document
-    after a failure that is not allowed. ``strict_numbers``: a summary that states what is nowhere
-    in its document fails the run.
+    many inputs there are, if that is known. ``deadline``: the Summarizer's. ``allowed``: failures
+    that do not fail the run. ``fail_fast``: begin no document after a failure that is not allowed.
+    ``strict_numbers``: a summary that states what is nowhere in its document fails the run.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Queue:
         *,
         on_skipped: Callable[[SkippedInput], None] = lambda _: None,
         total: int | None = None,
-        journal: Journal | None = None,
         deadline: Deadline | None = None,
         allowed: AllowedFailures = NONE_ALLOWED,
         fail_fast: bool = False,
@@ -60,7 +58,7 @@ class Queue:
         self._prepare, self._results, self._listener = prepare, results, listener
         self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
         self._on_skipped, self._total = on_skipped, total
-        self._journal, self._deadline = journal, deadline
+        self._deadline = deadline
         self._allowed, self._fail_fast = allowed, fail_fast
         self._strict_numbers = strict_numbers
         self._summarizer: Summarizer | None = None
@@ -79,7 +77,7 @@ class Queue:
         ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
         the end when a check found an output that plain decoding would not have written, BatchError
         when some of several inputs failed, unless that is allowed, UnfoundError when none did but a
-        summary states what its document does not, if that is asked for; JournalError at once.
+        summary states what its document does not, if that is asked for; JobError at once.
         """
         for index, item in enumerate(inputs):
             if isinstance(item, SkippedInput):
@@ -87,7 +85,7 @@ class Queue:
                 continue
             try:
                 report = self._one(item, index)
-            except JournalError:
+            except JobError:
                 raise
             except SpecxError as error:
                 self._fail(item, index, self._kept(item, error), alone=alone)
@@ -144,14 +142,12 @@ class Queue:
         self._unnamed += not known
         alone = alone and self._fails
         if not alone:
-            self._on_error(error)  # first, because the journal may fail, too
+            self._on_error(error)  # first, because the log may fail, too
         try:
-            if self._journal:
-                self._journal.failed(item.relative, item.identity, str(error))
-        except JournalError:
+            self._results.failed(item.name, error, index, item.relative, item.identity, known=known)
+        except JobError:
             if not alone:
                 raise
-        self._results.failed(item.name, error, index, item.relative, known=known)
         if alone:
             raise error
 
@@ -169,8 +165,6 @@ class Queue:
     def _one(self, item: FailedInput | InputDocument, index: int) -> Report:
         if isinstance(item, FailedInput):
             raise item.error
-        if self._journal:
-            self._journal.check()
         self._results.check(item.relative)
         before = Timings(read=item.read_s)
         report = self._as_it_is(item.document, before)
@@ -196,9 +190,7 @@ class Queue:
         self._item, self._writing = None, item.name
         self._listener.write(self._results.ending)
         self._listener.done(report)
-        self._results.done(report, item.relative, index)
-        if self._journal:
-            self._journal.done(item.relative, item.identity)
+        self._results.done(report, item.relative, index, item.identity)
         self._writing = ""
         self._done += 1
 

@@ -12,7 +12,7 @@ from specx.reports.progress import Progress, counted
 from specx.reports.report import Report
 from specx.runs.crew import Crew, News, Returned
 from specx.runs.inputs import FailedInput, Input, InputDocument, SkippedInput
-from specx.runs.journal import JournalError
+from specx.runs.job import JobError
 from specx.runs.listener import Followers
 from specx.runs.queue import Queue
 from specx.runs.results import Results
@@ -117,7 +117,7 @@ class SharedQueue(Queue):
         index, self._read = self._read, self._read + 1
         try:
             report = self._at_once(item)
-        except JournalError:
+        except JobError:
             raise
         except SpecxError as error:
             self._settle(index, _Settled(item=item, result=error))
@@ -141,8 +141,6 @@ class SharedQueue(Queue):
             raise item.error
         if isinstance(item, SkippedInput):
             return None
-        if self._journal:
-            self._journal.check()
         self._results.check(item.relative)
         return self._as_it_is(item.document, Timings(read=item.read_s))
 
@@ -212,7 +210,7 @@ class SharedQueue(Queue):
         try:
             self._show(report, item, index)
             self._write(report, item, index)
-        except JournalError:
+        except JobError:
             raise
         except SpecxError as error:
             self._fail(item, index, error, alone=False)

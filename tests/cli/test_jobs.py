@@ -17,7 +17,7 @@ from specx.records import Event
 from specx.reports import writers
 from specx.runs import job, summarizer
 from specx.runs.deadline import Deadline
-from specx.runs.journal import Journal
+from specx.runs.job import JobLock, JobOptions
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
 from tests.runs.pairs import TEXT, saying, write_profile
 
@@ -160,8 +160,8 @@ def test_one_file_is_skipped_too(specx: Run) -> None:
 @pytest.mark.parametrize(
     ("option", "out", "sentence"),
     [
-        ("--resume", (), "--resume needs --out FOLDER: its journal lies in that folder"),
-        ("--resume", ("-o", "s.md"), "--resume needs --out FOLDER: its journal lies in that"),
+        ("--resume", (), "--resume needs --out FOLDER: its log lies in that folder"),
+        ("--resume", ("-o", "s.md"), "--resume needs --out FOLDER: its log lies in that"),
         ("--skip-existing", (), "--skip-existing needs --out: there is nothing to skip on stdout"),
     ],
 )
@@ -226,10 +226,10 @@ def test_lines_and_stdin_are_known_by_their_text(
 
 
 def test_two_runs_do_not_resume_one_job(specx: Run) -> None:
-    other = Journal(Path("OUT"), "x", alone=True)
+    other = JobLock(Path("OUT"), JobOptions(resume=True))
     ended = specx("docs", "--out", "OUT", "--resume")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("specx: another run of specx is working with OUT/.specx-journal")
+    assert ended.err.startswith("specx: another run of specx is working with OUT/.specx-lock; wait")
     assert ended.err.count("\n") == 1
     other.close()
     assert specx("docs", "--out", "OUT", "--resume").code == 0
@@ -279,9 +279,9 @@ def test_a_document_that_takes_too_long(specx: Run, slow: list[str]) -> None:
     ) in ended.err
     assert "Half a sentence.".startswith(partial.read_text().strip())
     assert set(times("OUT")) == {"long/a.txt.partial.md", "long/b.txt.md"}
-    journal = Path("OUT/.specx-journal.jsonl").read_text()
-    assert '"state": "failed"' in journal
-    assert "took longer than --timeout allows" in journal
+    log = Path("OUT/.specx-log.jsonl").read_text()
+    assert '"state": "failed"' in log
+    assert "took longer than --timeout allows" in log
     assert specx("long", "--out", "OUT", "--resume", *slow).code == 0  # now it is fast
     assert set(times("OUT")) == {"long/a.txt.md", "long/b.txt.md"}
 
@@ -319,9 +319,14 @@ def results(folder: str) -> dict[str, Any]:
 
 def done(folder: str) -> list[str]:
     """The documents that were done, as often as they were."""
-    journal = (Path(folder) / ".specx-journal.jsonl").read_text().splitlines()
-    entries = [json.loads(line[9:]) for line in journal if line.endswith("}")]
-    return sorted(entry["output"] for entry in entries if entry["state"] == "done")
+    return sorted(entry["output"] for entry in ended(folder) if entry["state"] == "done")
+
+
+def ended(folder: str) -> list[dict[str, Any]]:
+    """The lines of documents that were done or failed."""
+    lines = (Path(folder) / ".specx-log.jsonl").read_text().splitlines()
+    entries = [json.loads(line[9:]) for line in lines if line.endswith("}")]
+    return [entry for entry in entries if "output" in entry]
 
 
 class Points:

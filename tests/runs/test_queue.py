@@ -28,10 +28,11 @@ from specx.profile import load_profile
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
 from specx.runs.allowed import AllowedFailures
+from specx.runs.destination import Destination
 from specx.runs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
 from specx.runs.pair import load_pair
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.summarizer import Summarizer
 from tests.reports.examples import make_report
 from tests.runs.listening import Ear
@@ -294,7 +295,7 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
     assert {path.name for path in tmp_path.iterdir()} == {
         "0.txt.partial.md",
-        ".specx-outputs.jsonl",
+        ".specx-log.jsonl",
     }
 
 

@@ -13,8 +13,9 @@ from specx.records import Step
 from specx.reports.report import Report
 from specx.runs.crew import Crew
 from specx.runs.deadline import OverTimeError
+from specx.runs.destination import Destination
 from specx.runs.inputs import Input, SkippedInput
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.shared_queue import SharedQueue
 from specx.runs.tasks import Ended, Loaded, Lost, Message, NotLoaded, Progressed, Task
 from tests.reports.examples import make_report
