@@ -31,7 +31,7 @@ def write_gguf(path: Path) -> None:
     """Write the embedded target in float32, without a vocabulary: it is given token ids."""
     import gguf
 
-    from specx.bench.methods.stock_model import stock_model
+    from specx.bench.methods.stock import stock_model
     from specx.models.load import ModelSpec, load_model
 
     spec = ModelSpec("embedded:target", None, "float32")
@@ -184,7 +184,7 @@ def figures(side: str, method: str, prefill: float, speed: float, tokens: list[i
 def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
     """Return the ids of a digest's prompt at each length, from the beginning of a document."""
     from specx.bench.cases import make_cases
-    from specx.bench.lengths import parse_lengths
+    from specx.bench.request import parse_lengths
     from specx.documents.read import read_documents
     from specx.models.load import ModelSpec, load_model
     from specx.prompts.digest import Digest

@@ -271,7 +271,7 @@ def _tiny_draft(target: Any) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from specx.models.modules import in_memory
+    from specx.models.seam import in_memory
 
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -39,9 +39,9 @@ LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
-    "documents/html.py": {"selectolax.lexbor"},
+    "documents/formats_worker.py": {"selectolax.lexbor"},
     "documents/markdown.py": {"markdown_it"},
-    "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
+    "documents/ocr.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
@@ -52,15 +52,15 @@ LATE_IMPORTS = {
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
-        "specx.models.quiet",
+        "specx.models.architecture",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
-        "specx.models.modules",
+        "specx.models.seam",
     },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
-    "models/weights.py": {"specx.models"},
+    "models/checkpoint.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
     "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
         "huggingface_hub",
@@ -91,8 +91,8 @@ OWN = {
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
     "specx.ops.native.unpacking",
-    "specx.models.modules",
-    "specx.models.quiet",
+    "specx.models.seam",
+    "specx.models.architecture",
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specx.bench.lengths import label
+from specx.bench.request import label
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import UsageError

@@ -152,7 +152,8 @@ def _bytes_of_head(model: LoadedHead) -> int:
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:
-    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * rows * model.dtype.itemsize
+    number = (model.cache_dtype or model.dtype).itemsize
+    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * rows * number
 
 
 def floors(

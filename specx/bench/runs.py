@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from specx.bench.cases import Case
 from specx.bench.masked import MaskedOps
-from specx.bench.prefill import restore
 from specx.decoding.decode import decode_with
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
@@ -216,3 +216,38 @@ def _medians(watch: Stopwatch) -> dict[str, float]:
         for part, samples in watch.samples.items()
         if part not in PREFILLS
     }
+
+
+# ---------------------------------------------------------------- the prompt
+
+
+@torch.inference_mode()
+def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
+    """Return the target's keys and values [layers, 2, Hkv, L - 1, D] of all of a prompt of L
+    tokens but the last."""
+    target = Target(pair.target, len(prompt), None)
+    ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
+    for _ in target.prefill(ids):
+        pass
+    return target.cache.storage[:, :, :, : len(ids)]
+
+
+def restore(target: Target, rows: Tensor) -> None:
+    """Have a new target begin behind keys and values ``rows`` [layers, 2, Hkv, L, D].
+
+    At least one token of the prompt must be left to read.
+    """
+    count = rows.shape[3]
+    target.cache.storage[:, :, :, :count] = rows
+    target.cache.commit(count)
+
+
+def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
+    """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
+    for item in target.prefill(prompt):
+        if drafter.features is not None and isinstance(item, PrefillProgress):
+            drafter.follow(prompt, item.done, target)
+    for _ in drafter.prefill(prompt, target):
+        pass

@@ -117,7 +117,7 @@ def measure_sources(model: str) -> Findings:
     pair = load_pair(profile, "plain", device)
     with LiveLine(make_console()) as live:
         live.start(model)
-        found = measure_source_layer(pair, profile, live)
+        found = measure_source_layer(pair, profile, live.phase)
     by = pair.target.computed_by
     return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **vars(found)}
 

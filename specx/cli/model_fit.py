@@ -4,12 +4,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from specx.bench.lengths import parse_length
+from specx.bench.request import parse_length
 from specx.cores import Others, choose_threads
 from specx.errors import ModelError
 from specx.profile import profile_for
 
 MB, GB = 10**6, 10**9
+FLOAT32 = 4  # bytes
 # Python, torch, the tokenizer and the compiler of machine code, measured on Linux.
 PROGRAM = 390 * MB
 
@@ -31,7 +32,10 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
 
     device = choose_device("auto")
     target = profile.on("cuda" if device.type == "cuda" else "cpu").target
-    files = open_model(ModelSpec(target.model, target.revision, target.dtype), device, "target")
+    spec = ModelSpec(
+        target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype
+    )
+    files = open_model(spec, device, "target")
     found = Footprint.of(files, tokens)
     if found is None:
         raise ModelError(
@@ -50,6 +54,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
         "memory": {
             "weights": _weights(found),
             "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
+            **_halved(found, device.type),
             "in_between": f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits",
             **({"program": f"{_size(program)}: Python, torch, tokenizer"} if program else {}),
             "needed_gb": round(needed / GB, 2),
@@ -74,7 +79,15 @@ def _caches(found: Any) -> Iterator[str]:
     for group in found.groups:
         heads = f"{group.layers} layers × 2 × {group.kv_heads} heads × {group.head_dim}"
         rows = f"window of {group.window}" if group.window else f"{found.tokens} tokens"
-        yield f"{heads} × {found.dtype.itemsize} bytes × {rows}"
+        yield f"{heads} × {found.cache_dtype.itemsize} bytes × {rows}"
+
+
+def _halved(found: Any, device: str) -> dict[str, str]:
+    """Say what keys and values could take, where a profile can halve them."""
+    if device != "cpu" or found.cache_dtype.itemsize < FLOAT32:
+        return {}
+    half = _size(found.cache // 2)
+    return {"in_float16": f"{half} of keys and values, by `target.kv_cache_dtype: float16`"}
 
 
 def _size(count: int) -> str:

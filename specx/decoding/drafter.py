@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specx.decoding.cost import TreePlan
 from specx.decoding.target import Target
-from specx.models.features import FeatureSource
+from specx.models.call import FeatureSource
 from specx.ops.trees import Path, TokenTree, root_only
 from specx.records import PrefillProgress, Step
 

@@ -26,7 +26,8 @@ class Footprint:
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
     what the last plain token reads. ``spec``: of the decoder; ``groups``: its layers by how they
-    keep keys and values. ``formats``: of a GGUF model's weights, and if they are unpacked.
+    keep keys and values. ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if
+    they are unpacked.
     """
 
     tokens: int
@@ -37,6 +38,7 @@ class Footprint:
     spec: DecoderSpec
     groups: tuple[CacheGroup, ...]
     dtype: torch.dtype
+    cache_dtype: torch.dtype
     formats: str | None = None
 
     @property
@@ -48,6 +50,7 @@ class Footprint:
         """Add it up; None for a model of no known family, or whose config states no number format.
 
         On a CPU memory that nothing was written to does not count: caches are as long as the text.
+        Raises UsageError for a number format of keys and values that is not supported.
         """
         if family_of(files.raw) is None or files.raw.get("quantization_config"):
             return None
@@ -70,10 +73,15 @@ class Footprint:
         groups, _ = groups_of(spec, tokens)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
         ahead = rows_ahead(device)
-        cache = dtype.itemsize * sum(group.numbers(rows, ahead) for group in groups)
+        cache_dtype = files.spec.cache_dtype(dtype, device)
+        cached = [group.numbers(rows, ahead) for group in groups]
+        cache = cache_dtype.itemsize * sum(cached)
+        widened = 0  # of a layer: a chunk of the prompt attends in ``dtype``
+        if cache_dtype != dtype:
+            widened = max(n // group.layers for n, group in zip(cached, groups, strict=True))
         looked_up = 0 if spec.tied else spec.vocabulary * spec.hidden * weights // count
         rows = min(tokens, PREFILL_CHUNK[device.type])
-        numbers = _in_work(spec, rows) + MAX_ROWS * spec.vocabulary
+        numbers = _in_work(spec, rows) + MAX_ROWS * spec.vocabulary + widened
         return cls(
             tokens=tokens,
             weights=weights,
@@ -83,6 +91,7 @@ class Footprint:
             spec=spec,
             groups=groups,
             dtype=dtype,
+            cache_dtype=cache_dtype,
             formats=formats,
         )
 

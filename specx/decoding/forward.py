@@ -30,14 +30,14 @@ def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
     group = CacheGroup(
         layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
     )
-    return CacheShape.of_one(group, model.dtype, model.device, model.ops)
+    dtype = model.cache_dtype or model.dtype
+    return CacheShape.of_one(group, dtype, model.device, model.ops)
 
 
 def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
     groups, places = groups_of(spec, model.window, moves_keys=moves_keys)
-    return CacheShape(
-        groups=groups, places=places, dtype=model.dtype, device=model.device, ops=model.ops
-    )
+    dtype = model.cache_dtype or model.dtype
+    return CacheShape(groups=groups, places=places, dtype=dtype, device=model.device, ops=model.ops)
 
 
 def groups_of(

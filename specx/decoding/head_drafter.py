@@ -10,8 +10,7 @@ from specx.decoding.grower import TreeGrower
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.policies import Streaming
 from specx.decoding.target import Target
-from specx.models.call import AttentionCall, TreeCall
-from specx.models.features import Features, FeatureSource
+from specx.models.call import AttentionCall, Features, FeatureSource, TreeCall
 from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel

@@ -43,8 +43,8 @@ class LeaveOut:
         kept = []
         for layer in model.full_layers:
             heads, dim = model.query_shape(layer)
-            like = self._cache.keys_of(layer)
-            kept.append(KeptQueries.empty(layer, (heads, rows, dim), like, lse=False))
+            shape = heads, rows, dim
+            kept.append(KeptQueries.empty(layer, shape, model.dtype, model.device, lse=False))
         self._read(0, self._text[: prompt - 1], logits_of=1)
         logits = self._read(prompt - 1, self._text[prompt - 1 :], logits_of=rows, kept=tuple(kept))
         attention = [

@@ -9,8 +9,7 @@ from torch import Tensor
 from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
-from specx.models.call import KeptQueries, PrefillCall, TreeCall
-from specx.models.features import Features, FeatureSource
+from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid, Passages
@@ -51,8 +50,8 @@ class Target:
 
     def _kept_queries(self, layer: int, *, lse: bool) -> KeptQueries:
         heads, dim = self.model.query_shape(layer)
-        keys = self.cache.keys_of(layer)
-        return KeptQueries.empty(layer, (heads, MAX_ROWS, dim), keys, lse=lse)
+        shape, model = (heads, MAX_ROWS, dim), self.model
+        return KeptQueries.empty(layer, shape, model.dtype, model.device, lse=lse)
 
     def _kept(self) -> tuple[KeptQueries, ...]:
         """Return the records of the layers whose queries are kept, of each layer one."""

@@ -1,12 +1,12 @@
-"""Take back the headings that are none: authors and dates of a title, labels of plots, numbers."""
+"""Tell headings and captions from text, and a document's title from its sections' headings."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from specx.documents.captions import is_caption
 from specx.documents.document import Paragraph
+from specx.errors import harmless
 
 SUMMARIES = r"abstract|(?:executive |management )?summary|zusammenfassung|résumé|synopsis"
 _SECTION = re.compile(
@@ -129,3 +129,49 @@ def _is_named(paragraph: Paragraph) -> bool:
 def _is_tick(text: str) -> bool:
     """Return True for the numbers along an axis."""
     return sum(map(str.isdigit, text)) > sum(map(str.isalpha, text))
+
+
+# ---------------------------------------------------------------- captions
+
+_CAPTION_WORDS = (
+    "fig(?:ure|s?\\.|s)?|tables?|tab\\.|listings?|algorithms?|schemes?|exhibits?|plates?|charts?"
+    "|maps?|photos?|abbildung|abb\\.|bild|tabelle|tableau|illustration|figura|tabla|tabela"
+    "|tabella|рис(?:унок|\\.)|таблица|табл\\.|[图圖図表]"
+)
+_CAPTION_NUMBER = r"(?:[A-Z]{1,2}[.-]?)?\d{1,3}(?:[.–-]\d{1,3})*[a-z]?|[IVXL]{1,6}"
+_CAPTION = re.compile(
+    rf"(?i:(?:(?:online|extended data|supplementary|appendix) )?(?:{_CAPTION_WORDS}))"
+    rf"\s*(?:{_CAPTION_NUMBER})"
+    # A verb in small letters behind the number makes it a sentence: "Figure 3 shows …".
+    r"(?:\s*\([a-z0-9]{1,3}\))?(?:\s*[:.|：．—–-]+(?:\s|$|(?<=[—：．]))|\s*$|\s+[\"'“‘(]?[A-Z0-9\u0400-\u042f]"
+    r"|\s*[\u3040-\u30ff\u3400-\u9fff])"
+)
+
+
+def is_caption(text: str) -> bool:
+    """Return True for text that begins as a caption does: ``Figure 3: …``, ``Table 2``."""
+    return _CAPTION.match(text) is not None
+
+
+# ---------------------------------------------------------------- titles
+
+LONGEST_TITLE = 200  # characters
+_TITLE_WITHIN = 4  # paragraphs at the beginning, of which one may be the title
+# Headings of sections, which stand in front where the title is not in the text.
+_SECTION_TITLE = re.compile(
+    r"(?i)\W*(?:\d{1,2}(?:\.\d+)*[.:)]?\s.*|[ivxlc]+[.:)]\s.*|[\d\W]*"
+    r"|(?:chapter|part|section|appendix|page)\b.{0,12}"
+    r"|abstract|summary|executive summary|introduction|contents|preface|foreword|background"
+    r"|acknowledge?ments?|notes?|references|licen[cs]e)\W*"
+)
+
+
+def title_of(paragraphs: Sequence[Paragraph]) -> str | None:
+    """Return the title in one line, None if the text has none that can be told from a section's."""
+    first = islice((p for p in paragraphs if p.part in ("body", "title")), _TITLE_WITHIN)
+    for paragraph in first:
+        text = " ".join(harmless(paragraph.text).split())
+        if paragraph.kind == "heading":
+            fits = len(text) <= LONGEST_TITLE and not _SECTION_TITLE.fullmatch(text)
+            return text if fits else None
+    return None

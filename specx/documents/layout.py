@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import quantiles
 
-from specx.documents.captions import is_caption
 from specx.documents.contents import entries
 from specx.documents.document import ParagraphKind, Part
 from specx.documents.footnotes import begins_footnote, follows_footnote, footnotes, without_sign
-from specx.documents.hyphenation import Words, join_lines
+from specx.documents.headings import is_caption
+from specx.documents.hyphenation import join_lines
 from specx.documents.lines import Line, PageLines
 
 ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
@@ -98,7 +98,7 @@ class Typography:
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
-def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBlocks:
+def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) -> PageBlocks:
     """Group the lines of ``page`` and join each group to one line of text."""
     columns = _Columns([line for line in page.lines if not line.entry])
     groups: list[list[Line]] = []
@@ -118,7 +118,7 @@ def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBl
 
 
 def _block(
-    group: list[Line], typography: Typography, words: Words, *, full: bool, note: bool
+    group: list[Line], typography: Typography, words: Counter[str], *, full: bool, note: bool
 ) -> Block:
     texts = [without_sign(group[0]) if note else group[0].text, *(line.text for line in group[1:])]
     text = join_lines(texts, words)

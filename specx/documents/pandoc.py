@@ -6,11 +6,11 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from specx.documents.characters import SOFT_HYPHEN, clean_line
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.text import SOFT_HYPHEN, clean_line
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
 
@@ -60,7 +60,7 @@ def _meta(value: Tree | None) -> Iterator[str]:
         case {"t": "MetaList", "c": items}:
             for item in items:
                 yield from _meta(item)
-        case {"t": "MetaInlines", "c": inlines} if text := _inline(inlines).text:
+        case {"t": "MetaInlines", "c": inlines} if text := _text(inlines):
             yield text
         case {"t": "MetaBlocks", "c": blocks}:
             yield from (paragraph.text for paragraph in _Reader().blocks(blocks, _Surroundings()))
@@ -128,7 +128,7 @@ class _Reader:
             yield Paragraph(text, None, place.kind, place.part or self.part)
 
     def heading(self, level: int, inlines: list[Tree], place: _Surroundings) -> Iterator[Paragraph]:
-        text = _inline(inlines).text
+        text = _text(inlines)
         if place.kind == "text" and text:
             title = _NUMBER.sub("", text, count=1).strip(" .:")
             named = [part for part, names in _PARTS.items() if names.fullmatch(title)]
@@ -140,9 +140,9 @@ class _Reader:
 
     def paragraph(self, inlines: Sequence[Tree], place: _Surroundings) -> Iterator[Paragraph]:
         """Yield a paragraph, and its footnotes behind it."""
-        read = _inline(inlines)
-        yield from self.made(read.text, place)
-        for note in read.notes:
+        notes: list[list[Tree]] = []
+        yield from self.made(_text(inlines, notes), place)
+        for note in notes:
             yield from self.blocks(note, place._replace(kind="footnote"))
 
     def items(self, items: Sequence[Sequence[Tree]], place: _Surroundings) -> Iterator[Paragraph]:
@@ -213,18 +213,9 @@ def _inside(attributes: list[Any], place: _Surroundings) -> _Surroundings:
 _SPACE: Tree = {"t": "Space"}
 
 
-@dataclass
-class _Inlines:
-    """The text of inlines, and the blocks of each footnote in it."""
-
-    text: str = ""
-    notes: list[list[Tree]] = field(default_factory=list)
-
-
-def _inline(inlines: Sequence[Tree]) -> _Inlines:
-    read = _Inlines()
-    pieces = list(_pieces(inlines, read.notes))
-    return replace(read, text=" ".join("".join(pieces).split()))
+def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str:
+    """Return the text of inlines; ``notes`` gets the blocks of each footnote in it."""
+    return " ".join("".join(_pieces(inlines, [] if notes is None else notes)).split())
 
 
 def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
@@ -260,7 +251,7 @@ def _leads_to_note(link: Tree) -> bool:
     named = dict(attributes[2])
     sign = "doc-noteref" in named.get("role", "") or "noteref" in named.get("epub:type", "")
     raised = len(inlines) == 1 and inlines[0]["t"] == "Superscript"
-    back = _is_local(link) and _BACK.fullmatch(_inline(inlines).text) is not None
+    back = _is_local(link) and _BACK.fullmatch(_text(inlines)) is not None
     return sign or back or (raised and _is_local(link))
 
 

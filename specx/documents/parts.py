@@ -8,9 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from specx.documents.bibliography import with_references
-from specx.documents.boilerplate import is_legal, with_frame
 from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
 from specx.documents.headings import without_false_headings
@@ -185,3 +184,136 @@ def _with_body(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         return list(paragraphs)
     largest = max(sizes, key=lambda part: sizes[part])
     return [replace(p, part="body") if p.part == largest else p for p in paragraphs]
+
+
+# ---------------------------------------------------------------- references
+
+_LABEL = r"\[[\w+., -]{1,20}\]"
+_SURNAME = r"(?:(?:van|von|de|der|den|la|le|du|di|del) )*[A-Z][^\W\d_]*(?:[’'-][^\W\d_]+)*"
+_INITIALS = r"(?:[A-Z]\.[ -]?){1,4}"
+_WITH_INITIALS = rf"(?:{_SURNAME},? {_INITIALS}|{_INITIALS} ?{_SURNAME})"
+_IN_FULL = rf"{_SURNAME}(?: (?:[A-Z]\. ?)?{_SURNAME}){{1,2}}"
+_NEXT = r"(?:,? (?:and|und|et|&) |[,;] (?:and |& )?)"
+_INITIALED = re.compile(
+    rf"(?:{_LABEL}|\d{{1,3}}\.)?\s*{_WITH_INITIALS}(?:{_NEXT}(?:{_WITH_INITIALS}|{_IN_FULL}))*"
+    r"(?:,? et al\.?)?[,.:;]?\s"
+)
+_DATED = re.compile(
+    rf"(?:{_LABEL}|\d{{1,3}}\.)?\s*(?:{_WITH_INITIALS}|{_IN_FULL}|{_SURNAME})"
+    rf"(?:{_NEXT}(?:{_WITH_INITIALS}|{_IN_FULL}))*(?:,? et al\.?)?[,.]? ?"
+    r"(?:\(eds?\.?\),? ?)?\((?:1[5-9]|20)\d\d[a-z]?\)[.,:]"
+)
+_LABELLED = re.compile(_LABEL + r"\s+\S")
+_YEAR = re.compile(r"\b(?:1[5-9]|20)\d\d[a-z]?\b")
+_PUBLISHED = re.compile(
+    r"\b(?:Press|Publish\w+|Springer|Wiley|Elsevier|Addison|O['’]Reilly|Verlag|Academic|McGraw"
+    r"|Hall|Journal|Proc(?:eedings|\.)|Conference|Symposium|Workshop|Trans(?:actions|\.)|Letters"
+    r"|Annals|Review|[Vv]ol\.|[Pp]p\.|[Nn]o\.|ISBN|ISSN|RFC|[Dd][Oo][Ii]|arXiv|[Tt]hesis"
+    r"|[Tt]ech(?:nical|\.) [Rr]eport|[Ee]d(?:ition|n?\.)|[Ii]n:|In Proc)"
+    r"|https?://|\d+ ?\(\d+\)|\b\d+:\d+[–-]\d+|[“\"][A-Z][^”\"]+[,.]?[”\"]"
+)
+_LONGEST_REFERENCE = 700  # characters
+
+
+def is_reference(text: str) -> bool:
+    """Return True for an entry of a bibliography: authors, a year, and where it was published."""
+    if len(text) > _LONGEST_REFERENCE or not _YEAR.search(text) or not _PUBLISHED.search(text):
+        return False
+    return any(form.match(text) for form in (_INITIALED, _DATED, _LABELLED))
+
+
+def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark the entries of bibliographies as references, and a paragraph between two of them."""
+    entries = [
+        place
+        for place, each in enumerate(paragraphs)
+        if each.part == "body" and each.kind in ("text", "item") and is_reference(each.text)
+    ]
+    between = [
+        one + 1
+        for one, other in pairwise(entries)
+        if other == one + 2 and paragraphs[one + 1].kind in ("text", "item")
+    ]
+    marked = list(paragraphs)
+    for place in (*entries, *between):
+        marked[place] = replace(marked[place], part="references")
+    return marked
+
+
+# ---------------------------------------------------------------- licences and free books
+
+_LEGAL = re.compile(
+    r"^\W*copyright\W.{0,9}\d{4}|^\W{0,3}©|all rights reserved|not subject to copyright"
+    r"|permission (?:is|to) (?:hereby )?(?:granted|use|copy|make)|redistribute it and/or modify"
+    r"|may (?:be )?(?:used|copied|distributed|redistributed)[\w ,/]{0,40} under the (?:terms|cond)"
+    r"|without (?:even the implied |any |express )?warranty|warranties? of merchantability"
+    r"|express or implied warrant|warranties are disclaimed|verbatim copies"
+    r"|published by the free software foundation|received a copy of the gnu"
+    r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
+    r"|trademarks? (?:or registered trademarks? )?of |in no event (?:shall|will) "
+    r"|software is provided ['\"“]?as is|be included in all copies"
+    r"|under the terms of (?:the |version [\d.]+ of the )?(?:gnu|mozilla|apache|mit|bsd)\b"
+    r"|(?:document|manual|book|work|report|publication) is (?:licensed|released) under"
+    r"|creative commons (?:attribution|licen[cs]e)"
+    r"|project gutenberg(?:™|-tm)? (?:e-?book|e-?text|electronic|work|licen[cs]e|literary|is a reg)"
+    r"|project gutenberg(?:™|-tm| literary)? .{0,80}(?:licen[cs]e|trademark|donation)"
+    r"|(?:e-?book|e-?text) is for the use of anyone anywhere"
+    r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
+    r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
+    r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
+    r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
+    re.IGNORECASE,
+)
+_LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
+    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
+    "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
+    "droits", "rechte", "gnu", "in no event", "provided", "all copies",
+)  # fmt: skip
+# The lines between which Project Gutenberg puts a book, in all languages; older files have others.
+_BOOK_BEGINS = re.compile(
+    r"\W*(?:start (?:of )?(?:the|this|de ce)? ?project gutenberg|end\W+the small print)",
+    re.IGNORECASE,
+)
+_BOOK_ENDS = re.compile(
+    r"\W*(?:end (?:of )?(?:the|this)? ?project gutenberg|fin (?:de|du) .{0,80}project gutenberg"
+    r"|end of .{0,30}project gutenberg|(?:start: )?full (?:project gutenberg )?license\W*$"
+    r"|the full project gutenberg.{0,9} license)",
+    re.IGNORECASE,
+)
+# Who made a file of Project Gutenberg stands between its first line and the book.
+_MADE_BY = re.compile(
+    r"\W*(?:e-?(?:book|text) )?(?:produced|prepared|transcribed|scanned|created|réalisé|produit)\b"
+    r".{0,30}\b(?:by|par)\b|\W*(?:credits|release date|most recently updated|language|character set"
+    r" encoding|original publication|transcriber['’]s notes?)\s*:|.{0,60}distributed proofread",
+    re.IGNORECASE,
+)
+_MADE_BY_WITHIN = 12  # paragraphs behind the first line
+_WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind more of it
+
+
+def is_legal(text: str) -> bool:
+    """Return True for text that only a licence or a notice of copyright has."""
+    lower = text.lower()
+    return any(hint in lower for hint in _LEGAL_HINTS) and bool(_LEGAL.search(text))
+
+
+def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark what Project Gutenberg puts in front of a book and behind it as copyright."""
+    start, stop = 0, len(paragraphs)
+    if not any("gutenberg" in p.text.lower() or "SMALL PRINT" in p.text for p in paragraphs):
+        return list(paragraphs)
+    whole, before = sum(len(p.text) for p in paragraphs), 0
+    for place, paragraph in enumerate(paragraphs):
+        early = before <= whole / 2
+        if early and _BOOK_BEGINS.match(paragraph.text):
+            start = place + 1
+        elif before >= _WHOLE_BOOK * whole and place >= start and _BOOK_ENDS.match(paragraph.text):
+            stop = place
+            break
+        before += len(paragraph.text)
+    front = range(start, min(start + _MADE_BY_WITHIN, stop))
+    made_by = {place for place in front if start and _MADE_BY.match(paragraphs[place].text)}
+    return [
+        replace(each, part="copyright") if not start <= place < stop or place in made_by else each
+        for place, each in enumerate(paragraphs)
+    ]

@@ -18,8 +18,7 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line
-from specx.documents.pdf_lines import is_bold, is_mono, lines_of
+from specx.documents.lines import Line, is_bold, is_mono, lines_of
 from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
 
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from specx.documents.child_worker import RefusedError, open_file, reason
-from specx.documents.lines import Line
-from specx.documents.pdf_lines import Span, is_bold, is_mono, lines_of
+from specx.documents.lines import Line, Span, is_bold, is_mono, lines_of
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.

@@ -7,14 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from specx.cores import usable_cores
-from specx.documents.child import (
-    ChildEnd,
-    ChildRequest,
-    answers,
-    crash,
-    too_large,
-    try_children,
-)
+from specx.documents.child import ChildRequest, Ended, answers, crash, refused, try_children
 from specx.documents.lines import Line, PageLines
 from specx.documents.pages import PageRange
 from specx.errors import DocumentError, UsageError
@@ -126,12 +119,12 @@ def _children(request: PdfRequest) -> int:
     return 2 if size >= _LARGE and usable_cores() > 1 else 1
 
 
-def _take_all(end: ChildEnd, extracted: Extracted, request: PdfRequest) -> None:
+def _take_all(end: Ended, extracted: Extracted, request: PdfRequest) -> None:
     """Take in what a child has answered, and the page that has ended it."""
-    for answer in answers(end.output):
+    for answer in answers(end.stdout):
         _take(answer, extracted, request)
-    if not _costs_a_page(end.code):
-        if end.code:
+    if not _costs_a_page(end.returncode):
+        if end.returncode:
             raise crash(request, end)
         if extracted.left or extracted.left is None:
             raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
@@ -139,7 +132,7 @@ def _take_all(end: ChildEnd, extracted: Extracted, request: PdfRequest) -> None:
         raise _NotOpenedError(crash(request, end))
     elif extracted.left:
         number = extracted.left[0]
-        extracted.add({"page": number, "failed": _reason(end.code, request)})
+        extracted.add({"page": number, "failed": _reason(end.returncode, request)})
 
 
 def _take(answer: dict[str, Any], extracted: Extracted, request: PdfRequest) -> None:
@@ -170,10 +163,6 @@ def _reason(code: int, request: PdfRequest) -> str:
 def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:
     name = request.name
     match answer["error"]:
-        case "memory":
-            return too_large(request)
-        case "unreadable":
-            return DocumentError(f"{name} {answer['reason']}")
         case "password" if answer["tried"]:
             return DocumentError(
                 f"{name} is encrypted and the password does not open it; "
@@ -203,7 +192,4 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
             return UsageError(
                 f"--pages asks for page {answer['page']}, but {name} has only {pages}"
             )
-    return DocumentError(
-        f"{name} is damaged and cannot be read as a PDF ({answer.get('reason', 'no reason given')})"
-        "; repair the file or save it anew, then try again"
-    )
+    return refused(answer, request, how=" as a PDF")

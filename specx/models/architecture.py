@@ -1,5 +1,7 @@
 """Models that specx computes correctly, judged by their config before any weight is read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,11 @@ import transformers
 from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging
 
-from specx.errors import ModelError
-from specx.models.config_file import SUPPORTED, not_supported, read_raw
+from specx.errors import ModelError, reason
 from specx.models.families.text_part import why_refused
-from specx.models.reason import reason
+from specx.models.source import SUPPORTED, not_supported, read_raw
 
 _HEADS = ("ForCausalLM", "LMHeadModel")
 _OTHER_SENSES = ("vision_config", "audio_config")
@@ -113,3 +115,20 @@ def quantized(label: str, method: str, why: str) -> ModelError:
         f"{label} is quantized with {method}, which {why} choose the checkpoint that is not "
         "quantized."
     )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence reports and progress bars of transformers inside the block.
+
+    What its loading report would warn about, ``seam.py`` checks and raises.
+    """
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)  # it logs what it then raises
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

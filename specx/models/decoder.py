@@ -260,7 +260,7 @@ class Decoder:
         whole, mapping = self._whole, call.mapping
         if whole is None or not isinstance(call, TreeCall) or call.features is not None:
             return None
-        if not whole.serves(ids.shape[0]):
+        if not whole.serves(ids.shape[0], mapping.dtype):
             return None
         few = FewRows(
             tokens=ids,

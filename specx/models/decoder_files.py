@@ -14,12 +14,11 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts, eos_token_ids
+from specx.models.facts import ModelFacts, RopeFacts, eos_token_ids, rope_kind, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
-from specx.models.gguf.checkpoint import GgufCheckpoint
-from specx.models.gguf.tensors import GgufTensors
+from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
+from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.load import (
     DTYPES,
     LoadedModel,
@@ -31,7 +30,6 @@ from specx.models.load import (
     unpacked_dtype,
 )
 from specx.models.memory import free_bytes
-from specx.models.rope import RopeFacts, rope_kind, window
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 
@@ -52,7 +50,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         check_tensors(tensors, architecture.spec, architecture.weights)
         first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
         tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
-        return loaded_decoder(files, architecture, tensors, tensors.dtype)
+        return loaded_decoder(files, architecture, tensors.joined, tensors.dtype)
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
@@ -66,20 +64,20 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
-        loaded = loaded_decoder(files, architecture, tensors, dtype)
+        loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
         if loaded.model.computes_at_once:
             return replace(loaded, formats=gguf.formats_as())
     check_fit(gguf.bytes_in((), dtype), files.source, files.device)
     tensors = GgufTensors(gguf, files.device, dtype)
     check_tensors(tensors, architecture.spec, architecture.weights)
-    loaded = loaded_decoder(files, architecture, tensors, dtype)
+    loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
     return replace(loaded, formats=gguf.formats_as(dtype))
 
 
 def loaded_decoder(
-    files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
+    files: ModelFiles, architecture: Architecture, joined: Joined, dtype: torch.dtype
 ) -> LoadedModel:
-    """Make a decoder of tensors that lie on the device of ``files``, in ``dtype``.
+    """Make a decoder of tensors that ``joined`` reads to the device of ``files``, in ``dtype``.
 
     Raises ModelError for a draft whose keys cannot be moved, and what reading raises.
     """
@@ -89,7 +87,7 @@ def loaded_decoder(
     head_dim = max(layer.attention.head_dim for layer in spec.layers)
     ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
     reader = WeightReader(
-        spec=spec, weight_map=architecture.weights, tensors=tensors, arranged=ops.arranged
+        spec=spec, weight_map=architecture.weights, joined=joined, arranged=ops.arranged
     )
     weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.profile import (
     EMBEDDED,
     HUB_ID,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import Arranged, Tensors, WeightMap, WeightReader
-from specx.models.head_spec import HeadSpec
+from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader
+from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
 from specx.ops.spec import DecoderSpec
@@ -58,24 +58,26 @@ class HeadWeights:
     target_ids: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Borrowed:
-    """Weights of the target that a head reads where it has none: they stay the only copy."""
-
-    embedding: Tensor
-    head: LinearMap
-    target_ids: Tensor
-
-
 def head_weights(
-    spec: HeadSpec, tensors: Tensors, borrowed: Borrowed, arranged: Arranged, label: str
+    spec: HeadSpec,
+    joined: Joined,
+    arranged: Arranged,
+    label: str,
+    *,
+    embedding: Tensor,
+    head: LinearMap,
+    target_ids: Tensor,
 ) -> HeadWeights:
-    """Read the weights of a head from its tensors, by speculators' names."""
+    """Read the weights of a head from its tensors, by speculators' names.
+
+    ``embedding``, ``head``: of the target, which it reads where it has none of its own: they stay
+    the only copy.
+    """
     decoder, names = decoder_spec(spec, label)
-    reader = WeightReader(spec=decoder, weight_map=names, tensors=tensors, arranged=arranged)
+    reader = WeightReader(spec=decoder, weight_map=names, joined=joined, arranged=arranged)
 
     def one(name: str) -> Tensor:
-        return tensors.joined([name])
+        return joined([name])
 
     assert decoder.layers[0].output_norm is not None
     norms = None
@@ -89,20 +91,19 @@ def head_weights(
     features = {"none": [], "all": ["input_norm"], "each": []}[spec.feature_norm]
     if spec.feature_norm == "each":
         features = [f"fc_norm.{place}" for place in range(len(spec.features))]
-    head = borrowed.head
     if spec.vocabulary is not None:
         head = LinearMap(arranged(one("lm_head.weight")), None)
     return HeadWeights(
         spec=spec,
         decoder=decoder,
-        embedding=one("embed_tokens.weight") if spec.embeds else borrowed.embedding,
+        embedding=one("embed_tokens.weight") if spec.embeds else embedding,
         fc=LinearMap(arranged(one("fc.weight")), one("fc.bias") if spec.fc_bias else None),
         input_norms=norms,
         feature_norms=tuple(one(f"{name}.weight") for name in features),
         layers=tuple(reader.layer(index) for index in range(len(decoder.layers))),
         norm=one("norm.weight") if spec.final_norm else None,
         head=head,
-        target_ids=borrowed.target_ids,
+        target_ids=target_ids,
     )
 
 

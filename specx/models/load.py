@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specx.errors import ModelError, UsageError
-from specx.models.config_file import read_raw
+from specx.errors import ModelError, UsageError, reason
+from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.decoder import Decoder
 from specx.models.facts import ModelFacts
 from specx.models.families import family_of, read_architecture, text_config
@@ -18,10 +18,8 @@ from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
-from specx.models.reason import reason
-from specx.models.source import ModelSource, locate
+from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
-from specx.models.weights import bytes_to_download, measure, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
@@ -42,13 +40,30 @@ class ModelSpec:
 
     ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
     a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
-    what the checkpoint states; ``attention`` as in a profile.
+    what the checkpoint states; ``attention`` and ``kv_cache_dtype`` as in a profile.
     """
 
     model: str
     revision: str | None = None
     dtype: str = "auto"
     attention: str = "auto"
+    kv_cache_dtype: str = "auto"
+
+    def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+        """Return the number format of keys and values of a model that computes in ``dtype``.
+
+        Raises UsageError for one that is asked for and not supported.
+        """
+        asked = DTYPES[self.kv_cache_dtype]
+        if asked is None:
+            return dtype
+        if device.type != "cpu" or dtype != torch.float32:
+            raise UsageError(
+                f"`target.kv_cache_dtype: {self.kv_cache_dtype}` is for a CPU that computes in "
+                f"float32; {self.model} keeps keys and values in "
+                f"{str(dtype).removeprefix('torch.')} on {device.type}: leave the key out."
+            )
+        return asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +75,7 @@ class LoadedModel(ModelFacts):
     be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
     a ``Decoder``, None for other models; ``spec_of``: returns it for a text of so many tokens, None
     where it is the same for all; ``config``: its ``config.json`` as it is written; ``scalings``: of
-    each layer of a ``SeamModel``.
+    each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
     """
 
     model: Any
@@ -76,6 +91,7 @@ class LoadedModel(ModelFacts):
     spec_of: Callable[[int], DecoderSpec] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     scalings: tuple[float, ...] = ()
+    cache_dtype: torch.dtype | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -185,7 +201,9 @@ def load_model(
     files = open_model(spec, device, role)
     if check is not None:
         check(files)
-    return _own_decoder(files, positions) or _by_transformers(files, positions)
+    model = _own_decoder(files, positions) or _by_transformers(files, positions)
+    cache_dtype = spec.cache_dtype(model.dtype, model.device)
+    return model if cache_dtype == model.dtype else replace(model, cache_dtype=cache_dtype)
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
@@ -236,7 +254,7 @@ def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
 
 
 def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
-    from specx.models.modules import load_modules
+    from specx.models.seam import load_modules
 
     return load_modules(files, positions)
 
@@ -326,8 +344,7 @@ def fetch_weights(
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         check_fit(needed, source, device)
     found = weight_files(source)
-    needed = measure(found, source.label, stored.itemsize).loaded(wanted)
-    check_fit(needed, source, device)
+    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 

@@ -27,10 +27,7 @@ class BlockMatrix(Tensor):
         blocks, form = parts[0]
         rows = sum(len(each) for each, _ in parts)
         size = rows, blocks.shape[1] // form.bytes * form.values
-        made: BlockMatrix = Tensor._make_wrapper_subclass(
-            cls, size, dtype=torch.float32, device=blocks.device
-        )
-        return made
+        return Tensor._make_wrapper_subclass(cls, size, dtype=torch.float32, device=blocks.device)
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
@@ -186,8 +187,11 @@ class WholePass(Protocol):
 
     saved_bytes: int
 
-    def serves(self, rows: int) -> bool:
-        """Return True if passes over so many rows can be computed now."""
+    def serves(self, rows: int, cached: torch.dtype) -> bool:
+        """Return True if passes over so many rows can be computed now.
+
+        ``cached``: the number format of keys and values.
+        """
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         """Store the keys and values of rows, and compute them.

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from specx.profile.generation import GenerationSettings
 from specx.profile.schema import (
+    CacheDtype,
     Device,
     DigestPrompt,
     DraftCacheSettings,
@@ -27,14 +28,22 @@ class DeviceModelSettings(Section):
     dtype: Dtype | None = Field(default=None, description="number format; null: as elsewhere")
 
 
+class DeviceTargetSettings(DeviceModelSettings):
+    """Those of the target."""
+
+    kv_cache_dtype: CacheDtype | None = Field(
+        default=None, description="number format of keys and values; null: as elsewhere"
+    )
+
+
 class DeviceSettings(Section):
     """The settings that differ on one device.
 
     Before they are checked, the profile's own keys complete ``tree`` and ``draft_cache``.
     """
 
-    target: DeviceModelSettings = Field(
-        default_factory=DeviceModelSettings, description="number format of the target"
+    target: DeviceTargetSettings = Field(
+        default_factory=DeviceTargetSettings, description="number formats of the target"
     )
     draft: DeviceModelSettings = Field(
         default_factory=DeviceModelSettings, description="number format of the draft"
@@ -53,8 +62,8 @@ class Devices(Section):
 
     cpu: DeviceSettings | None = Field(
         default=None,
-        description="on a CPU: keys of `tree` and `draft_cache`, and `dtype` of `target` and "
-        "`draft`; what is not there is as above",
+        description="on a CPU: keys of `tree` and `draft_cache`, and number formats of "
+        "`target` and `draft`; what is not there is as above",
     )
     cuda: DeviceSettings | None = Field(default=None, description="the same on an NVIDIA GPU")
 
@@ -123,7 +132,10 @@ class Profile(Section):
             return self.changed(devices=Devices())
         return self.changed(
             devices=Devices(),
-            target={"dtype": own.target.dtype or self.target.dtype},
+            target={
+                "dtype": own.target.dtype or self.target.dtype,
+                "kv_cache_dtype": own.target.kv_cache_dtype or self.target.kv_cache_dtype,
+            },
             draft=self.draft and self.draft.changed(dtype=own.draft.dtype or self.draft.dtype),
             tree=own.tree,
             draft_cache=own.draft_cache,

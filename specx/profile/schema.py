@@ -18,12 +18,13 @@ from specx.profile.section import Section
 from specx.profile.wording import did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
+CacheDtype = Literal["auto", "float16"]
 Layer = Literal["last", "auto"] | int
 Device = Literal["cpu", "cuda"]
 OnLoop = Literal["retry", "stop", "keep"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
-EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
+EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
@@ -173,6 +174,11 @@ class TargetSettings(Section):
     )
     dtype: Dtype = Field(
         default="auto", description="number format of weights and caches; auto: the checkpoint's"
+    )
+    kv_cache_dtype: CacheDtype = Field(
+        default="auto",
+        description="number format of keys and values; auto: `dtype`; float16: half the bytes "
+        "where a CPU computes in float32",
     )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from specx.documents.bibliography import is_reference
-from specx.documents.captions import is_caption
 from specx.documents.document import Paragraph
 from specx.documents.duplicates import first_places
-from specx.documents.headings import SUMMARIES
+from specx.documents.headings import SUMMARIES, is_caption
 from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.parts import is_reference
 from specx.documents.prose import is_sentence, running
 from specx.documents.sentences import sentence_spans, split_sentences
 

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any
 
 from specx.errors import UsageError
 from specx.records import Timings
@@ -61,31 +61,27 @@ KEYS: Tree = {
 }
 
 
-class ChosenKeys:
-    """Keys of a line, in the user's order; dotted ones lie in objects: ``input.name``."""
+def parse_keys(text: str) -> Tree:
+    """Read keys between commas, in the user's order; dotted ones lie in objects: ``input.name``.
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    Raises UsageError for one that no line has.
+    """
+    tree: Tree = {}
+    for key in (part.strip() for part in text.split(",")):
+        known, chosen = KEYS, tree
+        *above, last = key.split(".")
+        for name in above:
+            known = _below(known, name, key)
+            chosen = chosen.setdefault(name, {})
+        _below(known, last, key)
+        chosen[last] = {}
+    return tree
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read keys between commas. Raises UsageError for one that no line has."""
-        tree: Tree = {}
-        for key in (part.strip() for part in text.split(",")):
-            known, chosen = KEYS, tree
-            *above, last = key.split(".")
-            for name in above:
-                known = _below(known, name, key)
-                chosen = chosen.setdefault(name, {})
-            _below(known, last, key)
-            chosen[last] = {}
-        return cls(tree)
 
-    def of(self, line: dict[str, Any]) -> dict[str, Any]:
-        """Return the chosen keys of a line; null for what it lacks. A failure keeps its reason."""
-        told: dict[str, Any] = {key: line[key] for key in ("code", "error") if key in line}
-        chosen: dict[str, Any] = _picked(line, self._tree)
-        return {**chosen, **told}
+def with_keys(line: dict[str, Any], keys: Tree) -> dict[str, Any]:
+    """Return the chosen keys of a line; null for what it lacks. A failure keeps its reason."""
+    told: dict[str, Any] = {key: line[key] for key in ("code", "error") if key in line}
+    return {**_picked(line, keys), **told}
 
 
 def _below(known: Tree, name: str, key: str) -> Tree:

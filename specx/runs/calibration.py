@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from specx.profile import InstructPrompt, Profile
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
 from specx.reports.writers import write_text_atomic
-from specx.runs.listener import Phases
 from specx.runs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
 
 DOCUMENTS = 2
@@ -52,7 +52,7 @@ class SourceLayer:
     usually: int
 
 
-def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> SourceLayer:
+def measure_source_layer(pair: Pair, profile: Profile, phase: Callable[[str], None]) -> SourceLayer:
     """Measure the layer whose attention tells sources best, on generated documents, and keep it.
 
     Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
@@ -68,7 +68,7 @@ def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> Sour
     kind = Instruct.of(pair.target.tokenizer, prompt)
     sentences: list[MeasuredSentence] = []
     for seed in range(SOURCE_DOCUMENTS):
-        listener.phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
+        phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
         document = generate_report(characters=4 * SOURCE_TOKENS, seed=SOURCE_SEED + seed)
         asked = kind.prompts(document, SOURCE_TOKENS)[0]
         sentences += measure_sentences(pair, profile, kind, asked)
@@ -94,11 +94,16 @@ def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> Sour
 
 
 def resolve_layer(
-    profile: Profile, pair: Pair, kind: PromptKind, listener: Phases, window: int
+    profile: Profile,
+    pair: Pair,
+    kind: PromptKind,
+    phase: Callable[[str], None],
+    window: int,
 ) -> Profile:
     """Return the profile with ``draft_cache.layer: auto`` replaced by the best layer.
 
-    It is measured once for each pair and retrieval setting. Later runs read the cache folder.
+    It is measured once for each pair and retrieval setting, and ``phase`` is told so. Later runs
+    read the cache folder.
     """
     if profile.draft_cache.layer != "auto" or profile.draft_cache.policy != "cross-model":
         return profile
@@ -108,7 +113,7 @@ def resolve_layer(
     layers = _read(known)
     key = _key(profile, pair)
     if layers.get(key) not in pair.target.full_layers:
-        listener.phase("calibrating the retrieval layer (once for this pair)")
+        phase("calibrating the retrieval layer (once for this pair)")
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))
         # A read-only home costs time, not the summary.
@@ -144,7 +149,8 @@ def _identity(model: LoadedModel, revision: str | None) -> str:
     """Identify a loaded model; a folder by its resolved path, as ``./draft`` may change."""
     folder = Path(model.source).expanduser()
     name = folder.resolve() if folder.is_dir() else model.source
-    return f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    known = f"{name} {revision} {model.weight_bytes} {model.dtype}"
+    return f"{known} {model.cache_dtype}" if model.cache_dtype else known
 
 
 def _model_key(target: LoadedModel, revision: str | None) -> str:

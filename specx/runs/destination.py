@@ -9,7 +9,7 @@ from typing import Literal, TextIO
 
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import UsageError
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.chosen_keys import Tree
 from specx.reports.index import INDEX
 from specx.reports.text_view import view_path
 from specx.reports.writers import check_folder, check_report_path
@@ -42,7 +42,7 @@ class Destination:
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
-    keys: ChosenKeys | None = None
+    keys: Tree | None = None
     streamed: bool = False
     force: bool = False
 

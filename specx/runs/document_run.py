@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specx.documents.document import Document
-from specx.documents.title import title_of
+from specx.documents.headings import title_of
 from specx.profile import Profile
 from specx.prompts.prompt import Prompt
 from specx.prompts.sources import DocumentTokens

@@ -5,7 +5,6 @@ import os
 import re
 import stat
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError, SpecxError, UsageError, error_of
-from specx.runs.ahead import Ahead
+from specx.runs.ahead import Deferred, Prefetcher
 from specx.runs.outputs import is_own
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
@@ -147,8 +146,7 @@ class SourceReader(Iterator[Input]):
 
     def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
         self._reading, self._total = reading, known_number(sources)
-        self._begin: deque[Callable[[], None]] = deque()  # of sources whose turn has not come
-        self._ahead = Ahead(self._calls(sources), reading.ahead)
+        self._sources = Prefetcher(self._calls(sources), reading.ahead)
         self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
         self._next: Input | None = None
 
@@ -156,40 +154,33 @@ class SourceReader(Iterator[Input]):
     def is_ready(self) -> bool:
         """Return True if the next input, or the end, needs no waiting."""
         self._next = self._next or next(self._inputs, None)
-        return self._next is not None or self._ahead.next_is_ready
+        return self._next is not None or self._sources.next_is_ready
 
     def __next__(self) -> Input:
         found, self._next = self._next or next(self._inputs, None), None
         while found is None:
-            turn = self._ahead.take()
-            if turn is None:
+            source = self._sources.take()
+            if source is None:
                 raise StopIteration
-            self._begin.popleft()()
-            self._inputs = turn.result()
+            self._inputs = source.result()
             found = next(self._inputs, None)
         return found
 
-    def close(self) -> None:
-        """Read no further source."""
-        self._ahead.close()
-
     def _calls(
         self, sources: Sequence[DocumentSource | FailedInput]
-    ) -> Iterator[Callable[[], Iterator[Input]]]:
+    ) -> Iterator[Deferred[Iterator[Input]]]:
         """Yield for each source the call that reads it."""
         for number, source in enumerate(sources, start=1):
-            begin = partial(self._reading.on_source, number, source.name, self._total)
+            announce = partial(self._reading.on_source, number, source.name, self._total)
             if isinstance(source, FailedInput):
-                self._begin.append(begin)
-                yield partial(iter, [source])
+                yield Deferred(partial(iter, [source]), announce)
                 continue
             identity = _file_identity(source.path)  # before reading: a later change is noticed
             if identity is not None and self._reading.is_done(source.relative, identity):
-                self._begin.append(lambda: None)  # nobody is told of it
-                yield partial(iter, [SkippedInput(name=source.name, relative=source.relative)])
+                skipped = SkippedInput(name=source.name, relative=source.relative)
+                yield Deferred(partial(iter, [skipped]))  # nobody is told of it
                 continue
-            self._begin.append(begin)
-            yield partial(_read, source, self._reading, identity)
+            yield Deferred(partial(_read, source, self._reading, identity), announce)
 
 
 @dataclass(frozen=True, kw_only=True)

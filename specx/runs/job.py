@@ -14,10 +14,9 @@ from specx.documents.read import ReadOptions
 from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Method
-from specx.runs.allowed import NONE_ALLOWED, AllowedFailures
-from specx.runs.deadline import Deadline
 from specx.runs.destination import Destination
 from specx.runs.inputs import WHOLE, IsDone, OnSource, Reading, Shard
+from specx.runs.outcome import NONE_ALLOWED, AllowedFailures
 
 _READING = ("pages", "ocr", "everything", "field")  # the options that change what is read
 _NAMED = 5  # settings that are named when they changed; more are counted
@@ -66,10 +65,6 @@ class JobOptions:
             shard=self.shard,
             ahead=ahead,
         )
-
-    def deadline(self) -> Deadline | None:
-        """Return the time limit of documents, if there is one."""
-        return None if self.timeout is None else Deadline(self.timeout)
 
 
 class JobLock:

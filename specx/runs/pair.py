@@ -11,8 +11,7 @@ from specx.decoding.methods import Pair, cache_settings, no_draft
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.head_config import HeadChoices
-from specx.models.head_files import open_head
-from specx.models.head_load import load_head
+from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
 from specx.profile import Profile
 from specx.records import WITHOUT_DRAFT, Method
@@ -42,16 +41,21 @@ def facts(pair: Pair) -> dict[str, Any]:
         **environment(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "dtype": str(target.dtype).removeprefix("torch."),
+        "dtype": _name(target.dtype),
         "target": target.source,
         "draft": draft.source if draft else None,
         **({"weights": target.formats} if target.formats else {}),
+        **({"kv_cache_dtype": _name(target.cache_dtype)} if target.cache_dtype else {}),
         **{
             f"{role}_computed_by": model.computed_by
             for role, model in (("target", target), ("draft", draft))
             if model is not None and not model.is_ours
         },
     }
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
@@ -68,7 +72,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     settings = profile.draft
     if method in WITHOUT_DRAFT or settings is None:
         return Pair(target, allowed_alone(target))
-    dtype = settings.dtype or str(target.dtype).removeprefix("torch.")
+    dtype = settings.dtype or _name(target.dtype)
     spec = ModelSpec(settings.model, settings.revision, dtype, profile.attention)
     if (files := open_head(spec, device)) is not None:
         layers = None if settings.layers is None else tuple(settings.layers)
@@ -85,7 +89,13 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
 
 def _load(profile: Profile, device: torch.device) -> LoadedModel:
     settings = profile.target
-    spec = ModelSpec(settings.model, settings.revision, settings.dtype, profile.attention)
+    spec = ModelSpec(
+        settings.model,
+        settings.revision,
+        settings.dtype,
+        profile.attention,
+        settings.kv_cache_dtype,
+    )
     check, positions = _has_room(profile), settings.window
     return load_model(spec, device, "target", positions=positions, check=check)
 

@@ -6,16 +6,15 @@ from typing import Protocol
 
 from specx.documents.document import Document
 from specx.profile import DigestPrompt, Profile
-from specx.prompts.digest import Digest
+from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind
-from specx.prompts.selection import Selection
 from specx.records import FinishReason
 from specx.reports.report import PartSummary
 from specx.runs.document_run import DocumentRun
 from specx.runs.level import LevelWritten
-from specx.runs.listener import Listener
+from specx.runs.tasks import Listener
 
 _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 

@@ -60,9 +60,9 @@ def _unknown_quantities(
                 sentence=number,
                 start=found.start,
             )
-            if not found.is_in(known):
+            if not known.has(found):
                 nowhere.append(statement)
-            elif not found.is_in(near):
+            elif not near.has(found):
                 elsewhere.append(statement)
     return nowhere, elsewhere
 

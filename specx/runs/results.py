@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any, Self
 
 from specx.errors import SpecxError, UsageError, harmless, printable
+from specx.reports.chosen_keys import with_keys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
 from specx.reports.json_lines import to_json, to_json_line
 from specx.reports.report import Report
@@ -293,7 +294,7 @@ class Results:
         return "" if folder is None else f"{printable(str(folder / INDEX))} lists them"
 
     def _print_line(self, line: dict[str, Any]) -> None:
-        self._print(to_json_line(self._to.keys.of(line) if self._to.keys else line))
+        self._print(to_json_line(with_keys(line, self._to.keys) if self._to.keys else line))
 
     def _print(self, text: str) -> None:
         self._put(text + "\n")

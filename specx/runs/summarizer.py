@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,17 +29,15 @@ from specx.records import Finished, Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 from specx.runs import warnings
 from specx.runs.calibration import resolve_layer, source_layer
-from specx.runs.deadline import Deadline
 from specx.runs.document_run import DecodedText, DocumentRun, input_facts, removed
-from specx.runs.listener import Listener
 from specx.runs.lossless import check_lossless, check_reference
-from specx.runs.neighbours import Neighbours
 from specx.runs.pair import facts
 from specx.runs.parts import PartWriter, Written
-from specx.runs.preparing import MakePrompts, Prepared
+from specx.runs.processes import MakePrompts, Prepared
 from specx.runs.provenance import provenance
 from specx.runs.room import reasoning_of, reserved, room_of
 from specx.runs.source_finder import SourceFinder
+from specx.runs.tasks import Listener
 from specx.runs.thinking import decode_thinking
 
 # With these a text goes on where it repeats itself, with the next where it does so again: a whole
@@ -55,9 +53,9 @@ class Summarizer:
     """Summarizes documents with the models of one profile.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
-    other processes between steps. ``deadline``: ends a document that takes too long. ``asked``:
-    keys of ``generation`` that the command line has set in the profile.
+    the summaries of one level of parts until the next level begins. ``between_steps``: called
+    before and between the steps of decoding; its error ends the document. ``asked``: keys of
+    ``generation`` that the command line has set in the profile.
     """
 
     def __init__(
@@ -68,13 +66,12 @@ class Summarizer:
         listener: Listener,
         *,
         check: bool = False,
-        neighbours: Neighbours | None = None,
-        deadline: Deadline | None = None,
+        between_steps: Callable[[], None] = lambda: None,
         asked: frozenset[str] = frozenset(),
     ) -> None:
         self.method, self.pair = method, pair
         self._listener = listener
-        self._check, self._neighbours, self._deadline = check, neighbours, deadline
+        self._check, self._between_steps = check, between_steps
         self._kind = _prompt_kind(profile, pair)
         self._reasoning = reasoning_of(profile, self._kind, context_window(pair, profile))
         self._room = room_of(profile, pair, self._reasoning)
@@ -83,7 +80,7 @@ class Summarizer:
         self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
-            self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
+            self.profile = resolve_layer(self.profile, pair, self._kind, listener.phase, window)
         layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
         self._finder = None if layer is None else SourceFinder(self._kind, layer)
         self.partial = ""
@@ -104,7 +101,7 @@ class Summarizer:
         ``make_prompts`` has made them elsewhere.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
-        OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
+        OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
         """
         _reset_peak_memory(self.pair.target.device)
         run = DocumentRun(timings=replace(before))
@@ -250,9 +247,8 @@ class Summarizer:
         start = partial(
             decode, self.pair, text.profile, self.method, sources=sources, shelf=self._shelf
         )
-        events = decode_thinking(start, text.token_ids, stop)
-        events = self._deadline.between(events) if self._deadline else events
-        for event in self._neighbours.between(events) if self._neighbours else events:
+        self._between_steps()
+        for event in decode_thinking(start, text.token_ids, stop):
             if isinstance(event, Finished):
                 text.attend(event.attended)
                 event = replace(event, attended=())  # nobody else needs it
@@ -264,6 +260,8 @@ class Summarizer:
                 gap = self._add(new, gap, shown=shown and final)
                 if shown and not final:
                     self._listener.show(self.partial[before:])
+            if not isinstance(event, Finished):  # what is done is done
+                self._between_steps()
         new, output = reader.finish()
         self._add(new, gap, shown=shown and final)
         run.reasoning_tokens += output.reasoning_tokens

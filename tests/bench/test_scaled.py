@@ -109,7 +109,7 @@ def scaled_decoder(small: SmallModel, shape: Shape, tokenizer: Any) -> LoadedMod
         tokenizer=tokenizer,
         stated=Stated(),
     )
-    return loaded_decoder(files, read_architecture(config, "large"), tensors, torch.float32)
+    return loaded_decoder(files, read_architecture(config, "large"), tensors.joined, torch.float32)
 
 
 def logits_of(small: Any, shape: Shape, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:

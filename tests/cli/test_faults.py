@@ -21,9 +21,9 @@ from specx.documents import child
 from specx.errors import UsageError
 from specx.models import load
 from specx.records import Event
-from specx.runs import inputs, job, summarizer
-from specx.runs.deadline import Deadline
+from specx.runs import inputs, summarizer, worker
 from specx.runs.results import Results
+from specx.runs.worker import Deadline
 from tests.cli import processes
 from tests.cli.processes import Run, exit_code, fork_specx, in_a_process, read_all
 from tests.cli.test_jobs import done
@@ -267,7 +267,7 @@ def slow_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
             yield event
 
     monkeypatch.setattr(summarizer, "decode", decode)
-    monkeypatch.setattr(job, "Deadline", partial(Deadline, clock=lambda: clock.now))
+    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
     return write_profile(folder)
 
 

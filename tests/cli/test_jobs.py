@@ -15,9 +15,9 @@ import torch
 
 from specx.records import Event
 from specx.reports import writers
-from specx.runs import job, summarizer
-from specx.runs.deadline import Deadline
+from specx.runs import summarizer, worker
 from specx.runs.job import JobLock, JobOptions
+from specx.runs.worker import Deadline
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
 from tests.runs.pairs import TEXT, saying, write_profile
 
@@ -256,7 +256,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         Path(f"long/{name}.txt").write_text(long(name))
     write = saying("Half a sentence.")
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(job, "Deadline", partial(Deadline, clock=lambda: clock.now))
+    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
     calls = []
 
     def decode(*arguments: Any, **options: Any) -> Iterator[Event]:

@@ -11,7 +11,7 @@ from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.models.seam_trial import SeamTrial
 from specx.profile import GenerationSettings, Profile
 from specx.profile.schema import (

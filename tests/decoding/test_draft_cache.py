@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from specx.decoding.draft_cache import DraftCache
-from specx.models.rope import rope_facts
+from specx.models.facts import rope_facts
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops
 from tests.decoding.cache_examples import INV_FREQ, normal, rope, shape_of

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from specx.cli.main import app
 from specx.decoding.footprint import Footprint, check_footprint
 from specx.decoding.forward import cache_shape, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
-from specx.errors import OutOfMemoryError
+from specx.errors import OutOfMemoryError, UsageError
 from specx.models import load as loading
 from specx.models import memory
 from specx.models.load import ModelSpec, load_model, open_model
 from specx.ops.trees import MAX_ROWS
 from specx.profile import profile_for
-from specx.runs.pair import load_pair
+from specx.runs.pair import facts, load_pair
 from tests.models.gguf.test_load import of_experts, write
 from tests.tiny import make_checkpoint
 
@@ -63,6 +64,39 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
 
 
+@pytest.mark.parametrize("make", [file_in_blocks, file_with_windows, untied_folder])
+def test_keys_and_values_in_float16_are_half_the_bytes(make: Any, tmp_path: Path) -> None:
+    profile = profile_for(None, str(make(tmp_path)), None)
+    half = {"dtype": "float32", "kv_cache_dtype": "float16"}
+    pair = load_pair(profile.changed(target=half), "plain", CPU)
+    assert facts(pair)["kv_cache_dtype"] == "float16"
+    spec = ModelSpec(pair.target.source, dtype="float32")
+    whole = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
+    told = Footprint.of(
+        open_model(replace(spec, kv_cache_dtype="float16"), "cpu", "target"), TOKENS
+    )
+    assert told is not None
+    assert whole is not None
+    assert 2 * told.cache == whole.cache
+    assert whole.read - told.read == told.cache
+    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    assert told.cache == sum(storage.nbytes for storage in cache.storages)
+
+
+def test_they_are_refused_where_they_have_half_the_bytes_already(tmp_path: Path) -> None:
+    profile = profile_for(None, str(untied_folder(tmp_path)), None)
+    half = profile.changed(target={"dtype": "bfloat16", "kv_cache_dtype": "float16"})
+    sentence = "is for a CPU that computes in float32; .* in bfloat16 on cpu: leave the key out"
+    with pytest.raises(UsageError, match=sentence):
+        load_pair(half, "plain", CPU)
+    files = open_model(ModelSpec(profile.target.model), "cpu", "target")
+    files = replace(
+        files, device=torch.device("cuda"), spec=replace(files.spec, kv_cache_dtype="float16")
+    )
+    with pytest.raises(UsageError, match="float32 on cuda"):
+        Footprint.of(files, TOKENS)
+
+
 def test_a_model_without_room_is_refused_before_weights_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +134,7 @@ def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Q8_0" in found["weights"]
     assert "2048 tokens" in found["keys_and_values"]
     assert "window of" in found["keys_and_values"]
+    assert "kv_cache_dtype: float16" in found["in_float16"]
     seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
     tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
     assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)
@@ -112,7 +147,7 @@ _PEAK = """
 import re, sys, torch
 from pathlib import Path
 from specx.decoding.decode import decode
-from specx.runs.pair import load_pair
+from specx.runs.pair import facts, load_pair
 from specx.profile import profile_for
 changes = {"fallback": {"below": None}, "generation": {"max_new_tokens": 20}, "sources": False}
 profile = profile_for(None, sys.argv[1], None).on("cpu").changed(**changes)

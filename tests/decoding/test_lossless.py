@@ -61,6 +61,20 @@ def test_every_method_on_every_family(family, method):
     assert len(set(result.accepted)) > 1  # some drafts were right and some were not
 
 
+@pytest.mark.parametrize("method", [*DRAFTING, "lookup"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"head_dim": 32}, {"head_dim": 24}, {"modules": True}],
+    ids=["machine code", "torch", "transformers"],
+)
+def test_keys_and_values_in_half_the_bytes(method, settings, monkeypatch):
+    """All passes read the same rounded rows, a prompt in chunks among them."""
+    monkeypatch.setitem(PREFILL_CHUNK, "cpu", 32)
+    target = replace(loaded(**settings, **SURE), cache_dtype=torch.float16)
+    draft = None if method == "lookup" else loaded(**LIKE_IT)
+    check(pair_of(target, draft), method, make_profile(cache=SMALL_CACHE), make_prompt(70))
+
+
 @pytest.mark.parametrize(
     "tree",
     [

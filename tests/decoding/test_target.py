@@ -1,5 +1,6 @@
 """The target on its own: logits and attention against transformers' own forward."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -77,6 +78,23 @@ def test_every_row_of_a_tree_is_verified_as_the_end_of_its_own_path(family):
     for row in range(len(TOKENS)):
         text = [*prompt, *(TOKENS[i] for i in path_to(row))]
         close(scores[row], logits_of(plain, text)[-1])
+
+
+@pytest.mark.parametrize("settings", [{}, {"head_dim": 24}], ids=["machine code", "torch"])
+def test_keys_and_values_in_float16_are_rounded_and_nothing_else(settings):
+    model = loaded("qwen3", **settings)
+    target = Target(replace(model, cache_dtype=torch.float16), 64, retrieval_layer=1)
+    whole, prompt = Target(model, 64, retrieval_layer=1), make_prompt(20)
+    for each in (target, whole):
+        read(each, prompt)
+    assert 2 * target.cache.storage.nbytes == whole.cache.storage.nbytes
+    first, exact = (each.cache.storage[0, :, :, :20] for each in (target, whole))
+    assert torch.equal(first, exact.half())
+    scores, exact = target.verify(make_tree()), whole.verify(make_tree())
+    close(scores, exact, 5e-3)
+    assert not torch.equal(scores, exact)
+    attention = [each.chunk_scores(Grid(1), each.cache.length) for each in (target, whole)]
+    close(*attention, 1e-3)
 
 
 @pytest.mark.parametrize("leaf", range(7))

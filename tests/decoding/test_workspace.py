@@ -23,7 +23,7 @@ from specx.decoding.workspace import (
     WorkspaceKind,
     capacity_for,
 )
-from specx.models.features import Features
+from specx.models.call import Features
 from specx.ops.contract import built_in_ops
 from specx.ops.penalties import TextSoFar
 from specx.ops.trees import MAX_ROWS

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import rows_of
+from specx.models.facts import RopeFacts
 from specx.models.load import LoadedModel
-from specx.models.rope import RopeFacts
 from specx.ops.torch.backend import TorchOps
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from specx.documents.bibliography import is_reference
 from specx.documents.document import Paragraph
-from specx.documents.parts import mark_parts
+from specx.documents.parts import is_reference, mark_parts
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 ENTRIES = [

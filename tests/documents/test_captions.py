@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.documents.captions import is_caption
+from specx.documents.headings import is_caption
 from specx.documents.read import read_document
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.documents.characters import clean_line, is_undecoded
+from specx.documents.text import clean_line, is_undecoded
 from specx.errors import harmless, printable
 
 

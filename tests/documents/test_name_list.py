@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specx.documents.name_list import read_names
+from specx.documents.discover import read_names
 from specx.errors import DocumentError, UsageError
 
 

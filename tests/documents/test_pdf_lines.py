@@ -1,6 +1,5 @@
-from specx.documents.lines import Line
+from specx.documents.lines import Line, lines_of
 from specx.documents.pdf_by_pypdf import Fragment, rows_of
-from specx.documents.pdf_lines import lines_of
 
 
 def made(fragments: list[Fragment]) -> list[Line]:

@@ -17,7 +17,7 @@ def stated(text: str) -> list[str]:
 
 def is_known(text: str, known: str = TEXT) -> bool:
     (each,) = find_statements(text)
-    return each.is_in(Quantities.of(known))
+    return Quantities.of(known).has(each)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_guess_is_reported() -> None:
     assert text == "“Grüße”"
     assert "Windows-1252" in warnings[0]
     assert "guess" in warnings[0]
-    assert "Latin-1" in decode_text(b"caf\xe9 \x81", "a.txt").warnings[0]
+    assert "Latin-1" in decode_text(b"caf\xe9 \x81", "a.txt")[1][0]
 
 
 def test_utf8_cut_inside_a_character_stays_utf8() -> None:
@@ -71,7 +71,7 @@ def test_binary_files_are_refused(data: bytes, kind: str) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"])))
 def test_utf8_is_read_as_it_is(text: str) -> None:
     text = "word" + text
-    assert decode_text(text.encode(), "a.txt").text == text
+    assert decode_text(text.encode(), "a.txt")[0] == text
 
 
 @given(st.binary(max_size=300))

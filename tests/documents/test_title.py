@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Paragraph
-from specx.documents.title import LONGEST_TITLE, title_of
+from specx.documents.headings import LONGEST_TITLE, title_of
 
 
 def heading(text: str, **more: str) -> Paragraph:

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.wordless import without_data, worded_spans
+from specx.documents.prose import without_data, worded_spans
 from specx.errors import DocumentError
 
 PROSE = "The committee met in the old town hall and read the report of the harbour master. " * 20

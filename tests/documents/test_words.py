@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.documents.words import count_words
+from specx.documents.sentences import count_words
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from specx.errors import ModelError
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.models.seam_trial import SeamTrial
 from tests.tiny import make_model, make_tokenizer
 
@@ -68,6 +68,18 @@ def test_partial_rotation_is_a_fact() -> None:
 def test_attention_outside_the_interface() -> None:
     with pytest.raises(ModelError, match="the attention interface of transformers in 0 of 4"):
         _try_out(_model("Bloom"))
+
+
+def test_a_model_that_fails_before_its_layers() -> None:
+    model = make_model()
+
+    def forward(*_: Any, **__: Any) -> Any:
+        raise ValueError("no such input. More follows")
+
+    model.model.forward = forward
+    expected = r"\(LlamaForCausalLM\) fails on a trial run of two tokens before any layer calls "
+    with pytest.raises(ModelError, match=expected + r".*interface \(no such input\); choose"):
+        _try_out(model)
 
 
 def test_extra_keywords_that_do_not_arrive() -> None:

@@ -126,7 +126,7 @@ def test_chains(family, settings, rows):
 def test_trees_on_any_number_of_threads(kv_heads, prefix):
     """Behind prefixes that end in a block of keys, or with it."""
     model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=12)
-    assert model._whole.serves(5)
+    assert model._whole.serves(5, torch.float32)
     sets = TREE[:, None]
     assert_alike(one_pass(model, sets, prefix=prefix), one_pass(exact, sets, prefix=prefix))
 
@@ -135,7 +135,7 @@ def test_trees_on_any_number_of_threads(kv_heads, prefix):
 @pytest.mark.parametrize("wanted", [0, 1, 3, torch.tensor([0, 2]), torch.tensor([4])])
 def test_logits_of_some_rows(wanted, tied):
     model, exact = models_of("llama", vocab_size=391, tie_word_embeddings=tied)
-    assert model._whole.serves(5)
+    assert model._whole.serves(5, torch.float32)
     assert model.weights.embedding.is_contiguous() != tied  # the lm head as well
     for layer in (0, 1):
         results = one_pass(model, TREE[:, None], wanted=wanted, layer=layer)
@@ -226,7 +226,7 @@ def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, 
     for weight in module.parameters():
         weight.copy_(weight.bfloat16())
     model, long = in_machine_code(module), in_machine_code(module, spare=10_000)
-    assert all(each._whole.serves(rows) for each in (model, long))
+    assert all(each._whole.serves(rows, torch.float32) for each in (model, long))
     assert [each.saved_bytes for each in (model, long)] == [0, 0]  # before the first pass
     both = [one_pass(each, chain(rows)) for each in (model, long)]
     kinds = [{w.dtype for w in weights_in(each)} for each in (model, long)]
@@ -267,7 +267,7 @@ def test_who_wants_features_gets_them_from_torch():
     model, _ = models_of("llama")
     called = []
     model._whole = lambda *_: called.append(1)
-    model._whole.serves = lambda rows: rows < 3
+    model._whole.serves = lambda rows, _: rows < 3
     one_pass(model, chain(3))
     assert not called
 
@@ -282,5 +282,5 @@ def test_sizes_that_no_vectors_fill(settings):
 
 def test_more_than_64_rows_are_left_to_torch():
     model, _ = models_of("llama", num_key_value_heads=2)
-    assert model._whole.serves(64)
-    assert not model._whole.serves(65)
+    assert model._whole.serves(64, torch.float32)
+    assert not model._whole.serves(65, torch.float32)

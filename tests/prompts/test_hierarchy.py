@@ -11,7 +11,8 @@ from specx.errors import UsageError
 from specx.profile import InstructPrompt
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, token_counter
+from specx.prompts.prompt import Output, Prompt
+from specx.prompts.tokens import token_counter
 from tests.tiny import CHAT_TEMPLATE, make_tokenizer
 
 TEXT = "The committee met in the old town hall and read the report of the harbour master."

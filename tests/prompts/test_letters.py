@@ -10,7 +10,7 @@ from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
-from specx.prompts.letters import enclosed
+from specx.prompts.tokens import enclosed
 from tests.tiny import make_tokenizer
 
 ASK = "Summarize the document."

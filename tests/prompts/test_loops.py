@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from specx.prompts.loops import LONGEST_PERIOD, LoopDetector, SentenceMemory, copies
+from specx.prompts.own_words import LONGEST_PERIOD, LoopDetector, SentenceMemory, copies
 
 PERIODS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 BEFORE = st.lists(st.integers(0, 5), max_size=60)

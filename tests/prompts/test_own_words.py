@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specx.prompts.instruct import Instruct
-from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
+from specx.prompts.own_words import OwnWordsJudge
 from specx.prompts.prompt import Output, Prompt
 from tests.tiny import CHAT_TEMPLATE, make_tokenizer
 
@@ -25,9 +25,9 @@ def judged(
     """What is kept of a text that comes in pieces of ``size`` tokens, and how many were read."""
     kind = Instruct(TOKENIZER, "Sum up.", ends_loops=ends_loops)
     judge = kind.stop(Prompt((), words=words))
-    reader, ids = OwnWordsReader(judge), encode(text)
-    pieces = [reader.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
-    rest, output = reader.finish()
+    ids = encode(text)
+    pieces = [judge.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
+    rest, output = judge.finish()
     assert "".join(pieces) + rest == judge.text
     assert judge.text.startswith(output.text)
     stop = kind.stop(Prompt((), words=words))

@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph
-from specx.prompts.digest import Digest
+from specx.prompts.digest import Digest, Selection
 from specx.prompts.prompt import Output, Prompt, Quote
-from specx.prompts.selection import Selection
 from tests.tiny import make_tokenizer
 
 TOKENIZER = make_tokenizer()

@@ -7,7 +7,7 @@ import pytest
 
 from specx.errors import UsageError
 from specx.records import Speedup
-from specx.reports.chosen_keys import KEYS, ChosenKeys, Tree
+from specx.reports.chosen_keys import KEYS, Tree, parse_keys, with_keys
 from specx.reports.report import (
     LosslessCheck,
     PartSummary,
@@ -36,7 +36,7 @@ def full_report() -> Report:
 
 
 def chosen(text: str, line: dict[str, Any] | None = None) -> dict[str, Any]:
-    return ChosenKeys.parse(text).of(line or {"index": 4, **full_report().to_dict()})
+    return with_keys(line or {"index": 4, **full_report().to_dict()}, parse_keys(text))
 
 
 def keys_of(value: Any, known: Tree) -> Tree:
@@ -95,5 +95,5 @@ def test_a_failure_keeps_its_reason() -> None:
 )
 def test_a_key_that_no_line_has(text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        ChosenKeys.parse(text)
+        parse_keys(text)
     assert str(caught.value).startswith(f"--jsonl-keys: {sentence}")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from specx.cli.console import make_console
-from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
+from specx.reports.progress import JobProgress
 from tests.reports.screen import Screen
 
 

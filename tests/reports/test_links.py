@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.reports.links import link
+from specx.reports.templates import link
 
 
 @pytest.mark.parametrize(

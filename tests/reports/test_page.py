@@ -10,8 +10,8 @@ import pytest
 from specx.documents.document import Paragraph
 from specx.records import Tally, Timings
 from specx.reports.page import blocks, passages, to_page
-from specx.reports.palette import LIGHT
 from specx.reports.report import PartSummary, Report
+from specx.reports.templates import LIGHT
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from specx.reports.palette import DARK, LIGHT, Palette
+from specx.reports.templates import DARK, LIGHT, Palette
 
 # What eyes see of linear RGB that lack the cones for long, middle or short waves
 # (Machado, Oliveira, Fernandes 2009, severity 1.0).

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from specx.reports.page import strip
 from specx.reports.report import Citation, Report
-from specx.reports.strip import strip
 from tests.reports.examples import make_report
 
 

@@ -68,7 +68,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def resolve(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
     kind = Instruct(pair.target.tokenizer, "Summarize.")
-    return resolve_layer(profile, pair, kind, ear or Ear(), WINDOW).draft_cache.layer
+    return resolve_layer(profile, pair, kind, (ear or Ear()).phase, WINDOW).draft_cache.layer
 
 
 def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.chosen_keys import parse_keys
 from specx.reports.report import Report
 from specx.runs.destination import Destination, Format
 from specx.runs.inputs import Identity, Shard
@@ -301,7 +301,7 @@ def test_json_lines_have_an_index_and_failures() -> None:
 
 
 def test_json_lines_have_the_chosen_keys() -> None:
-    destination = to(format="jsonl", keys=ChosenKeys.parse("input.name,steps"))
+    destination = to(format="jsonl", keys=parse_keys("input.name,steps"))
     results = Results(destination, headings=True)
     results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)

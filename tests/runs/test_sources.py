@@ -96,10 +96,10 @@ def test_the_measured_layer_is_kept(
     assert source_layer(pair.target, None) == 1  # of two
     sentences = [measured(0, 1)] * 5
     monkeypatch.setattr(calibration, "measure_sentences", lambda *_: sentences)
-    found = measure_source_layer(pair, profile, Ear())
+    found = measure_source_layer(pair, profile, Ear().phase)
     assert (found.layer, found.strong, found.right, found.usually) == (0, 60, 60, 0)
     assert source_layer(pair.target, None) == 0
     assert source_layer(pair.target, "another revision") == 1
     sentences[:] = []
     with pytest.raises(UsageError, match="only 0 of 0 sentences"):
-        measure_source_layer(pair, profile, Ear())
+        measure_source_layer(pair, profile, Ear().phase)

@@ -21,7 +21,7 @@ from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs import lossless, summarizer
 from specx.runs.pair import load_pair
-from specx.runs.preparing import Prepared
+from specx.runs.processes import Prepared
 from specx.runs.summarizer import Summarizer
 
 from .listening import Ear

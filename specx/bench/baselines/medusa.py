@@ -15,7 +15,7 @@ from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
-from specx.models.features import FeatureSource
+from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
 from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.ops.trees import Level, Path, TokenTree

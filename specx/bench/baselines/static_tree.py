@@ -1,4 +1,4 @@
-"""Trees of one fixed shape, fitted to how often a draft's choices are right, by their rank.
+"""Trees of one fixed shape: chains, and trees fitted to how often a draft's choices are right.
 
 Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with Tree-based
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
@@ -154,3 +154,34 @@ class StaticDrafter(ModelDrafter):
         """Return the best ids of each row: int64 [P, ranks]."""
         allowed = logits.masked_fill(self.grower.forbidden, -torch.inf)
         return allowed.topk(self.shape.ranks, dim=-1).indices
+
+
+# ---------------------------------------------------------------- a chain
+
+
+class ChainDrafter(ModelDrafter):
+    """Drafts one token a level, always as many as the tree has levels.
+
+    The plan's tree must continue one node a level (``width`` 1).
+    """
+
+    def grow(self, root: Tensor) -> TokenTree:
+        grower, cache = self.grower, self.cache.working
+        levels = [self._best(self.read_pending())]
+        inputs: LevelInputs | None = None
+        while len(levels) < self.levels:
+            own = grower.own[len(levels) - 1]
+            logits, inputs = grower.read(levels[-1], inputs, own, len(levels), cache)
+            levels.append(self._best(logits))
+        return unbranched_tree(torch.cat([root, *(level.tokens for level in levels)]))
+
+    def _best(self, logits: Tensor) -> Level:
+        weight = torch.zeros(1, device=logits.device)
+        return self.model.ops.best_continuations(logits, self.grower.forbidden, weight, nodes=1)
+
+
+def unbranched_tree(tokens: Tensor) -> TokenTree:
+    """Return the tree in which every token (int64 [T], the root first) hangs on the one before."""
+    rows = torch.arange(len(tokens), device=tokens.device)
+    valid = torch.ones_like(rows, dtype=torch.bool)
+    return TokenTree(tokens, (rows - 1).clamp(min=0), rows, valid, levels=len(tokens) - 1)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.bench.baselines.excerpt import Excerpt
+from specx.bench.baselines.magicdec import Excerpt
 from specx.bench.runs import refuse_head
 from specx.decoding.drafter import Drafter, StepPlan
 from specx.decoding.forward import cache_shape

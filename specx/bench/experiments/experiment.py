@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specx.bench.grouping import BASELINE, Group, by, groups_of, is_disturbed, undisturbed
-from specx.bench.headline import Headline
-from specx.bench.lengths import label
+from specx.bench.grouping import Group, Headline, by, is_disturbed, undisturbed
 from specx.bench.methods import BenchMethod, find_methods
-from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
+from specx.bench.report.report import Cell, Figure, Findings, Series, Table
+from specx.bench.request import label
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
@@ -136,20 +135,4 @@ def bars(
             heights.setdefault(group.length, {})[name] = height
     return tuple(
         Series(label(length), tuple(each), tuple(each.values())) for length, each in heights.items()
-    )
-
-
-def acceptance_figure(name: str, title: str, runs: Iterable[Run]) -> Figure:
-    """Return the mean acceptance length along the lengths, a line for each method but plain
-    decoding, which accepts nothing."""
-    drafting = [run for run in runs if run.method != BASELINE]
-    methods = dict.fromkeys(run.method for run in drafting)
-    return Figure(
-        name,
-        title,
-        "input, tokens",
-        "tokens per verification pass",
-        lines(groups_of(drafting, methods), Group.acceptance),
-        log_x=True,
-        level=1.0,
     )

@@ -11,7 +11,7 @@ from specx.bench.cases import Case
 from specx.bench.experiments.experiment import DECODING, INPUT, METHOD, Columns, Experiment, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.methods import find_runnable
-from specx.bench.report.findings import Figure, Series, Table
+from specx.bench.report.report import Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 from specx.decoding.decode import context_window

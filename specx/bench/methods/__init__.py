@@ -1,6 +1,5 @@
 """The methods that can be compared, by name (``table.py``)."""
 
-from specx.bench.methods.engine import drafting
 from specx.bench.methods.table import (
     METHODS,
     find_methods,
@@ -13,7 +12,6 @@ from specx.bench.runs import BenchMethod
 __all__ = [
     "METHODS",
     "BenchMethod",
-    "drafting",
     "find_methods",
     "find_runnable",
     "split_names",

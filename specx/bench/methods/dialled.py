@@ -6,19 +6,18 @@ from hashlib import sha256
 
 import torch
 
-from specx.bench.baselines.dialled import (
+from specx.bench.cases import Case, generated_documents, make_cases
+from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
+from specx.bench.forcing import force, shared_ids
+from specx.bench.methods.dialled_draft import (
     DialledDrafter,
     DialledHeadDrafter,
     Dialling,
     NetStopwatch,
 )
-from specx.bench.cases import Case, generated_documents, make_cases
-from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
-from specx.bench.forcing import force, shared_ids
 from specx.bench.methods.engine import Engine, with_measured_layer
 from specx.bench.methods.table import METHODS
-from specx.bench.prefill import read_together
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import Run, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
 from specx.decoding.cost import Curve
 from specx.decoding.head_drafter import within_window

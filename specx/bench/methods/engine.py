@@ -1,19 +1,18 @@
 """Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import yaml
 
 from specx.bench.cases import Case, prompt_kind
 from specx.bench.masked import Phase, masked
-from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
+from specx.bench.runs import Run, Setting, run_drafter
 from specx.decoding.decode import context_window
 from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, make_drafter
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.methods import Pair
 from specx.errors import ProfileError, UsageError
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.profile.wording import did_you_mean
@@ -110,30 +109,6 @@ class Engine:
         return replace(setting, pair=pair, read=read)
 
 
-def drafting(name: str, about: str, *, cache: Changes) -> Engine:
-    """Drafting by the pair's draft model, as the changed profile says."""
-    return Engine(name, about, partial(make_drafter, "specextend"), cache=cache)
-
-
-def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
-    """Return True for a method whose drafts are those of a draft model alone."""
-    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
-
-
-def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
-    """Return the methods that draft with a model: only these have an expectation.
-
-    Raises UsageError when there is none.
-    """
-    found = [method for method in methods if drafts_with_a_model(method, setting)]
-    if not found:
-        raise UsageError(
-            "this experiment asks drafts for probabilities; name a method that drafts with a "
-            "model, such as specextend"
-        )
-    return found
-
-
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
     """Read a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
 
@@ -155,13 +130,8 @@ def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
     return {key: value for key, value in changes.items() if key in keys}
 
 
-class _Nobody:
-    def phase(self, name: str) -> None:
-        """Tell nobody about a calibration: it belongs to no run."""
-
-
 def with_measured_layer(profile: Profile, pair: Pair) -> Profile:
     """Resolve ``layer: auto`` as for a summary, before anything is timed: the profile with a
     retrieval layer that is a number or ``last``."""
     kind = prompt_kind(profile, pair.target.tokenizer, "digest")
-    return resolve_layer(profile, pair, kind, _Nobody(), context_window(pair, profile))
+    return resolve_layer(profile, pair, kind, lambda _: None, context_window(pair, profile))

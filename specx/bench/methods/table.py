@@ -9,11 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.baselines.rapid import Rapid
 from specx.bench.baselines.staged import Staged
-from specx.bench.baselines.static_tree import Chances, Choices, best_shape, expanded_shape
+from specx.bench.baselines.static_tree import (
+    ChainDrafter,
+    Chances,
+    Choices,
+    best_shape,
+    expanded_shape,
+)
 from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase

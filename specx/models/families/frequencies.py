@@ -122,28 +122,20 @@ def _pairs(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim:
 
 def _rope(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
     """Make the rotary embeddings of one kind of layer."""
-    kind = _kind(stated)
-    make = KINDS.get(kind)
+    make = KINDS.get(_kind(stated))
+    key = "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
     if make is None:
-        settings.refuse(
-            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
-        )
+        settings.refuse(key)
     if dim % 2:
         settings.refuse("head_dim")
     asked = Asked(settings, stated, dim, 2 * _pairs(settings, turning, stated, dim))
     try:
         frequencies, amplitude = make(asked)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        settings.refuse(
-            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
-        )
+        settings.refuse(key)
     still = dim // 2 - len(frequencies)
     inv_freq = torch.cat([frequencies, torch.zeros(still)])
     return RopeSpec(inv_freq=inv_freq, amplitude=amplitude, wide=turning.wide)
-
-
-def _key(settings: Settings) -> str:
-    return "rope_scaling" if settings.get("rope_scaling") else "rope_parameters"
 
 
 @dataclass(frozen=True)
@@ -168,8 +160,7 @@ class Asked:
     def powers(self, base: float | None = None) -> Tensor:
         """Return the reciprocals of unscaled frequencies: float32 [R/2]."""
         base = self.number("rope_theta") if base is None else base
-        powers: Tensor = base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
-        return powers
+        return base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
 
 
 Frequencies = tuple[Tensor, float]

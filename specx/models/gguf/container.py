@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
@@ -36,9 +35,11 @@ _FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()
 
 @dataclass(frozen=True, kw_only=True)
 class PackedTensor:
-    """A tensor as a file stores it.
+    """A tensor as a file stores it, and how transformers' weight differs from it.
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
+    ``pairs``: heads whose rows stand in pairs, halves of a head in turn; 0: rows stand as they
+    are. ``offset``: is taken from each value.
     """
 
     name: str
@@ -47,16 +48,31 @@ class PackedTensor:
     file: Path
     start: int
     size: int
+    pairs: int = 0
+    offset: float = 0.0
 
     def packed(self) -> torch.Tensor:
+        """Return the blocks, uint8 [rows, bytes], of a matrix without an offset."""
+        assert len(self.shape) > 1
+        assert not self.offset
+        return self._in_order(self._stored())
+
+    def floats(self) -> torch.Tensor:
+        """Return the values as float32 of the tensor's shape."""
+        values = self._in_order(self.format.unpack(self._stored()))
+        return values - self.offset if self.offset else values
+
+    def _stored(self) -> torch.Tensor:
         """Return the bytes, uint8 [..., bytes of a row], mapped from the file as they are read."""
         whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
         rows = (*self.shape[:-1], self.format.row_bytes(self.shape[-1]))
         return torch.from_numpy(whole).reshape(rows)
 
-    def floats(self) -> torch.Tensor:
-        """Return the values as float32 of the tensor's shape."""
-        return self.format.unpack(self.packed())
+    def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
+        if not self.pairs:
+            return rows
+        order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
+        return rows[order]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import os
+import platform
 import re
 import threading
 from collections.abc import Callable
@@ -142,12 +143,16 @@ def build(written: str, *, unrolls: bool) -> bytes:
     return code
 
 
+@cache
 def vector_unit() -> VectorUnit:
     """Return the vectors of this processor."""
     has = llvm.get_host_cpu_features()
     if has.get("avx512f"):
         return VectorUnit(lanes=16, sums=24)
-    return VectorUnit(lanes=8, sums=12) if has.get("avx2") else VectorUnit(lanes=4, sums=24)
+    if has.get("avx2"):
+        return VectorUnit(lanes=8, sums=12, has_half=bool(has.get("f16c")))
+    # Every ARM of 64 bits has it. Elsewhere LLVM would call functions that nobody brings.
+    return VectorUnit(lanes=4, sums=24, has_half=platform.machine() in ("aarch64", "arm64"))
 
 
 def _target() -> Any:

@@ -16,6 +16,7 @@ from specx.ops.blocks import by_name
 from specx.ops.native import functions
 from specx.ops.native.emitter import (
     BF16,
+    F16,
     F32,
     I32,
     I64,
@@ -48,6 +49,9 @@ def write_functions(unit: VectorUnit) -> str:
         write_outer(module, unit, f"outer{suffix}", kind)
         write_inner(module, unit, f"inner{suffix}", kind)
         write_rest(module, unit, f"rest{suffix}", kind)
+    if unit.has_half:
+        write_outer(module, unit, "outer_half", F16)
+        write_inner(module, unit, "inner_half", F16)
     functions.write(module, unit)
     _write_team(module, unit)
     return str(module)

@@ -1,7 +1,7 @@
 """Writes functions in LLVM's instructions, on vectors of float32.
 
 Methods are called while a function is written; what they write runs later. A place is a pointer to
-float32, or to bfloat16 where it is said so. Offsets, counts and strides are in elements.
+float32, or to bfloat16 or float16 where it is said so. Offsets, counts and strides are in elements.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,10 @@ from typing import Any
 
 from llvmlite import ir
 
-I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F32, PLACE = ir.FloatType(), ir.PointerType()
 BF16 = I16  # the upper half of a float32
+F16 = ir.HalfType()
 UNIT = 16  # sizes of a model are multiples of it: the most lanes of a vector
 LOG2E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 # exp(r) = 1 + r + r² p(r) for |r| <= ln 2 / 2, as in Cephes: off by 2e-7 at most, relatively
@@ -31,10 +32,14 @@ Number = Value | int  # int64
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """The processor: float32 in a vector, and how many vectors of sums a product may keep."""
+    """The processor: float32 in a vector, and how many vectors of sums a product may keep.
+
+    ``has_half``: it widens float16 and rounds to it.
+    """
 
     lanes: int
     sums: int
+    has_half: bool = True
 
 
 class Emitter:
@@ -42,6 +47,7 @@ class Emitter:
 
     def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
         self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
+        self.has_half = unit.has_half
         kind = ir.FunctionType(ir.VoidType(), list(arguments))
         self.function = ir.Function(module, kind, name)
         self._entry = self.function.append_basic_block("entry")
@@ -113,16 +119,21 @@ class Emitter:
         return _vector(F32, lanes)(value if lanes == 1 else [value] * lanes)
 
     def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
-        """Load float32; bfloat16 is widened to it, which is exact."""
+        """Load float32; bfloat16 and float16 are widened to it, which is exact."""
         found = self.builder.load(place, typ=_vector(kind, lanes), align=4 if kind == F32 else 2)
         if kind == F32:
             return found
+        if kind == F16:
+            return self.builder.fpext(found, _vector(F32, lanes))
         wide, shift = _vector(I32, lanes), 16 if lanes == 1 else [16] * lanes
         bits = self.builder.shl(self.builder.zext(found, wide), wide(shift))
         return self.builder.bitcast(bits, _vector(F32, lanes))
 
-    def store(self, value: Value, place: Value) -> None:
-        self.builder.store(value, place, align=4)
+    def store(self, value: Value, place: Value, kind: Any = F32) -> None:
+        """Store float32, or round it to float16: to the nearest, or of two to the even one."""
+        if kind == F16:
+            value = self.builder.fptrunc(value, _vector(F16, _lanes_of(value)))
+        self.builder.store(value, place, align=4 if kind == F32 else 2)
 
     def spread(self, value: Value, lanes: int) -> Value:
         """Return a vector with one number in all lanes."""
@@ -158,7 +169,7 @@ class Emitter:
 
     def exp(self, x: Value) -> Value:
         """Return exp(x) of x <= 87."""
-        lanes = 1 if x.type == F32 else x.type.count
+        lanes = _lanes_of(x)
         vanishes = self.builder.fcmp_ordered("<", x, self.number(LEAST, lanes))
         zero = self.number(0.0, lanes)
         x = self.builder.select(vanishes, zero, x)
@@ -177,14 +188,14 @@ class Emitter:
         return self.builder.select(vanishes, zero, self.mul(series, power))
 
     def sigmoid(self, x: Value) -> Value:
-        lanes = 1 if x.type == F32 else x.type.count
+        lanes = _lanes_of(x)
         one, small = self.number(1.0, lanes), self.exp(self.builder.fneg(self.absolute(x)))
         positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
         return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
 
     def tanh(self, x: Value) -> Value:
         """Return tanh(x), exact for small numbers, too, by their series."""
-        lanes = 1 if x.type == F32 else x.type.count
+        lanes = _lanes_of(x)
         size, square, one = self.absolute(x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
         large = self.builder.fdiv(self.builder.fsub(one, small), self.add(one, small))
@@ -196,7 +207,7 @@ class Emitter:
 
     def normal(self, x: Value) -> Value:
         """Return the share of a normal distribution below x: (1 + erf(x / √2)) / 2."""
-        lanes = 1 if x.type == F32 else x.type.count
+        lanes = _lanes_of(x)
         one, z = self.number(1.0, lanes), self.mul(self.absolute(x), self.number(0.5**0.5, lanes))
         t = self.builder.fdiv(one, self.fma(z, self.number(0.5, lanes), one))
         series = self.number(ERFC[0], lanes)
@@ -304,12 +315,19 @@ class Emitter:
                 body(first, width)
             start = end
 
-    def line(self, to: Value, count: Number, value: Callable[[Value, int], Value]) -> None:
+    def line(
+        self, to: Value, count: Number, value: Callable[[Value, int], Value], kind: Any = F32
+    ) -> None:
         """Write ``value(i, lanes)``, elements from i on, to a place, for 0 … count."""
-        self.strips(count, (self.lanes, 1), lambda i, n: self.store(value(i, n), self.at(to, i)))
 
-    def copy(self, to: Value, source: Value, count: Number) -> None:
-        self.line(to, count, lambda i, lanes: self.load(self.at(source, i), lanes))
+        def write(i: Value, lanes: int) -> None:
+            self.store(value(i, lanes), self.at(to, i, kind=kind), kind)
+
+        self.strips(count, (self.lanes, 1), write)
+
+    def copy(self, to: Value, source: Value, count: Number, kind: Any = F32) -> None:
+        """Copy float32; ``kind``: what is written."""
+        self.line(to, count, lambda i, lanes: self.load(self.at(source, i), lanes), kind)
 
     def fill(self, to: Value, count: Number, value: float) -> None:
         self.line(to, count, lambda _, lanes: self.number(value, lanes))
@@ -334,6 +352,10 @@ class Emitter:
             to, count,
             lambda i, n: self.mul(self.load(self.at(source, i), n), self.spread(factor, n)),
         )  # fmt: skip
+
+
+def _lanes_of(value: Value) -> int:
+    return getattr(value.type, "count", 1)
 
 
 def _vector(kind: Any, lanes: int) -> Any:

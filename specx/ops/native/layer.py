@@ -1,13 +1,13 @@
 """One layer of a pass: attention, by threads that have heads of their own or share all, and MLP."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llvmlite import ir
 
-from specx.ops.native.emitter import F32, I64, UNIT, Value
+from specx.ops.native.emitter import F16, F32, I8, I64, UNIT, Value
 from specx.ops.native.functions import LEAST, gate_name
 from specx.ops.native.kinds import LayerKind
 from specx.ops.native.tables import BLOCK, PLACE_OF
@@ -34,11 +34,15 @@ class Sums(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys and values of a head in the cache, which has rows for so many of the text."""
+    """The keys and values of a head in the cache, which has rows for so many of the text.
+
+    ``is_half``: they are float16.
+    """
 
     keys: Value
     values: Value
     capacity: Value
+    is_half: Value
 
 
 class LayerWriter(ABC):
@@ -175,21 +179,39 @@ class LayerWriter(ABC):
     def _store(
         self, cached: Keys, key: Value, value: Value, own: "Entries", head: Value, row: Value
     ) -> None:  # fmt: skip
-        """Norm and turn a key of a row, and store it with its value."""
+        """Norm and turn a key of a row where it lies, and store it with its value."""
         e = self.e
         slot = e.entry(e.place(self.run.frame["text_rows"]), row)
         if self.kind.has_windows:
             slot = e.builder.srem(slot, cached.capacity)
         slot = e.times(slot, self.dim)
-        self._place(e.at(cached.keys, slot), key, own, "key", head, row)
-        to = e.at(cached.values, slot)
+        # Both are ready in float32 before they are rounded, once.
+        self._place(key, key, own, "key", head, row)
         if self.kind.norms_values:
             e.call(
-                "norm", to, value, e.place(own["ones"]), I64(0), self.dim,
+                "norm", value, value, e.place(own["ones"]), I64(0), self.dim,
                 e.unpacked(own["value_eps"]),
             )  # fmt: skip
-        else:
-            e.copy(to, value, self.dim)
+
+        def store(kind: Any, _: str) -> None:
+            e.copy(e.at(cached.keys, slot, kind=kind), key, self.dim, kind)
+            e.copy(e.at(cached.values, slot, kind=kind), value, self.dim, kind)
+
+        self._of_kind(cached, store)
+
+    def _of_kind(self, cached: Keys, write: Callable[[Any, str], None]) -> None:
+        """Write something for keys in float32 and, where the processor has it, in float16.
+
+        ``write`` gets the kind, and how functions for it end.
+        """
+        if not self.e.has_half:
+            write(F32, "")
+            return
+        with self.e.builder.if_else(self.e.is_one(cached.is_half)) as (half, whole):
+            with half:
+                write(F16, "_half")
+            with whole:
+                write(F32, "")
 
     def _place(
         self, to: Value, source: Value, own: "Entries", which: str, head: Value, row: Value
@@ -235,11 +257,12 @@ class LayerWriter(ABC):
         row = e.row(e.place(self.run.frame["places"]), layer, len(PLACE_OF))
         place = self.run.entries(row, PLACE_OF, of=PLACE_OF)
         storage, capacity = e.place(place["storage"]), place["capacity"]
-        size = e.times(capacity, self.dim)
+        size = e.times(e.times(capacity, self.dim), e.less(4, e.times(place["is_half"], 2)))
         return Keys(
-            e.at(storage, e.times(head, size)),
-            e.at(storage, e.times(e.sum(head, self.kv_heads), size)),
+            e.at(storage, e.times(head, size), kind=I8),
+            e.at(storage, e.times(e.sum(head, self.kv_heads), size), kind=I8),
             capacity,
+            place["is_half"],
         )
 
     # ------------------------------------------------------------ attention
@@ -282,11 +305,7 @@ class LayerWriter(ABC):
                     e.fill(e.at(scores, e.times(i, line)), pad, float("-inf"))
             shown = e.at(scores, pad)
             for offset, slot, part in self._stretches(cached, begin, length):
-                e.call(
-                    "inner", e.at(shown, offset), line, queries, self.dim,
-                    e.at(cached.keys, e.times(slot, self.dim)), self.dim,
-                    self.lines, self.dim, part,
-                )  # fmt: skip
+                self._score(cached, (e.at(shown, offset), line), queries, slot, part)
             self._mask(own, shown, begin, e.sum(begin, length))
             cap = (e.unpacked(own["cap"]),) if self.kind.is_capped else ()
             with e.loop(0, self.lines) as i:
@@ -296,11 +315,37 @@ class LayerWriter(ABC):
                     e.at(sums.totals, i), e.at(sums.values, e.times(i, self.dim)), self.dim, *cap,
                 )  # fmt: skip
             for offset, slot, part in self._stretches(cached, begin, length):
-                e.call(
-                    "outer", sums.values, self.dim, e.at(shown, offset), line, I64(1),
-                    e.at(cached.values, e.times(slot, self.dim)), self.dim,
-                    self.lines, part, self.dim,
-                )  # fmt: skip
+                self._add_values(cached, sums.values, (e.at(shown, offset), line), slot, part)
+
+    def _score(
+        self, cached: Keys, scores: tuple[Value, Value], queries: Value, slot: Value, count: Value
+    ) -> None:  # fmt: skip
+        """Write each line's products, place and stride, with ``count`` keys from a slot on."""
+        e = self.e
+
+        def score(kind: Any, suffix: str) -> None:
+            keys = e.at(cached.keys, e.times(slot, self.dim), kind=kind)
+            e.call(
+                f"inner{suffix}", *scores, queries, self.dim, keys, self.dim,
+                self.lines, self.dim, count,
+            )  # fmt: skip
+
+        self._of_kind(cached, score)
+
+    def _add_values(
+        self, cached: Keys, sums: Value, weights: tuple[Value, Value], slot: Value, count: Value
+    ) -> None:  # fmt: skip
+        """Add ``count`` values from a slot on to each line's sums, times weights."""
+        e = self.e
+
+        def add(kind: Any, suffix: str) -> None:
+            values = e.at(cached.values, e.times(slot, self.dim), kind=kind)
+            e.call(
+                f"outer{suffix}", sums, self.dim, *weights, I64(1), values, self.dim,
+                self.lines, count, self.dim,
+            )  # fmt: skip
+
+        self._of_kind(cached, add)
 
     def _stretches(
         self, cached: Keys, begin: Value, length: Value

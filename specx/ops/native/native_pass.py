@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
-from specx.ops.native.code import Code, load, openmp
+from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
 from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, sizes_of
@@ -89,7 +89,7 @@ class NativePass:
         self._windows = [each.window for each in attentions]
         self._rows = torch.arange(MOST_ROWS)
         self._teams: dict[int, _OnThreads] = {}  # by number of threads
-        self._places: tuple[tuple[int, int], Any] = ((0, 0), None)  # of a storage in one tensor
+        self._places: tuple[tuple[int, ...], Any] = ((), None)  # of a storage in one tensor
         self._team(torch.get_num_threads())  # so that its code is on its way
 
     def _team(self, threads: int) -> "_OnThreads":
@@ -112,8 +112,8 @@ class NativePass:
                 self._is_prepared = True
         return self._weights
 
-    def serves(self, rows: int) -> bool:
-        if rows > MOST_ROWS:
+    def serves(self, rows: int, cached: torch.dtype) -> bool:
+        if rows > MOST_ROWS or not (cached == torch.float32 or _is_half(cached)):
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
@@ -152,20 +152,20 @@ class NativePass:
         return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
 
     def _places_in(self, storage: Tensor | Sequence[Tensor], prefix: int, behind: int) -> Any:
-        """Return the table of addresses and capacities of the layers' keys and values.
+        """Return the table of places and capacities of the layers' keys and values.
 
         Raises IndexError if rows do not fit.
         """
         if isinstance(storage, Tensor):
-            place, capacity = storage.data_ptr(), storage.shape[3]
+            place, capacity, half = storage.data_ptr(), storage.shape[3], _is_half(storage.dtype)
             if prefix + behind > capacity:
                 raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
             known, table = self._places
-            if known != (place, capacity):
-                step = 4 * storage.stride(0)
-                entries = [(place + i * step, capacity) for i in range(len(storage))]
+            if known != (place, capacity, half):
+                step = storage.element_size() * storage.stride(0)
+                entries = [(place + i * step, capacity, half) for i in range(len(storage))]
                 table = _table(number for each in entries for number in each)
-                self._places = (place, capacity), table
+                self._places = (place, capacity, half), table
             return table
         flat: list[int] = []
         for layer, window in zip(storage, self._windows, strict=True):
@@ -173,8 +173,13 @@ class NativePass:
             needed = prefix if window is None else min(prefix, window)
             if needed + behind > capacity:
                 raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
-            flat += [layer.data_ptr(), capacity]
+            flat += [layer.data_ptr(), capacity, _is_half(layer.dtype)]
         return _table(flat)
+
+
+def _is_half(cached: torch.dtype) -> bool:
+    """Return True for float16 where the processor has instructions for it."""
+    return cached == torch.float16 and vector_unit().has_half
 
 
 class _OnThreads:

@@ -24,7 +24,7 @@ AREAS = (
 # Memory of all threads where none has heads of its own.
 COMMON = ("all_heads", "all_sums", "all_greatest", "all_totals")
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
-PLACE_OF = ("storage", "capacity")  # of a layer's keys and values
+PLACE_OF = ("storage", "capacity", "is_half")  # of a layer's keys and values
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each layer that is kept; −1 ends the table
 ROPE = ("frequencies", "amplitude", "rope_size", "rope_offset")
 MAPS = ("heads", "out", "gate_up", "down")

@@ -37,11 +37,11 @@ def tree_attention(
     if window is not None or softcap is not None:
         first = 0 if window is None else first_seen(committed, mask, window)
         seen = visible(committed, mask, window, first).repeat(heads // kv_heads, 1)
-        k, v = (in_order(each, first, committed + mask.rows)[None] for each in (keys, values))
+        k, v = (in_order(each, first, committed + mask.rows, q)[None] for each in (keys, values))
         out, lse = attend_dense(packed, k, v, scaling, seen, softcap)
         return _unpacked(out.reshape(q.shape), lse.reshape(heads, rows), sinks)
     written = committed + mask.rows
-    k, v = keys[None, :, :written], values[None, :, :written]
+    k, v = (in_order(each, 0, written, q)[None] for each in (keys, values))
     if mask.rows == 1:  # a single token sees everything: one pass, nothing to merge
         out, lse = attend(packed, k, v, scaling)
     else:
@@ -91,17 +91,18 @@ def visible(committed: int, mask: AncestorMask, window: int | None, first: int) 
     return torch.cat([row >= committed + depth - window, own & (behind < window)], dim=1)
 
 
-def in_order(storage: Tensor, first: int, end: int) -> Tensor:
+def in_order(storage: Tensor, first: int, end: int, q: Tensor) -> Tensor:
     """Return rows ``first`` to ``end`` of a text from a layer's storage, which may be a ring.
 
-    storage [Hkv, capacity, D] -> [Hkv, end − first, D], a view where they lie side by side.
+    storage [Hkv, capacity, D] -> [Hkv, end − first, D] in the dtype of queries ``q``: a view where
+    it is theirs and rows lie side by side.
     """
     capacity = storage.shape[1]
     if first // capacity == (end - 1) // capacity:
         start = first % capacity
-        return storage[:, start : start + end - first]
+        return storage[:, start : start + end - first].to(q.dtype)
     rows = torch.arange(first, end, device=storage.device) % capacity
-    return storage.index_select(1, rows)
+    return storage.index_select(1, rows).to(q.dtype)
 
 
 def prefill_attention(
@@ -111,7 +112,7 @@ def prefill_attention(
     """Compute ``Ops.prefill_attention``; no mask is larger than a window block."""
     q, written = q[None], past + q.shape[1]
     first = 0 if window is None else max(0, past - window + 1)
-    k, v = (in_order(each, first, written)[None] for each in (keys, values))
+    k, v = (in_order(each, first, written, q)[None] for each in (keys, values))
     past -= first
     if softcap is not None or sinks is not None:
         out = _capped(q, k, v, scaling, past, window, softcap, sinks)

@@ -8,8 +8,8 @@ from specx.ops.chunks import Grid, chunk_rows
 
 def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
     """Compute ``Ops.store_rows``."""
-    keys.index_copy_(1, slots, key)
-    values.index_copy_(1, slots, value)
+    keys.index_copy_(1, slots, key.to(keys.dtype))
+    values.index_copy_(1, slots, value.to(values.dtype))
 
 
 def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:

@@ -47,7 +47,7 @@ def tree_attention(
         return attention.tree_attention(
             q, keys, values, prefix, mask, scaling, window=window, softcap=softcap, sinks=sinks
         )
-    keys, values = (attention.in_order(each, first, written) for each in (keys, values))
+    keys, values = (attention.in_order(each, first, written, q) for each in (keys, values))
     needs_lse = needs_lse or sinks is not None
     at_once = max(1, AT_ONCE // per_head)
     parts = [
@@ -102,7 +102,7 @@ def prefill_attention(
         )
     heads, rows, dim = q.shape
     before = max(0, past - window + 1)
-    keys, values = (attention.in_order(each, before, past + rows) for each in (keys, values))
+    keys, values = (attention.in_order(each, before, past + rows, q) for each in (keys, values))
     past -= before
     outs = []
     for start in range(0, rows, WINDOW_BLOCK):

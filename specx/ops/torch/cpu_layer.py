@@ -12,6 +12,7 @@ from torch.nn.functional import silu
 
 from specx.ops.layers import HeadNorms, LayerWeights, LinearMap, Norm
 from specx.ops.spec import NormSpec
+from specx.ops.torch.cache import store_rows
 from specx.ops.torch.cpu_product import CpuProduct
 from specx.ops.torch.layer import TorchLayer, TorchNorm
 
@@ -76,13 +77,13 @@ class CpuLayer(TorchLayer):
         kv_heads = keys.shape[0]
         normed = x if self._input_norm is None else self._input_norm(x)
         heads = self._heads(normed).view(x.shape[0], -1, self._dim).transpose(0, 1)
-        values.index_copy_(1, slots, heads[-kv_heads:])
+        own = heads[-kv_heads:]
         if self._query_norm is not None and self._key_norm is not None:
             q, k = heads[: -2 * kv_heads], heads[-2 * kv_heads : -kv_heads]
-            keys.index_copy_(1, slots, _rotated(self._key_norm(k), cos, sin))
+            store_rows(keys, values, slots, _rotated(self._key_norm(k), cos, sin), own)
             return _rotated(self._query_norm(q), cos, sin)
         turned = _rotated(heads[:-kv_heads], cos, sin)
-        keys.index_copy_(1, slots, turned[-kv_heads:])
+        store_rows(keys, values, slots, turned[-kv_heads:], own)
         return turned[:-kv_heads]
 
     def after_attention(

@@ -52,10 +52,7 @@ class CpuProduct:
             return out if self._bias is None else out.add_(self._bias)
         if self._least is None or len(x) < self._least:
             return linear(x, self._weight, self._bias)
-        wide: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self._weight, self._bias, "none", [], ""
-        )
-        return wide
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
 
     def plus(self, residual: Tensor, x: Tensor) -> Tensor:
         """Return residual [T, N] plus the product with x [T, K]."""

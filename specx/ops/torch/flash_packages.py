@@ -237,10 +237,9 @@ class FlashOps:
         is_ring = past + q.shape[1] > keys.shape[1]
         special = softcap is not None or sinks is not None or is_ring
         if special or (window is not None and not self.package.windows):
-            out: Tensor = self._inner.prefill_attention(
+            return self._inner.prefill_attention(
                 q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
             )
-            return out
         first = 0 if window is None else max(0, past - window + 1)  # nobody sees what is before
         rows = slice(first, past + q.shape[1])
         return self.package.prefill(q, keys[:, rows], values[:, rows], window, scaling)
@@ -252,11 +251,10 @@ class FlashOps:
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         inner = self._inner
         if not self.package.verifies or not (window is softcap is sinks is None):
-            found: tuple[Tensor, Tensor | None] = inner.tree_attention(
+            return inner.tree_attention(
                 q, keys, values, prefix, mask, scaling, needs_lse=needs_lse,
                 window=window, softcap=softcap, sinks=sinks,
             )  # fmt: skip
-            return found
         seen = self.package.prefix(q, keys, values, prefix, scaling)
         own = prefix + torch.arange(mask.rows, device=q.device)
         tree = (each.index_select(1, own) for each in (keys, values))

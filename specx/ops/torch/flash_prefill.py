@@ -21,10 +21,9 @@ def attend(
     if window is not None:
         return _attend_windowed(q, k, v, scaling, past, window)
     # These kernels align the mask of fewer queries than keys at the last key.
-    out: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(
+    return torch.ops.aten._scaled_dot_product_flash_attention(
         q, k, v, 0.0, True, False, scale=scaling
     )[0]
-    return out
 
 
 def _attend_windowed(

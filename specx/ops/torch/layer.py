@@ -10,6 +10,7 @@ from torch.nn.functional import gelu, linear, relu, silu
 
 from specx.ops.layers import Experts, HeadNorms, LayerWeights, LinearMap, Norm, Product
 from specx.ops.spec import Activation, NormSpec
+from specx.ops.torch.cache import store_rows
 from specx.ops.torch.experts import TorchExperts, gated
 
 
@@ -143,9 +144,9 @@ class TorchLayer:
         q = self._turned(heads[:, :queries], self._query_norm, cos, sin)
         if attention.shared is None:
             k, v = heads[:, queries:].chunk(2, dim=-1)
-            keys.index_copy_(1, slots, self._turned(k, self._key_norm, cos, sin))
+            k = self._turned(k, self._key_norm, cos, sin)
             v = v.unflatten(1, (-1, attention.head_dim)).transpose(0, 1)
-            values.index_copy_(1, slots, _normed(v, self._value_norm))
+            store_rows(keys, values, slots, k, _normed(v, self._value_norm))
         return q
 
     def _turned(self, flat: Tensor, norm: Norm | None, cos: Tensor, sin: Tensor) -> Tensor:

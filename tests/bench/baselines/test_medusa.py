@@ -12,7 +12,7 @@ from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_hea
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.models.features import FeatureSource
+from specx.models.call import FeatureSource
 from specx.models.medusa import FILES, load_medusa
 from tests.bench.baselines.drafting import check, small_profile
 from tests.bench.settings import tiny_case, tiny_setting

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 
 from specx.bench.experiments import sweep
-from specx.bench.experiments.sweep import EXPERIMENT, RetrievalSetting, grid
+from specx.bench.experiments.sweep import EXPERIMENT, KEYS, grid
+from specx.bench.methods import with_settings
 from specx.bench.runs import Run
 from specx.profile import load_profile
 from tests.bench.experiments.benches import made_run, tiny_bench, tiny_profile
 
-OWN = RetrievalSetting(chunk=32, top_k=4, every=2)
+OWN = {"chunk": 32, "top_k": 4, "every": 2}
 SETTINGS = [
-    RetrievalSetting(chunk=chunk, top_k=top_k, every=every)
+    {"chunk": chunk, "top_k": top_k, "every": every}
     for chunk in (32, 64)
     for top_k in (4, 8)
     for every in (1, 2)
@@ -23,11 +24,10 @@ def runs_of(*lengths: int) -> list[Run]:
     """A step takes 1 ms for each chunk of the working cache."""
     return [
         made_run(
-            setting.method,
+            with_settings("specextend", **setting),
             length,
-            acceptance_length=2.0 * setting.every,
-            decode_s=50 * 1e-3 * setting.top_k,
-            facts={**vars(setting), "own": setting == OWN},
+            decode_s=50 * 1e-3 * setting["top_k"],
+            facts={**setting, "own": setting == OWN},
         )
         for length in lengths
         for setting in SETTINGS
@@ -36,12 +36,14 @@ def runs_of(*lengths: int) -> list[Run]:
 
 def test_settings_that_the_draft_was_trained_for() -> None:
     settings = grid(load_profile("mini"))
-    assert settings[0] == RetrievalSetting(chunk=64, top_k=4, every=1)
+    assert settings[0] == (64, 4, 1)
     assert len(set(settings)) == len(settings)
-    assert max(setting.working for setting in settings) == 1024
-    assert {setting.every for setting in settings} == {1, 2, 4, 8, 16}
-    assert {setting.chunk for setting in settings} == {8, 16, 32, 64, 128}
-    assert all(setting.top_k >= 2 for setting in settings)
+    chunks, top_ks, intervals = map(set, zip(*settings, strict=True))
+    assert KEYS == ("chunk", "top_k", "every")
+    assert max(chunk * top_k for chunk, top_k, _ in settings) == 1024
+    assert intervals == {1, 2, 4, 8, 16}
+    assert chunks == {8, 16, 32, 64, 128}
+    assert min(top_ks) >= 2
 
 
 def test_settings_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +59,12 @@ def test_settings_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not runs[1].facts["own"]
     assert len({run.output for run in runs}) == 1
     findings = EXPERIMENT.conclude(runs)
-    assert findings.tables[0].baseline == "the profile's setting, chunk 8, k 4, every 2"
+    assert findings.tables[0].baseline == "the profile's setting"
 
 
 def test_a_profile_of_its_own_is_always_measured() -> None:
     profile = tiny_profile(cache={"chunk": 7, "top_k": 1, "every": 3})
-    assert grid(profile)[0] == RetrievalSetting(chunk=7, top_k=1, every=3)
+    assert grid(profile)[0] == (7, 1, 3)
 
 
 def test_settings_side_by_side() -> None:
@@ -73,14 +75,14 @@ def test_settings_side_by_side() -> None:
     own = next(row for row in rows if (row["chunk"], row["k"], row["every"]) == (32, 4, 2))
     assert own["speedup"] == 1.0
     assert own["step ms"] == pytest.approx(4.0)
-    assert own["tokens/s"] == pytest.approx(1000.0)
+    assert own["tokens/s"] == pytest.approx(500.0)
     worst = next(row for row in rows if (row["chunk"], row["k"], row["every"]) == (64, 8, 1))
-    assert worst["speedup"] == pytest.approx(0.25)
+    assert worst["speedup"] == pytest.approx(0.5)
     assert [figure.name for figure in findings.figures] == ["sweep-digest-1K", "sweep-digest-4K"]
     every_1, every_2 = findings.figures[0].series
     assert (every_1.label, every_2.label) == ("every 1", "every 2")
     assert every_2.x == (128, 256)
-    assert every_2.y == pytest.approx((1000.0, 500.0))
+    assert every_2.y == pytest.approx((500.0, 250.0))
 
 
 def test_of_an_interrupted_benchmark() -> None:
@@ -101,5 +103,5 @@ def test_a_machine_that_is_slow_at_times_moves_no_ratio() -> None:
     (again, *_) = EXPERIMENT.conclude(runs).tables
     place = first.columns.index("speedup")
     for before, after in zip(first.rows, again.rows, strict=True):
-        own = before[1:4] == (OWN.chunk, OWN.top_k, OWN.every)
+        own = before[1:4] == tuple(OWN.values())
         assert after[place] == pytest.approx(before[place] / (1 if own else 2))

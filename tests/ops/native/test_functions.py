@@ -16,6 +16,7 @@ from specx.ops.native.code import Code
 from specx.ops.native.decoder import write_functions
 from specx.ops.native.emitter import VectorUnit
 
+KINDS = {"": torch.float32, "_short": torch.bfloat16, "_half": torch.float16}
 UNITS = [VectorUnit(16, 24), VectorUnit(8, 12), VectorUnit(4, 24)]
 
 
@@ -57,13 +58,13 @@ def spaced(rows, columns, gap, seed=0):
 def weight(rows, columns, gap, suffix):
     """A matrix, and the same in float32."""
     w = spaced(rows, columns, gap, seed=1)
-    w = w.bfloat16() if suffix else w
+    w = w.to(KINDS[suffix])
     return w, w.float()
 
 
-@pytest.fixture(scope="module", params=["", "_short"])
+@pytest.fixture(scope="module", params=KINDS)
 def suffix(request):
-    """Of products with a matrix in float32 and in bfloat16."""
+    """Of products with a matrix of a kind."""
     return request.param
 
 
@@ -121,7 +122,7 @@ def test_a_row_of_a_large_product_is_that_of_several(functions, suffix, columns)
     """One row reads a weight in another order."""
     count = 2**20 // columns + 3
     x, w = normal(2, count), normal(count, columns, seed=1)
-    w = w.bfloat16() if suffix else w
+    w = w.to(KINDS[suffix])
     both, one = torch.zeros(2, columns), torch.zeros(1, columns)
     for y in (both, one):
         call(

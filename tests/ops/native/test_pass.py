@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
@@ -242,6 +243,15 @@ def storage_of(spec, text, *, rings=0):
     return found
 
 
+def changed(spec, storage, change):
+    """Storage with each layer's own changed. Layers that share it still do."""
+    found = []
+    for layer, own in zip(spec.layers, storage, strict=True):
+        shared = layer.attention.shared
+        found.append(change(own) if shared is None else found[shared])
+    return found
+
+
 def few_rows(sets, prefix, storage, kept=(0,)):
     behind = max(int(word).bit_length() for word in sets.flatten().tolist())
     depths = torch.tensor([bin(int(word)).count("1") - 1 for word in sets])
@@ -290,14 +300,10 @@ def check(spec, *, threads=2, prefix=45, rings=0, sets=TREE, **drawn):
     weights = Drawn(spec, **drawn).weights
     assert suits(weights)
     native = NativePass(weights)
-    assert native.serves(len(sets))
+    assert native.serves(len(sets), torch.float32)
     kept = tuple(range(min(2, len(spec.layers))))
     storage = storage_of(spec, prefix, rings=rings)
-    exact = storage_of(spec, prefix, rings=rings)
-    exact = [each.double() for each in exact]
-    for layer, attention in enumerate(each.attention for each in spec.layers):
-        if attention.shared is not None:
-            exact[layer] = exact[attention.shared]
+    exact = changed(spec, storage, Tensor.double)
     logits, found = native(few_rows(sets, prefix, storage, kept))
     wanted, wanted_kept = expected_of(weights, few_rows(sets, prefix, exact, kept))
     assert_alike(logits, wanted)
@@ -306,6 +312,33 @@ def check(spec, *, threads=2, prefix=45, rings=0, sets=TREE, **drawn):
     for (queries, lse), (exact_queries, exact_lse) in zip(found, wanted_kept, strict=True):
         assert_alike(queries, exact_queries)
         assert_alike(lse, exact_lse)
+
+
+def check_half(spec, *, prefix=45, sets=TREE, **drawn):
+    """Compare a pass over float16 with torch's in float64 over the very rows that it rounded."""
+    torch.set_num_threads(2)
+    weights = Drawn(spec, **drawn).weights
+    native, few = NativePass(weights), few_rows(sets, prefix, storage_of(spec, prefix))
+    assert native.serves(len(sets), torch.float16)
+    few = replace(few, storage=changed(spec, few.storage, Tensor.half))
+    logits, found = native(few)
+    # What is exact goes behind all that is read.
+    exact = changed(spec, few.storage, lambda own: pad(own.double(), (0, 0, 0, 70)))
+    apart = replace(few, storage=exact, rows=few.rows + 70)
+    wanted, wanted_kept = expected_of(weights, apart)
+    assert_alike(logits, wanted)
+    for mine, theirs in zip(few.storage, exact, strict=True):
+        rounded = mine[:, :, few.rows].double()
+        torch.testing.assert_close(rounded, theirs[:, :, apart.rows], rtol=2**-11 + 1e-5, atol=1e-4)
+    for (queries, lse), (exact_queries, exact_lse) in zip(found, wanted_kept, strict=True):
+        assert_alike(queries, exact_queries)
+        assert_alike(lse, exact_lse)
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_parts_together_over_half_the_bytes(name):
+    check_half(TOGETHER[name])
+    check_half(TOGETHER[name], prefix=530, sets=torch.tensor([1]))
 
 
 @pytest.mark.parametrize("name", TOGETHER)
@@ -327,16 +360,18 @@ def test_every_part_anywhere(name, threads, prefix):
     alike(sets=chain_sets(11, torch.device("cpu"))[:, 0], rings=11)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("name", ["plain", "two sizes of heads"])
-def test_a_row_is_the_same_whatever_is_computed_beside_it(name):
+def test_a_row_is_the_same_whatever_is_computed_beside_it(name, dtype):
     """To the last bit, where a window begins anywhere and storage is a ring or not."""
     spec, rows, prefix = SPECS[name], 11, 507
     torch.set_num_threads(2)
     native = NativePass(Drawn(spec).weights)
-    assert native.serves(rows)
-    storage = storage_of(spec, prefix)
+    assert native.serves(rows, dtype)
+    storage = [each.to(dtype) for each in storage_of(spec, prefix)]
     together, _ = native(few_rows(chain_sets(rows, torch.device("cpu"))[:, 0], prefix, storage))
-    storage, alone = storage_of(spec, prefix, rings=16), []
+    storage = [each.to(dtype) for each in storage_of(spec, prefix, rings=16)]
+    alone = []
     for i in range(rows):
         few = few_rows(torch.tensor([1]), prefix + i, storage)
         alone.append(native(replace(few, tokens=few.tokens + i))[0])
@@ -346,7 +381,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name):
 def test_rows_that_no_ring_has_room_for_are_refused():
     spec = SPECS["windows in some layers"]
     native, storage = NativePass(Drawn(spec).weights), storage_of(spec, 45, rings=4)
-    assert native.serves(len(TREE))
+    assert native.serves(len(TREE), torch.float32)
     with pytest.raises(IndexError, match="6 rows behind 45 in a cache of 41"):
         native(few_rows(TREE, 45, storage))
 

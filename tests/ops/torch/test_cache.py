@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specx.models.rope import rope_facts
+from specx.models.facts import rope_facts
 from specx.ops.torch.cache import rotate
 from tests.ops import reference
 from tests.tiny import LINEAR, LLAMA3, YARN, make_model
