@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specx.bench.control import Control
 from specx.bench.request import label
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile
-from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt, PromptKind

@@ -246,8 +246,8 @@ def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
     """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
     if drafter.features is not None:
         target.keep_features(drafter.features)
-    for item in target.prefill(prompt):
-        if drafter.features is not None and isinstance(item, PrefillProgress):
-            drafter.follow(prompt, item.done, target)
+    for progress, _ in target.prefill(prompt):
+        if drafter.features is not None:
+            drafter.follow(prompt, progress.done, target)
     for _ in drafter.prefill(prompt, target):
         pass

@@ -21,7 +21,8 @@ from specx.reports.live import LiveLine
 from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
 from specx.runs.destination import Destination
-from specx.runs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
+from specx.runs.document_run import as_it_is
+from specx.runs.inputs import FailedInput, Inputs, find_sources, takes_a_while
 from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
@@ -36,7 +37,6 @@ from specx.runs.pool import (
 )
 from specx.runs.queue import Queue
 from specx.runs.results import Results
-from specx.runs.short import as_it_is
 from specx.runs.tasks import Workers, WorkerSettings
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class SummaryRun:
         placement = self._placement(len(found))
         if takes_a_while(found) and not placement.number:
             self._options.importing.begin()
-        for folder in self._destination.take_over_logs():
+        for folder in self._destination.tidy_logs():
             self._tell_of_older_log(folder)
         with ExitStack() as stack:
             stack.enter_context(self._results)
@@ -168,7 +168,7 @@ class SummaryRun:
         reading = self._job.reading(
             self._request.reading, on_source, self._results.is_done, ahead=placement.reading
         )
-        return read_inputs(found, reading)
+        return Inputs(found, reading)
 
     def _summarize(
         self,
@@ -181,11 +181,10 @@ class SummaryRun:
         self._results.headings = self._notices.several = several
         if several:
             live.job = self._notices.job = JobProgress(inputs.total)
-        items = self._notices.before(inputs.items, self._request.profile)
         try:
             queue = self._queue(inputs, live)
             self._options.interruption.sentence = queue.interrupted
-            queue.run(replace(inputs, items=items), alone=not several)
+            queue.run(inputs, alone=not several)
         except BaseException:
             with suppress(SpecxError):  # the first error is the one to tell
                 self._results.finish()
@@ -214,6 +213,7 @@ class SummaryRun:
             RunOutcome(job.allowed, fail_fast=job.fail_fast, strict_numbers=request.strict_numbers),
             on_done=self._notices.done,
             on_error=self._notices.failed,
+            on_read=partial(self._notices.read, request.profile),
             on_skipped=self._notices.skipped,
             as_it_is=partial(as_it_is, request.profile, request.method),
             total=inputs.total,

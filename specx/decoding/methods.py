@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.fallback import PlainTimes
 from specx.decoding.head_drafter import HeadDrafter, within_window
-from specx.decoding.joined_drafter import BEHIND, JoinedDrafter
 from specx.decoding.lookup import REACH
-from specx.decoding.lookup_drafter import LookupDrafter
+from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.policies import CrossModelRetrieval, Streaming
-from specx.decoding.tree_choice import EVERY, KnownTexts
+from specx.decoding.times import KnownTimes
+from specx.decoding.tuner import EVERY
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel, turns_alike
@@ -32,17 +31,15 @@ from specx.records import WITHOUT_DRAFT, Method
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: what
-    texts have shown for ``tree: auto``, by kind of drafter and length class (``known_of``);
-    ``plain_times``: of plain tokens on a GPU, by the settings that they depend on.
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: the
+    findings from the texts of the pair, for those that follow.
     """
 
     target: LoadedModel
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    known: KnownTexts = field(default_factory=dict, compare=False)
-    plain_times: dict[object, PlainTimes] = field(default_factory=dict, compare=False)
+    known: KnownTimes = field(default_factory=KnownTimes, compare=False)
     _others: list["Pair"] = field(default_factory=list, compare=False, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.draft_cache import DraftCache
-from specx.decoding.drafter import Drafter, Outcome, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
 from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import CacheGroup
 from specx.decoding.lazy_prefill import LazyPrefill
 from specx.decoding.policies import CachePolicy
-from specx.decoding.schedule import make_schedule
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import Decoder
@@ -122,11 +121,12 @@ class ModelDrafter(Drafter):
         self._lay_out(plan)
         self.layout.pending.zero_()
         self.layout.count.fill_(1)
-        self._schedule = make_schedule(plan.cache)
 
     def _lay_out(self, plan: DraftPlan) -> None:
         """Work on what belongs to the tree of a plan."""
         self.draft_plan, self.levels = plan, plan.tree.depth
+        self.retrieve_every = None if plan.policy is None else plan.cache.every
+        self.adaptive = plan.cache.retrieve == "adaptive"
         shape = TreeShape.of(plan.tree)
         if shape not in self._layouts:
             self._layouts[shape] = self._make_layout(plan)
@@ -150,6 +150,7 @@ class ModelDrafter(Drafter):
         return True
 
     def forget_layouts(self) -> bool:
+        """Forget all layouts but the one in use, if there are many; return True if so."""
         if len(self._layouts) <= LAYOUTS:
             return False
         self._layouts = {TreeShape.of(self.draft_plan.tree): self.layout}
@@ -162,12 +163,8 @@ class ModelDrafter(Drafter):
     def kind(self) -> str:
         return self.draft_plan.cache.model_dump_json()
 
-    @property
-    def retrieves(self) -> bool:
-        return self.policy is not None
-
     def reshape(self, plan: TreePlan) -> None:
-        """Grow other trees from now on, not larger than the first."""
+        """Grow other trees from now on, not larger than the first. No step may be under way."""
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
         self._use(self._draft_plan_of(plan))
@@ -190,6 +187,7 @@ class ModelDrafter(Drafter):
         return replace(self.draft_plan, tree=plan.tree, cache=cache)
 
     def draft_level(self, rows: int) -> None:
+        """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""
         tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
         own = single_sets(0, rows, words_for(rows), tokens.device)
@@ -276,16 +274,6 @@ class ModelDrafter(Drafter):
 
     def prefill_seconds(self) -> float:
         return 0.0 if self._lazy is None else self._lazy.seconds()
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=self.retrieval_due(steps))
-
-    def retrieval_due(self, steps: int) -> bool:
-        """Return True if retrieval is due before the next tree; asked once for each."""
-        return self.policy is not None and self._schedule.due(steps)
-
-    def learn(self, outcome: Outcome) -> None:
-        self._schedule.learn(outcome.step)
 
     def retrieve(self, target: Target) -> None:
         if self.policy is None:

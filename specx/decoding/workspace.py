@@ -64,7 +64,7 @@ class WorkspaceKind:
         return same and self.profile == other.profile and self.sources == other.sources
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Workspace:
     """Everything that decoding a document needs but its text.
 
@@ -80,6 +80,14 @@ class Workspace:
         """Forget all of a document, for the next; return False if that is not possible."""
         self.state.begin()
         return self.drafter.begin()
+
+    def fall_back(self, *, keep: bool) -> None:
+        """Decode plainly to the end. What drafting needed is freed, unless the next may take it."""
+        if keep:
+            self.state.draft_with(self.state.plain)
+        else:
+            self.drafter = self.state.plain
+            self.state.fall_back()
 
 
 @dataclass

@@ -150,12 +150,12 @@ class Destination:
     def _views_of_report(self) -> list[Path]:
         return _views([self.report] if self.report is not None else [])
 
-    def take_over_logs(self) -> list[Path]:
-        """Write down anew what older versions have noted; return the folders where they had."""
+    def tidy_logs(self) -> list[Path]:
+        """Drop what is no longer true from the logs; return the folders that had older ones."""
         out = self.folder or (self.out.parent if self.out is not None else None)
         report = None if self.report is None else self.report.parent
         homes = dict.fromkeys(home for home in (out, report) if home is not None)
-        return [home for home in homes if log_of(home).take_over()]
+        return [home for home in homes if log_of(home).tidy()]
 
 
 def _beside(folder: Path, relative: PurePath, ending: str) -> Path:

@@ -10,9 +10,9 @@ from specx.decoding.methods import Pair, sampling_of
 from specx.decoding.target import Target
 from specx.errors import SpecxError, in_one_line
 from specx.profile import Profile, Sampling
-from specx.records import PrefillProgress, Step, Stop
+from specx.records import Step, Stop
 from specx.reports.report import LosslessCheck, ReferenceCheck
-from specx.runs.thinking import decode_thinking
+from specx.runs.text import decode_thinking
 
 REFERENCE_TOKENS = 64  # compared with transformers' own ``generate``
 TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and in steps of its own
@@ -90,7 +90,5 @@ def logit_gap(pair: Pair, text: tuple[int, ...], expected: int, other: int) -> f
     """Return the target's logit of ``expected`` minus that of ``other`` after ``text``."""
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     target = Target(pair.target, len(text), retrieval_layer=None)
-    for item in target.prefill(ids):
-        if not isinstance(item, PrefillProgress):
-            return float(item[0, expected] - item[0, other])
-    raise AssertionError("prefill ends with logits")
+    *_, (_, logits) = target.prefill(ids)
+    return float(logits[0, expected] - logits[0, other])

@@ -87,23 +87,24 @@ class OutputLog:
     def add(self, entry: Entry) -> None:
         """Add a line. It is on the disk when this returns. Raises UsageError if it cannot be."""
         try:
-            with self._opened() as (file, alone):
-                contents = self.contents()
+            with self._opened() as (file, _):
                 _append(file, _sealed(entry))
-                things = len(contents.files) + len(contents.documents)
-                if alone and contents.lines > 2 * things + _SPARE_LINES:
-                    with contextlib.suppress(OSError, UsageError):  # a long log is as good
-                        self._write_anew()
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
-    def take_over(self) -> bool:
-        """Write down what an older version has noted; return True if that was done."""
-        if (self._folder / OLD_FILES).exists():
+    def tidy(self) -> bool:
+        """Write the log anew where most lines are no longer true, or an older version has others.
+
+        Returns True if what an older version has noted was taken over. Where the log cannot be
+        written, all stays as it is.
+        """
+        contents, has_older = self.contents(), (self._folder / OLD_FILES).exists()
+        things = len(contents.files) + len(contents.documents)
+        if has_older or contents.lines > 2 * things + _SPARE_LINES:
             with contextlib.suppress(OSError, UsageError), self._opened() as (_, alone):
                 if alone:
                     self._write_anew()
-                    return True
+                    return has_older
         return False
 
     def _write_anew(self) -> None:

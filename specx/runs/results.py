@@ -103,18 +103,17 @@ class Results:
 
     def are_complete(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, as specx wrote them last."""
-        paths = self._written_for(relative)
-        return bool(paths) and all(self._outputs.is_complete(path) for path in paths)
+        return self._all(relative, self._outputs.is_complete)
 
     def are_there(self, relative: PurePath) -> bool:
         """Return True if all files of a document are there, whatever is in them."""
-        paths = self._written_for(relative)
-        return bool(paths) and all(isfile(path) for path in paths)
+        return self._all(relative, isfile)
 
-    def _written_for(self, relative: PurePath) -> list[Path]:
-        """Return the files that a document has if it is done. Not each has a text view."""
+    def _all(self, relative: PurePath, test: Callable[[Path], bool]) -> bool:
+        """Return True if the files of a document that is done pass. Not each has a text view."""
         views = self._to.view_paths(relative)
-        return self._to.paths(relative) + [v for v in views if self._outputs.has_written(v)]
+        paths = self._to.paths(relative) + [v for v in views if self._outputs.has_written(v)]
+        return bool(paths) and all(map(test, paths))
 
     # ---------------------------------------------------------------- while it is written
 

@@ -29,16 +29,21 @@ from specx.records import Finished, Method, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 from specx.runs import warnings
 from specx.runs.calibration import resolve_layer, source_layer
-from specx.runs.document_run import DecodedText, DocumentRun, input_facts, removed
+from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
 from specx.runs.pair import facts
 from specx.runs.parts import PartWriter, Written
 from specx.runs.processes import MakePrompts, Prepared
 from specx.runs.provenance import provenance
-from specx.runs.room import reasoning_of, reserved, room_of
-from specx.runs.source_finder import SourceFinder
 from specx.runs.tasks import Listener
-from specx.runs.thinking import decode_thinking
+from specx.runs.text import (
+    DecodedText,
+    SourceFinder,
+    decode_thinking,
+    reasoning_of,
+    reserved,
+    room_of,
+)
 
 # With these a text goes on where it repeats itself, with the next where it does so again: a whole
 # text under a penalty drifts from its document, and a larger penalty ruins it.

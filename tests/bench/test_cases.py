@@ -7,9 +7,9 @@ from specx.bench.cases import (
     make_cases,
     prompt_kind,
 )
+from specx.bench.control import Control
 from specx.errors import UsageError
 from specx.profile import load_profile
-from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from tests.bench.benches import embedded
 

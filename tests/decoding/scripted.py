@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specx.decoding import methods
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree
 from specx.records import PrefillProgress
@@ -17,6 +17,8 @@ Guess = Callable[[int], int]  # place in the output -> the token that is propose
 
 class Scripted(Drafter):
     """Proposes one chain of ``levels`` tokens a step; notes what it was told."""
+
+    retrieve_every = 2
 
     def __init__(self, levels: int, guess: Guess) -> None:
         self.levels, self.guess = levels, guess
@@ -38,9 +40,6 @@ class Scripted(Drafter):
 
     def commit(self, path: Path) -> None:
         self.committed.append(path.tokens[: int(path.count)].tolist())
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps % 2 == 0)
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
         self.retrieved_after.append(len(self.committed) - 1)

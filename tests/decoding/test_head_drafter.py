@@ -62,17 +62,11 @@ def prefilled(drafter, model, prompt) -> Target:
     reader = Target(model, 300, drafter.retrieval_layer)
     reader.keep_features(drafter.features)
     ids = torch.tensor(prompt)
-    for progress in list_progress(reader, ids):
+    for progress, _ in reader.prefill(ids):
         drafter.follow(ids, progress.done, reader)
     list(drafter.prefill(ids, reader))
     drafter.commit(Path.of(torch.tensor([ROOT])))
     return reader
-
-
-def list_progress(reader, ids):
-    for item in reader.prefill(ids):
-        if not isinstance(item, torch.Tensor):
-            yield item
 
 
 def features_of(text, kind="eagle3", layers=ENTERING):

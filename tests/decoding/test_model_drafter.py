@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from specx.decoding.cost import TreePlan
-from specx.decoding.drafter import DraftMode, Outcome
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
 from specx.decoding.policies import CrossModelRetrieval, Streaming
@@ -15,7 +14,6 @@ from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
 from specx.ops.trees import Path, TokenTree
 from specx.profile.schema import DraftCacheSettings, TreeSettings
-from specx.records import Step
 from tests.decoding.pairs import allowed, loaded, make_prompt, pair_of, run
 from tests.decoding.pairs import make_profile as profile_of
 from tests.ops.test_trees import assert_is_tree, paths_of
@@ -142,12 +140,8 @@ def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
         text.append(70)
     assert drafter.cache.store.committed == len(text) - 1
     assert drafter.levels == 2
-    assert drafter.retrieval_due(6) == (cache["policy"] != "full")
-    assert not drafter.retrieval_due(5)
-    for accepted in (2, 0):  # before it is due where acceptance falls
-        step = Step((1,) * (accepted + 1), 6, accepted, seconds=1.0)
-        drafter.learn(Outcome(mode=DraftMode.MODEL, step=step, note=None, settled=True))
-    assert drafter.retrieval_due(7) == (cache["policy"] != "full")
+    every = None if cache["policy"] == "full" else 2
+    assert (drafter.retrieve_every, drafter.adaptive) == (every, True)
 
 
 def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():

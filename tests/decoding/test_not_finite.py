@@ -108,8 +108,8 @@ def test_the_first_token():
 
     class Broken(Target):
         def prefill(self, prompt):
-            for item in super().prefill(prompt):
-                yield item * math.nan if isinstance(item, torch.Tensor) else item
+            for progress, logits in super().prefill(prompt):
+                yield progress, logits * math.nan
 
     with pytest.raises(ModelError, match="the target broken in float32"):
         decoded("lookup", Broken, pair=replace(PAIR, target=broken))

@@ -10,7 +10,7 @@ from specx.decoding import decode as decode_module
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.decoding.runner import EagerRunner, runner_for
-from specx.decoding.selector import DrafterSelector
+from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
 from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
@@ -80,9 +80,7 @@ def test_graphs_of_every_mode_do_what_eager_steps_do(
     outcomes = []
     for make in (runner_for, lambda *_, **__: EagerRunner()):
         turns = cycle(pattern)
-        monkeypatch.setattr(
-            DrafterSelector, "model_drafts", lambda _, turns=turns: next(turns) == "m"
-        )
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _, turns=turns: next(turns) == "m")
         monkeypatch.setattr(decode_module, "runner_for", make)
         outcomes.append(written(pair, mini(temperature), "specextend+lookup", prompt))
     assert outcomes[0] == outcomes[1]

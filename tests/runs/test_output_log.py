@@ -85,16 +85,17 @@ def test_writers_lose_nothing_of_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_log, "_SPARE_LINES", 5)  # so that it is written anew meanwhile
-    names = [f"{number}.md" for number in range(40)]
+    names = [f"{number}.md" for number in range(20)]
 
     def write(name: str) -> None:
-        for _ in range(4):
+        for _ in range(3):
             OutputLog(tmp_path).add({"files": {name: ["1"]}})
+            OutputLog(tmp_path).tidy()
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, names))
     assert sorted(files(tmp_path)) == sorted(names)
-    assert (tmp_path / LOG).read_bytes().count(b"\n") <= 85
+    assert (tmp_path / LOG).read_bytes().count(b"\n") <= 45
 
 
 def test_it_is_read_on_from_where_it_was_read(
@@ -111,18 +112,20 @@ def test_it_is_read_on_from_where_it_was_read(
 
 def test_a_log_of_few_things_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_log, "_SPARE_LINES", 10)
+    monkeypatch.setattr(output_log, "_KEPT_HASHES", 4)
     log = OutputLog(tmp_path)
-    for number in range(100):
+    for number in range(30):
         log.add({"files": {f"{number % 3}.md": [str(number)]}})
         log.add({"output": f"{number % 3}", "state": "done", "time": number})
+        log.tidy()
     for name, hashes in files(tmp_path).items():
-        last = {"0.md": 99, "1.md": 97, "2.md": 98}[name]
+        last = {"0.md": 27, "1.md": 28, "2.md": 29}[name]
         # What a process that was killed has left may be of several runs ago.
-        assert hashes == [str(number) for number in range(last - 45, last + 1, 3)]
+        assert hashes == [str(number) for number in range(last - 9, last + 1, 3)]
     assert {name: each["time"] for name, each in log.contents().documents.items()} == {
-        "0": 99,
-        "1": 97,
-        "2": 98,
+        "0": 27,
+        "1": 28,
+        "2": 29,
     }
     assert (tmp_path / LOG).read_bytes().count(b"\n") <= 22
 
@@ -137,8 +140,9 @@ def test_it_is_not_written_anew_while_another_process_may_write(
         assert alone
         for _ in range(9):
             log.add(A)
+            log.tidy()
     assert (tmp_path / LOG).read_bytes().count(b"\n") == 9
-    log.add(A)
+    log.tidy()
     assert (tmp_path / LOG).read_bytes().count(b"\n") == 1
     assert documents(tmp_path) == ["x/a.txt"]
 
@@ -178,15 +182,15 @@ def test_what_an_older_version_has_noted_is_known(tmp_path: Path) -> None:
 
 
 def test_it_is_taken_over_once(tmp_path: Path) -> None:
-    assert not OutputLog(tmp_path).take_over()
+    assert not OutputLog(tmp_path).tidy()
     assert hidden(tmp_path) == []
     old_folder(tmp_path)
     before = OutputLog(tmp_path).contents()
-    assert OutputLog(tmp_path).take_over()
+    assert OutputLog(tmp_path).tidy()
     after = OutputLog(tmp_path).contents()
     assert (after.files, after.documents) == (before.files, before.documents)
     assert hidden(tmp_path) == [LOG]
-    assert not OutputLog(tmp_path).take_over()
+    assert not OutputLog(tmp_path).tidy()
 
 
 @pytest.mark.parametrize("name", ["replace", "unlink"])
@@ -201,9 +205,9 @@ def test_killed_while_it_is_taken_over_nothing_is_lost(
 
     monkeypatch.setattr(Path, name, die)
     with pytest.raises(KeyboardInterrupt):
-        OutputLog(tmp_path).take_over()
+        OutputLog(tmp_path).tidy()
     monkeypatch.undo()
-    OutputLog(tmp_path).take_over()
+    OutputLog(tmp_path).tidy()
     after = OutputLog(tmp_path).contents()
     assert {name: hashes[-1] for name, hashes in after.files.items()} == {"a.md": "2"}
     assert after.documents == before.documents

@@ -164,6 +164,7 @@ def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
         Outputs().write_text(tmp_path / name, "One.\n")
     content = (tmp_path / LOG).read_bytes()
     (tmp_path / LOG).write_bytes(content[:-5])
+    assert not Outputs().is_complete(tmp_path / "b.md")
     Outputs().write_text(tmp_path / "c.md", "One.\n")
     assert sorted(log_of(tmp_path).contents().files) == ["a.md", "c.md"]
     assert [Outputs().is_complete(tmp_path / f"{name}.md") for name in "abc"] == [True, False, True]

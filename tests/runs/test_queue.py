@@ -4,7 +4,7 @@ import gc
 import io
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -35,7 +35,6 @@ from specx.runs.inputs import (
     InputDocument,
     Inputs,
     Reading,
-    SourceReader,
     find_sources,
 )
 from specx.runs.local_workers import ThisProcess
@@ -119,6 +118,18 @@ class Here(ThisProcess):
         return self.models
 
 
+class Ready(Inputs):
+    """Inputs that a test has made."""
+
+    is_ready = True  # type: ignore[assignment]
+
+    def __init__(self, items: Iterable[Input]) -> None:
+        self._items = iter(items)
+
+    def __next__(self) -> Input:
+        return next(self._items)
+
+
 class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
@@ -150,7 +161,7 @@ class Batch:
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(items=iter(self.items), least=1, total=None)
+        return Ready(self.items)
 
     def run(self, *, alone: bool = False, **options: Any) -> list[Report]:
         self.queue(**options).run(self.inputs, alone=alone)
@@ -383,7 +394,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 
 def lines_of(text: str) -> list[Input]:
     Path("m.jsonl").write_text(text)
-    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
 
 
 def test_a_bad_line_is_an_input_in_its_place(

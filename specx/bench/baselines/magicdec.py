@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import CacheShape, PreallocatedCache
@@ -78,7 +78,7 @@ class MagicDec(Drafter):
     def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
         self.model, self.settings = pair.target, profile.draft_cache
         chain = profile.tree.changed(width=1)
-        self.levels = chain.depth
+        self.levels, self.retrieve_every = chain.depth, self.settings.every
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         # The root sees all of the text and itself, which is the first row behind the text.
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
@@ -98,9 +98,6 @@ class MagicDec(Drafter):
 
     def commit(self, path: Path) -> None:
         """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps > 0 and steps % self.settings.every == 0)
 
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink

@@ -19,6 +19,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
@@ -45,8 +46,12 @@ def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
 
     It works on the same layers of the whole model's cache.
     """
-    decoder = loaded.model.with_layers(kept)
-    return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
+    whole = loaded.model
+    assert whole.spec.per_layer is None, "tables have the inputs of all layers"
+    layers = [whole.weights.layers[layer] for layer in kept]
+    spec = replace(whole.spec, layers=tuple(layer.spec for layer in layers))
+    decoder = Decoder(replace(whole.weights, spec=spec, layers=layers), whole.ops)
+    return replace(loaded, model=decoder, decoder_spec=spec, num_layers=len(kept))
 
 
 class SkippedLayers(Drafter):

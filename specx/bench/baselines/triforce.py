@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specx.bench.baselines.magicdec import Excerpt
 from specx.bench.runs import refuse_head
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.methods import Pair, retrieval_layer
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
@@ -33,6 +33,8 @@ EVERY = 16  # steps between two retrievals
 
 class TriForce(Drafter):
     """The small draft and the target on an excerpt, at work on one document."""
+
+    retrieve_every = EVERY
 
     def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, profile.draft_cache
@@ -76,9 +78,6 @@ class TriForce(Drafter):
         cache.store.refill(self._mark[0])
         cache.working.refill(self._mark[1])
         self._small.commit(path)
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps > 0 and steps % EVERY == 0)
 
     def retrieve(self, target: Target) -> None:
         grid, length = Grid(self.settings.chunk), target.cache.length

@@ -24,7 +24,7 @@ from specx.decoding.head_drafter import within_window
 from specx.decoding.methods import Pair, draft_plan
 from specx.decoding.runner import Runner, runner_for
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tree_choice import WIDTHS
+from specx.decoding.tuner import WIDTHS
 from specx.decoding.workspace import AHEAD
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead

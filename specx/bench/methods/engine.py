@@ -13,6 +13,7 @@ from specx.bench.runs import Run, Setting, run_drafter
 from specx.decoding.decode import context_window
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
+from specx.decoding.times import KnownTimes
 from specx.errors import ProfileError, UsageError
 from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
 from specx.profile.wording import did_you_mean
@@ -105,7 +106,7 @@ class Engine:
         draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
         read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
         # What is known of costs is of models that attend otherwise.
-        pair = replace(pair, target=target, draft=draft, known={}, plain_times={})
+        pair = replace(pair, target=target, draft=draft, known=KnownTimes())
         return replace(setting, pair=pair, read=read)
 
 

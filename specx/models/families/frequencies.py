@@ -88,6 +88,19 @@ def ropes(settings: Settings, turning: Turning) -> Ropes:
     return Ropes(settings, turning, nested)
 
 
+def by_kind(settings: Settings, thetas: Mapping[str, Any], turning: Turning) -> Ropes:
+    """Read frequencies by kind of layer, of which only those with full attention are scaled.
+
+    ``thetas``: of each kind, where the config does not state it in the form of today.
+    """
+    stated = settings.get("rope_parameters") or {}
+    found = {kind: dict(stated.get(kind) or {}) for kind in thetas}
+    found[FULL] |= settings.get("rope_scaling") or {}
+    for kind, theta in thetas.items():
+        found[kind].setdefault("rope_theta", theta)
+    return ropes(settings.changed(rope_parameters=found, rope_scaling=None), turning)
+
+
 def complete(
     settings: Settings, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
 ) -> None:
