@@ -241,10 +241,10 @@ class SummaryRun:
         return actors, actors.most
 
     def _tell_of_older_log(self, folder: Path) -> None:
-        """Say that the notes of an older version are in the log now."""
+        """Say that what an older version has noted is in the log now."""
         self._console.print(
-            f"specx: {printable(str(folder / OLD_FILES))} of an older version is now in "
-            f"{LOG}; nothing has to be done",
+            f"specx: the log of {printable(str(folder))} was of an older version ({OLD_FILES}) and "
+            f"is now in {LOG}; nothing has to be done",
             soft_wrap=True,
         )
 

@@ -156,7 +156,7 @@ def old_line(entry: dict[str, Any]) -> str:
 
 
 def old_folder(folder: Path) -> None:
-    """Write what versions before 0.2 kept in an output folder, one shard and then all of a job."""
+    """Write what older versions kept in an output folder: a job by one shard, then by all."""
     hashes = [("a.md", ["1"]), ("b.md", ["1"]), ("a.md", ["2", "1"]), ("b.md", [])]
     lines = (old_line({"name": name, "hashes": each}) for name, each in hashes)
     (folder / ".specx-outputs.jsonl").write_text("".join(lines))
