@@ -327,8 +327,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
     assert made == {
-        ".specx-outputs.jsonl",
-        ".specx-journal.jsonl",
+        ".specx-log.jsonl",
+        ".specx-lock",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),
         # Texts without pages, in which sources are marked.
