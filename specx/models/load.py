@@ -24,7 +24,6 @@ from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
 
-TensorMap = Callable[[Tensor], Tensor]
 Role = Literal["target", "draft"]
 DTYPES = {
     "float32": torch.float32,
@@ -121,11 +120,6 @@ class LoadedModel(ModelFacts):
         """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
         weights = self.model.weights
         return weights.embedding, weights.head.weight
-
-    @property
-    def vocabulary_maps(self) -> tuple[TensorMap, TensorMap]:
-        """Return the embedding, from tokens int64 [T] to [T, K], and the lm head, to [T, V]."""
-        return self.model.embed, self.model.logits
 
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""

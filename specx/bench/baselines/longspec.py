@@ -130,7 +130,8 @@ class LongSpec(ModelDrafter):
 
     def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
         target = pair.target
-        self._glide, (self._embed, self._lm_head) = glide, target.vocabulary_maps
+        self._glide, model = glide, target.model
+        self._embed, self._lm_head = model.embed, model.logits
         assert target.rope is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.rope.inv_freq.to(target.device)
