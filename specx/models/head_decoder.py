@@ -161,6 +161,8 @@ def _layer_shapes(
 class HeadDecoder:
     """A head at work. It keeps nothing of a text; its weights must not change."""
 
+    is_ours = True
+
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops
         self.spec, self.decoder_spec = weights.spec, weights.decoder

@@ -10,13 +10,11 @@ from torch import Tensor
 
 from specx.errors import ModelError, UsageError, reason
 from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
-from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts
+from specx.models.facts import RopeFacts
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
-from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
@@ -66,9 +64,12 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(ModelFacts):
+class LoadedModel:
     """A model ready for the engine, in evaluation mode and without gradients.
 
+    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
+    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
+    tokenizer. ``rope`` is None for a model without rotary position embeddings, or with several.
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
     be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
@@ -77,6 +78,15 @@ class LoadedModel(ModelFacts):
     each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
     """
 
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    window: int
+    eos_token_ids: frozenset[int]
+    rope: RopeFacts | None
     model: Any
     tokenizer: Any
     source: str
@@ -95,7 +105,7 @@ class LoadedModel(ModelFacts):
     @property
     def is_ours(self) -> bool:
         """False for a model that transformers computes (``SeamModel``)."""
-        return isinstance(self.model, Decoder | HeadDecoder)
+        return getattr(self.model, "is_ours", False)
 
     @property
     def computed_by(self) -> str:

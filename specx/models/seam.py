@@ -67,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    computes_at_once, saved_bytes = False, 0
+    is_ours, computes_at_once, saved_bytes = False, False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -163,14 +163,14 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
     module.set_attn_implementation(NAME)
     tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
     return LoadedModel(
-        **vars(facts),
+        **facts,
         model=SeamModel(module),
         tokenizer=tokenizer,
         source=source,
         dtype=module.dtype,
         device=module.device,
         weight_bytes=sum(tensors.values()),
-        ops=attending_ops(source, attention, module.device, module.dtype, facts.head_dim),
+        ops=attending_ops(source, attention, module.device, module.dtype, facts["head_dim"]),
     )
 
 
