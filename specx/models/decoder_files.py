@@ -59,18 +59,14 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     Raises as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
-    kept = kept_in_blocks(files, architecture.spec)
-    if kept:
+    in_blocks = kept_in_blocks(files, architecture.spec)
+    for kept in (in_blocks, ()) if in_blocks else ((),):
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
-        if loaded.model.computes_at_once:
+        if kept and loaded.model.computes_at_once:
             return replace(loaded, formats=gguf.formats_as())
-    check_fit(gguf.bytes_in((), dtype), files.source, files.device)
-    tensors = GgufTensors(gguf, files.device, dtype)
-    check_tensors(tensors, architecture.spec, architecture.weights)
-    loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
     return replace(loaded, formats=gguf.formats_as(dtype))
 
 

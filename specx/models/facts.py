@@ -130,6 +130,7 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
     """
     config = model.config
     heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
+    ends = (getattr(each, "eos_token_id", None) for each in stated)
     rows = model.get_output_embeddings().weight.shape[0]
     return {
         "num_layers": config.num_hidden_layers,
@@ -139,9 +140,7 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "vocab_size": rows,
         "window": window(config, getattr(tokenizer, "model_max_length", None)),
-        "eos_token_ids": eos_token_ids(
-            (getattr(each, "eos_token_id", None) for each in stated), rows
-        ),
+        "eos_token_ids": eos_token_ids(ends, rows),
         "rope": rope_facts(model),
     }
 

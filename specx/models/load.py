@@ -275,32 +275,18 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    if source.gguf is not None:
-        return _open_gguf(source.gguf, spec, device, role, source)
-    raw = read_raw(source.folder, source.label)
+    gguf = None if source.gguf is None else read_checkpoint(source.gguf, source.label)
+    folder, label = source.folder, source.label
     return ModelFiles(
         spec=spec,
         device=device,
         role=role,
         source=source,
-        raw=raw,
-        tokenizer=load_tokenizer(source.folder, source.label),
-        stated=read_generation(source.folder, source.label),
-    )
-
-
-def _open_gguf(
-    file: Path, spec: ModelSpec, device: torch.device, role: Role, source: ModelSource
-) -> ModelFiles:
-    gguf = read_checkpoint(file, source.label)
-    return ModelFiles(
-        spec=spec,
-        device=device,
-        role=role,
-        source=source,
-        raw=dict(gguf.config),
-        tokenizer=gguf.tokenizer,
-        stated=stated_in(gguf.generation, source.label),
+        raw=read_raw(folder, label) if gguf is None else dict(gguf.config),
+        tokenizer=load_tokenizer(folder, label) if gguf is None else gguf.tokenizer,
+        stated=read_generation(folder, label)
+        if gguf is None
+        else stated_in(gguf.generation, label),
         gguf=gguf,
     )
 
