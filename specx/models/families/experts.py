@@ -6,7 +6,7 @@ from typing import Any
 
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.llama import GRANITE, HUNYUAN, QWEN, granite_scales
+from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
 from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec, SwigluClamp
@@ -287,11 +287,8 @@ def hunyuan_moe(settings: Settings) -> Architecture:
         attention={"head_norm": settings.head_norm(turned=True)},
         mlp_of=mlp_of,
         biased=ATTENTION,
-        weights={
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-            "experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp."),
-        },
+        weights=HUNYUAN_NORMS
+        | {"experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp.")},
     )
 
 

@@ -170,6 +170,17 @@ class Asked:
     def longest(self) -> int:
         return self.settings.size("max_position_embeddings")
 
+    @property
+    def original(self) -> float:
+        """Return the length of training."""
+        return self.number("original_max_position_embeddings")
+
+    @property
+    def factor(self) -> float:
+        """Return by how much positions are stretched."""
+        factor = self.stated.get("factor")
+        return self.longest / self.original if factor is None else float(factor)
+
     def powers(self, base: float | None = None) -> Tensor:
         """Return the reciprocals of unscaled frequencies: float32 [R/2]."""
         base = self.number("rope_theta") if base is None else base
@@ -209,9 +220,7 @@ def _dynamic(asked: Asked) -> Frequencies:
 
 def _yarn(asked: Asked) -> Frequencies:
     dim, base, stated = asked.turned, asked.number("rope_theta"), asked.stated
-    original = asked.number("original_max_position_embeddings")
-    factor = stated.get("factor")
-    factor = asked.longest / original if factor is None else float(factor)
+    original, factor = asked.original, asked.factor
     amplitude = stated.get("attention_factor")
     if amplitude is None:
         one, all_dims = stated.get("mscale"), stated.get("mscale_all_dim")
@@ -241,9 +250,7 @@ def _mscale(scale: float, mscale: float) -> float:
 def _longrope(asked: Asked) -> Frequencies:
     """One set of frequencies for short texts and another for long ones."""
     stated = asked.stated
-    original = asked.number("original_max_position_embeddings")
-    factor = stated.get("factor")
-    factor = asked.longest / original if factor is None else float(factor)
+    original, factor = asked.original, asked.factor
     amplitude = stated.get("attention_factor")
     if amplitude is None:
         amplitude = 1.0
@@ -259,7 +266,7 @@ def _longrope(asked: Asked) -> Frequencies:
 def _llama3(asked: Asked) -> Frequencies:
     plain, factor = 1.0 / asked.powers(), asked.number("factor")
     low, high = asked.number("low_freq_factor"), asked.number("high_freq_factor")
-    original = asked.number("original_max_position_embeddings")
+    original = asked.original
     lengths = 2 * math.pi / plain
     scaled = torch.where(lengths > original / low, plain / factor, plain)
     share = (original / lengths - low) / (high - low)

@@ -146,6 +146,10 @@ ARCEE = SIZES | {
     "mlp_bias": False,
     "head_dim": None,
 }
+HUNYUAN_NORMS = {
+    "query_norm": "self_attn.query_layernorm",
+    "key_norm": "self_attn.key_layernorm",
+}
 HUNYUAN = SIZES | {
     "vocab_size": 290_943,
     "rms_norm_eps": 1e-5,
@@ -259,10 +263,7 @@ def hunyuan(settings: Settings) -> Architecture:
         settings,
         attention={"head_norm": settings.head_norm(turned=True)},
         biased=ATTENTION,
-        weights={
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-        },
+        weights=HUNYUAN_NORMS,
     )
 
 
