@@ -33,8 +33,9 @@ class Notices:
     def read(self, profile: Profile, item: Input) -> None:
         """Tell what the text of a document warns of, before a model reads it."""
         if isinstance(item, InputDocument):
-            found = item.document.warnings
-            self._warn(item.name, [*found, *known_before(item.document, profile)])
+            model, asked = profile.target.model, profile.prompt
+            found = known_before(item.document, profile.name, model, asked)
+            self._warn(item.name, [*item.document.warnings, *found])
 
     def done(self, report: Report) -> None:
         """Tell the warnings and remarks on a summary, and its files."""

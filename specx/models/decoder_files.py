@@ -14,7 +14,7 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import RopeFacts, eos_token_ids, rope_kind, window
+from specx.models.facts import eos_token_ids, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
@@ -133,10 +133,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
         getattr(settings, "eos_token_id", None),
         getattr(tokenizer, "eos_token_id", None),
     )
-    rope = None
-    if len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers):
-        one = spec.ropes[0]
-        rope = RopeFacts(rope_kind(settings), one.inv_freq, one.amplitude)
+    turns_alike = len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers)
     return {
         "num_layers": len(spec.layers),
         "num_heads": attention.query_heads,
@@ -146,7 +143,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
         "vocab_size": spec.vocabulary,
         "window": window(settings, getattr(tokenizer, "model_max_length", None)),
         "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
-        "rope": rope,
+        "inv_freq": spec.ropes[0].inv_freq if turns_alike else None,
     }
 
 

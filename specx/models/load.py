@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specx.errors import ModelError, UsageError, reason
 from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
-from specx.models.facts import RopeFacts
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation, stated_in
@@ -69,7 +68,9 @@ class LoadedModel:
 
     ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
     input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
-    tokenizer. ``rope`` is None for a model without rotary position embeddings, or with several.
+    tokenizer. ``inv_freq`` float32 [R/2], on the CPU: radians per position of the first R elements
+    of a head, element i turning with i + R/2 (half-split), so that a key at position p is moved to
+    q by the angles ``(q − p) · inv_freq``; None without rotary embeddings, or with several.
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
     be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
@@ -86,7 +87,7 @@ class LoadedModel:
     vocab_size: int
     window: int
     eos_token_ids: frozenset[int]
-    rope: RopeFacts | None
+    inv_freq: Tensor | None
     model: Any
     tokenizer: Any
     source: str

@@ -149,7 +149,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
             trial.check_rotation()
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
     # frequencies would change for all rows of a pass that has one beyond.
-    ends = loaded.rope is None or rope_kind(config) == "dynamic"
+    ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
     return replace(loaded, stated=files.stated, scalings=scalings, window=room, config=files.raw)
 

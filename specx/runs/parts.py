@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specx.documents.document import Document, Paragraph
-from specx.profile import DigestPrompt, Profile
+from specx.profile import DigestPrompt, Settings
 from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
@@ -146,14 +146,14 @@ class PartWriter:
 
     def __init__(
         self,
-        profile: Profile,
+        settings: Settings,
         kind: PromptKind,
         room: int,
         listener: Listener,
         run: DocumentRun,
         write: Write,
     ) -> None:
-        self._profile, self._kind, self._room = profile, kind, room
+        self._settings, self._kind, self._room = settings, kind, room
         self._listener, self._run, self._write = listener, run, write
 
     def summarize(self, document: Document, prompts: list[Prompt]) -> Written:
@@ -161,7 +161,7 @@ class PartWriter:
 
         Raises UsageError, before anything is written, if the window is too small for the levels.
         """
-        if len(prompts) == 1 or self._profile.long_documents == "separate":
+        if len(prompts) == 1 or self._settings.long_documents == "separate":
             return _written([self._level(document, prompts, shown=True)], shortened=0)
         reduction = self._reduction(document, prompts)
         levels = [self._level(document, reduction.prompts, shown=False)]
@@ -173,12 +173,12 @@ class PartWriter:
         return _written(levels, reduction.shortened)
 
     def _reduction(self, document: Document, prompts: list[Prompt]) -> Reduction:
-        kind, asked = self._kind, self._profile.prompt
+        kind, asked = self._kind, self._settings.prompt
         if isinstance(asked, DigestPrompt):
             assert isinstance(kind, Digest)
             return Selection(kind, prompts, self._room)
         assert isinstance(kind, Instruct)
-        return Hierarchy(kind, asked, document, self._room, self._profile.output_limit)
+        return Hierarchy(kind, asked, document, self._room, self._settings.limit)
 
     def _level(self, document: Document, prompts: Sequence[Prompt], *, shown: bool) -> LevelWritten:
         level = LevelWritten(document, prompts, headings=shown)

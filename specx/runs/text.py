@@ -2,15 +2,14 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from specx.decoding.decode import context_window
-from specx.decoding.methods import Pair
 from specx.decoding.sources import SourceSettings
 from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE, Passages
-from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Profile
+from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
+from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind
 from specx.prompts.reasoning import CLOSING, Thinking
@@ -18,15 +17,22 @@ from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
 from specx.runs.provenance import cited
 
-# ---------------------------------------------------------------- the tokens of a model's window
+# ---------------------------------------------------------------- its prompt, and a window's tokens
 
 
-def reasoning_of(profile: Profile, kind: PromptKind, window: int) -> int:
+def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> PromptKind:
+    """Return the kind of prompt that asks a model for what a profile's ``prompt`` says."""
+    if isinstance(asked, DigestPrompt):
+        return Digest(tokenizer, asked.sentences)
+    return Instruct.of(tokenizer, asked)
+
+
+def reasoning_of(settings: Settings, kind: PromptKind) -> int:
     """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
     if not isinstance(kind, Instruct) or not kind.thinks:
         return 0
-    assert isinstance(profile.prompt, InstructPrompt)
-    return profile.prompt.think or min(REASONING_TOKENS, window // 4)
+    assert isinstance(settings.prompt, InstructPrompt)
+    return settings.prompt.think or min(REASONING_TOKENS, settings.window // 4)
 
 
 def reserved(reasoning: int) -> int:
@@ -34,13 +40,13 @@ def reserved(reasoning: int) -> int:
     return reasoning + CLOSING if reasoning else 0
 
 
-def room_of(profile: Profile, pair: Pair, reasoning: int) -> int:
+def room_of(settings: Settings, reasoning: int) -> int:
     """Return the most tokens of a prompt. Raises UsageError when the output fills the window."""
-    window, limit = context_window(pair, profile) - reserved(reasoning), profile.output_limit
+    window, limit = settings.window - reserved(reasoning), settings.limit
     if limit < window:
         return window - limit
     output, advice = f"max_new_tokens is {limit}", "lower it"
-    prompt, follows = profile.prompt, profile.generation.max_new_tokens is None
+    prompt, follows = settings.prompt, settings.limit_follows
     if follows and isinstance(prompt, DigestPrompt):
         output = f"{prompt.sentences} sentences may take {limit} tokens"
         advice = "ask for fewer sentences"
@@ -65,16 +71,16 @@ class DecodedText:
     """
 
     prompt: Prompt
-    profile: Profile
+    settings: Settings
     document: DocumentTokens | None = None
     begun: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     attention: list[Sequence[float]] = field(default_factory=list)
 
-    def again(self, profile: Profile, kept: int) -> "DecodedText":
+    def again(self, settings: Settings, kept: int) -> "DecodedText":
         """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
         begun, attention = self.tokens[:kept], self.attention[:kept]
-        return DecodedText(self.prompt, profile, self.document, begun, attention=attention)
+        return DecodedText(self.prompt, settings, self.document, begun, attention=attention)
 
     def attend(self, rows: Attention) -> None:
         """Take the attention of the tokens that were decoded last."""

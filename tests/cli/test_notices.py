@@ -45,7 +45,7 @@ def test_the_language_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
     given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
     profile = load_profile("mini")
     notices(io.StringIO()).read(profile, given)
-    assert foreign(document, profile) == []  # as the one who summarizes asks
+    assert foreign(document, "mini", profile.target.model) == []  # as the one who summarizes asks
     assert looked == [document.paragraphs]
 
 

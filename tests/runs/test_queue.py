@@ -25,7 +25,7 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.profile import load_profile
+from specx.profile import Facts, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
 from specx.runs.inputs import (
@@ -61,7 +61,8 @@ class Fake:
     """Stands for a Summarizer: a document's text says what happens to it."""
 
     def __init__(self) -> None:
-        self.profile = load_profile("mini")
+        facts = Facts(device="cpu", target="", window=99, layers=1, full_layers=(0,))
+        self.settings = resolve(load_profile("mini"), "plain", facts)
         self.pair = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu")))
         self.partial = ""
         self.loads: list[float] = []
@@ -252,7 +253,7 @@ def test_running_out_of_memory_holds_no_memory(
     ops = LittleMemory(pair.target.ops, operation)
     pair = replace(pair, target=replace(pair.target, ops=ops))  # type: ignore[arg-type]
     batch = Batch(TEXT, TEXT)
-    batch.fake = Summarizer(profile, "specextend", pair, Ear())  # type: ignore[assignment]
+    batch.fake = Summarizer(resolve(profile, "specextend", pair.facts), pair, Ear())  # type: ignore[assignment]
     caches: list[weakref.ref[torch.Tensor]] = []
     make = PreallocatedCache.__init__
 

@@ -23,7 +23,7 @@ from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 AT_ONCE = 8  # of so many layers one is left out in each round of the choice
@@ -60,11 +60,17 @@ class SkippedLayers(Drafter):
     Rows of drafts lie behind the text, where verification overwrites them.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, draft: SkippingDraft, max_tokens: int) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        settings: Settings,
+        pair: Pair,
+        draft: SkippingDraft,
+        max_tokens: int,  # noqa: ARG002
+    ) -> None:
         self.model, self._kept = with_layers(pair.target, draft.layers), draft.layers
         self.levels = draft.depth
-        nodes = max(profile.tree.nodes, draft.depth)
-        chain = profile.tree.changed(nodes=nodes, depth=draft.depth, width=1)
+        nodes = max(settings.tree.nodes, draft.depth)
+        chain = settings.tree.changed(nodes=nodes, depth=draft.depth, width=1)
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
 

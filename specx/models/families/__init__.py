@@ -5,8 +5,8 @@ from typing import Any
 
 from specx.errors import ModelError
 from specx.models.families import experts, gemma, llama, normed, text_part
+from specx.models.families.config import Config
 from specx.models.families.family import Architecture, Family
-from specx.models.families.settings import Settings
 from specx.models.families.text_part import text_config
 
 FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
@@ -79,4 +79,4 @@ def read_architecture(
     if family is None:
         kind = text_config(config).get("model_type")
         raise ModelError(f"{label} is of the type {kind}, which specx does not know.")
-    return family.read(Settings(text_config(config), family.defaults, label, length))
+    return family.read(Config(text_config(config), family.defaults, label, length))

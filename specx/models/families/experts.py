@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
 from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec, SwigluClamp
 
@@ -177,7 +177,7 @@ BY_NUMBER = ExpertNames(  # Mixtral's
 
 
 def with_experts(
-    settings: Settings, *counts: str, chosen: str = "num_experts_per_tok",
+    settings: Config, *counts: str, chosen: str = "num_experts_per_tok",
     inner: int | None = None, **how: Any,
 ) -> MlpSpec:  # fmt: skip
     """Return an MLP of experts.
@@ -196,14 +196,14 @@ def with_experts(
 
 
 def among(
-    settings: Settings, experts: MlpSpec, has: Callable[[int], bool]
+    settings: Config, experts: MlpSpec, has: Callable[[int], bool]
 ) -> Callable[[int], MlpSpec]:
     """Return what gives a layer its MLP: experts if it ``has`` them, else that of dense layers."""
     dense = settings.mlp()
     return lambda index: experts if has(index) else dense
 
 
-def mixtral(settings: Settings) -> Architecture:
+def mixtral(settings: Config) -> Architecture:
     return plain(
         settings,
         turning=Turning(theta=1_000_000.0),
@@ -213,7 +213,7 @@ def mixtral(settings: Settings) -> Architecture:
     )
 
 
-def qwen2_moe(settings: Settings) -> Architecture:
+def qwen2_moe(settings: Config) -> Architecture:
     """Return Qwen2's with experts, all layers sharing one behind a gate."""
     last = settings.get("max_window_layers")
     types = settings.layer_types(lambda index: index % 2 == 0 and index < last)
@@ -227,7 +227,7 @@ def qwen2_moe(settings: Settings) -> Architecture:
     )
 
 
-def qwen3_moe(settings: Settings) -> Architecture:
+def qwen3_moe(settings: Config) -> Architecture:
     kind = SLIDING if settings.flag("use_sliding_window") else FULL
     return plain(
         settings,
@@ -238,7 +238,7 @@ def qwen3_moe(settings: Settings) -> Architecture:
     )
 
 
-def _of_qwen(settings: Settings, **how: Any) -> Callable[[int], MlpSpec]:
+def _of_qwen(settings: Config, **how: Any) -> Callable[[int], MlpSpec]:
     every, dense = settings.size("decoder_sparse_step"), settings.get("mlp_only_layers") or ()
     experts = with_experts(
         settings, "num_experts", "num_local_experts",
@@ -247,7 +247,7 @@ def _of_qwen(settings: Settings, **how: Any) -> Callable[[int], MlpSpec]:
     return among(settings, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
 
-def olmoe(settings: Settings) -> Architecture:
+def olmoe(settings: Config) -> Architecture:
     settings.refuse_if("clip_qkv", lambda limit: limit is not None)
     normed = settings.flag("norm_topk_prob")
     return plain(
@@ -258,7 +258,7 @@ def olmoe(settings: Settings) -> Architecture:
     )
 
 
-def granite_moe(settings: Settings) -> Architecture:
+def granite_moe(settings: Config) -> Architecture:
     names = ExpertNames(
         router="block_sparse_moe.router.layer.weight",
         gate_up=("block_sparse_moe.input_linear.weight",),
@@ -273,7 +273,7 @@ def granite_moe(settings: Settings) -> Architecture:
     )
 
 
-def hunyuan_moe(settings: Settings) -> Architecture:
+def hunyuan_moe(settings: Config) -> Architecture:
     """Return HunYuan's with experts, of which single layers may choose more or fewer."""
     inner = settings.size("intermediate_size")
 
@@ -292,7 +292,7 @@ def hunyuan_moe(settings: Settings) -> Architecture:
     )
 
 
-def gpt_oss(settings: Settings) -> Architecture:
+def gpt_oss(settings: Config) -> Architecture:
     """Return gpt-oss's: sinks, a window in every other layer, a clamped gate, biases everywhere."""
     clamp = SwigluClamp(
         alpha=settings.number("swiglu_alpha"), limit=settings.number("swiglu_limit")
@@ -318,7 +318,7 @@ def gpt_oss(settings: Settings) -> Architecture:
     )
 
 
-def glm4_moe(settings: Settings) -> Architecture:
+def glm4_moe(settings: Config) -> Architecture:
     return plain(
         settings,
         turning=Turning(partial=True, partial_factor=0.5),
@@ -328,7 +328,7 @@ def glm4_moe(settings: Settings) -> Architecture:
     )
 
 
-def dots1(settings: Settings) -> Architecture:
+def dots1(settings: Config) -> Architecture:
     first, has_windows = settings.get("max_window_layers"), settings.get("sliding_window")
     return plain(
         settings,
@@ -339,7 +339,7 @@ def dots1(settings: Settings) -> Architecture:
     )
 
 
-def _of_deepseek(settings: Settings) -> Callable[[int], MlpSpec]:
+def _of_deepseek(settings: Config) -> Callable[[int], MlpSpec]:
     """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
     inner, dense = settings.size("moe_intermediate_size"), settings.get("first_k_dense_replace")
     groups, kept = settings.size("n_group"), settings.size("topk_group")
@@ -356,7 +356,7 @@ def _of_deepseek(settings: Settings) -> Callable[[int], MlpSpec]:
     return among(settings, experts, lambda index: index >= (dense or 0))
 
 
-def ernie_moe(settings: Settings) -> Architecture:
+def ernie_moe(settings: Config) -> Architecture:
     """Return ERNIE 4.5's with experts, in some layers."""
     settings.refuse_if("use_bias", bool)
     inner, shared = settings.size("moe_intermediate_size"), settings.get("moe_num_shared_experts")
@@ -377,7 +377,7 @@ def ernie_moe(settings: Settings) -> Architecture:
     )
 
 
-def minimax_m2(settings: Settings) -> Architecture:
+def minimax_m2(settings: Config) -> Architecture:
     turned = settings.get("rotary_dim")
     part = 1.0 if turned is None else turned / settings.head_dim
     mlp = with_experts(

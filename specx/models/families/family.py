@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specx.models.families.config import FULL, Config
 from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, Settings
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import DecoderSpec, LayerSpec, MlpSpec, NormSpec
 
@@ -50,11 +50,11 @@ class Family:
 
     name: str
     defaults: Mapping[str, Any]
-    read: Callable[[Settings], Architecture]
+    read: Callable[[Config], Architecture]
 
 
 def decoder(
-    settings: Settings, turned: Ropes, layers: Sequence[LayerSpec], norm: NormSpec, **outside: Any
+    settings: Config, turned: Ropes, layers: Sequence[LayerSpec], norm: NormSpec, **outside: Any
 ) -> DecoderSpec:
     """Return the decoder of a config. ``outside``: what else ``DecoderSpec`` says."""
     return DecoderSpec(
@@ -69,7 +69,7 @@ def decoder(
 
 
 def plain(
-    settings: Settings,
+    settings: Config,
     *,
     turning: Turning | Ropes = Turning(),  # noqa: B008 - frozen
     types: str | list[str] = FULL,
@@ -118,6 +118,6 @@ def plain(
     )
 
 
-def biases(settings: Settings, **flags: str) -> frozenset[str]:
+def biases(settings: Config, **flags: str) -> frozenset[str]:
     """Return the fields whose maps have a bias: each with the key of the config that says so."""
     return frozenset(name for name, key in flags.items() if settings.flag(key))

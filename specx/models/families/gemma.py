@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import (
     ATTENTION,
     BEFORE,
@@ -15,7 +16,6 @@ from specx.models.families.family import (
     plain,
 )
 from specx.models.families.frequencies import Ropes, Turning, by_kind, ropes
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import (
     AttentionSpec,
@@ -93,7 +93,7 @@ PER_LAYER = {
 }
 
 
-def gemma(settings: Settings) -> Architecture:
+def gemma(settings: Config) -> Architecture:
     settings.refuse_if("use_bidirectional_attention", bool)
     mlp = settings.mlp()
     if settings.get("hidden_act") == "gelu":  # old configs mean the other
@@ -108,7 +108,7 @@ def gemma(settings: Settings) -> Architecture:
     )
 
 
-def gemma2(settings: Settings) -> Architecture:
+def gemma2(settings: Config) -> Architecture:
     """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
     types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
     cap = settings.get("attn_logit_softcapping")
@@ -116,7 +116,7 @@ def gemma2(settings: Settings) -> Architecture:
     return _sandwich(settings, Turning(), types, softcap=softcap)
 
 
-def gemma3(settings: Settings) -> Architecture:
+def gemma3(settings: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
     every = settings.size("sliding_window_pattern", 6)
     types = settings.layer_types(lambda index: (index + 1) % every != 0)
@@ -130,7 +130,7 @@ def gemma3(settings: Settings) -> Architecture:
 
 
 def _sandwich(
-    settings: Settings, turning: Turning | Ropes, types: list[str], **attention: Any
+    settings: Config, turning: Turning | Ropes, types: list[str], **attention: Any
 ) -> Architecture:
     """Return a decoder with norms on both sides of each part."""
     settings.refuse_if("use_bidirectional_attention", bool)
@@ -149,7 +149,7 @@ def _sandwich(
     )
 
 
-def _outside(settings: Settings) -> dict[str, Any]:
+def _outside(settings: Config) -> dict[str, Any]:
     """Return what is special outside the layers."""
     cap = settings.get("final_logit_softcapping")
     return {
@@ -161,7 +161,7 @@ def _outside(settings: Settings) -> dict[str, Any]:
 # ---------------------------------------------------------------- Gemma 4
 
 
-def gemma4(settings: Settings) -> Architecture:
+def gemma4(settings: Config) -> Architecture:
     """Return Gemma 4's text decoder, without experts."""
     for key in ("use_bidirectional_attention", "enable_moe_block"):
         settings.refuse_if(key, bool)
@@ -194,7 +194,7 @@ def gemma4(settings: Settings) -> Architecture:
     return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
 
 
-def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
+def _gemma4_weights(settings: Config, types: list[str]) -> WeightMap:
     equal = settings.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
     return WeightMap(
@@ -206,7 +206,7 @@ def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
     )
 
 
-def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
+def _sizes(settings: Config, index: int, kind: str) -> tuple[int, int]:
     """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
     dim, kv_heads = settings.head_dim, settings.kv_heads
     by_layer = settings.get("per_layer_config")
@@ -223,7 +223,7 @@ def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
     return dim, kv_heads
 
 
-def _attentions(settings: Settings, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+def _attentions(settings: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
     """Return the attention of each layer. The last layers read what one of their kind stored."""
     first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
     head_norm = settings.head_norm(wide=True)

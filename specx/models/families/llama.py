@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.ops.spec import QueryTemperature
 
 LLAMA = SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
@@ -158,21 +158,21 @@ HUNYUAN = SIZES | {
 }
 
 
-def llama(settings: Settings) -> Architecture:
+def llama(settings: Config) -> Architecture:
     return plain(settings, biased=ATTENTION | MLP)
 
 
-def mistral(settings: Settings) -> Architecture:
+def mistral(settings: Config) -> Architecture:
     """Return Mistral's: all layers have the window, if there is one."""
     return plain(settings, types=SLIDING)
 
 
-def ministral(settings: Settings) -> Architecture:
+def ministral(settings: Config) -> Architecture:
     has_window = settings.get("sliding_window") is not None
     return plain(settings, types=settings.layer_types(lambda _: has_window))
 
 
-def ministral3(settings: Settings) -> Architecture:
+def ministral3(settings: Config) -> Architecture:
     stated = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     beta, length = (stated.get(key) for key in ("llama_4_scaling_beta",
                                                 "original_max_position_embeddings"))  # fmt: skip
@@ -185,11 +185,11 @@ def ministral3(settings: Settings) -> Architecture:
     )
 
 
-def qwen2(settings: Settings) -> Architecture:
+def qwen2(settings: Config) -> Architecture:
     return plain(settings, types=_qwen_types(settings), weights={"biased": frozenset({"heads"})})
 
 
-def qwen3(settings: Settings) -> Architecture:
+def qwen3(settings: Config) -> Architecture:
     return plain(
         settings,
         types=_qwen_types(settings),
@@ -198,13 +198,13 @@ def qwen3(settings: Settings) -> Architecture:
     )
 
 
-def _qwen_types(settings: Settings) -> str | list[str]:
+def _qwen_types(settings: Config) -> str | list[str]:
     first = settings.get("max_window_layers")
     types = settings.layer_types(lambda index: index >= first)
     return types if settings.flag("use_sliding_window") else FULL
 
 
-def smollm3(settings: Settings) -> Architecture:
+def smollm3(settings: Config) -> Architecture:
     every = settings.size("no_rope_layer_interval")
     rotates = settings.get("no_rope_layers")
     if rotates is None:
@@ -222,16 +222,16 @@ def smollm3(settings: Settings) -> Architecture:
     )
 
 
-def seed_oss(settings: Settings) -> Architecture:
+def seed_oss(settings: Config) -> Architecture:
     return plain(settings, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
-def ernie(settings: Settings) -> Architecture:
+def ernie(settings: Config) -> Architecture:
     turning = Turning(theta=500_000.0, interleaved=True, wide=True)
     return plain(settings, turning=turning, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
 
 
-def arcee(settings: Settings) -> Architecture:
+def arcee(settings: Config) -> Architecture:
     return plain(
         settings,
         mlp_of=settings.mlp(gated=False),
@@ -240,7 +240,7 @@ def arcee(settings: Settings) -> Architecture:
     )
 
 
-def apertus(settings: Settings) -> Architecture:
+def apertus(settings: Config) -> Architecture:
     constants = ("alpha_p", "alpha_n", "beta", "eps")
     xielu = settings.get("hidden_act") == "xielu"
     return plain(
@@ -258,7 +258,7 @@ def apertus(settings: Settings) -> Architecture:
     )
 
 
-def hunyuan(settings: Settings) -> Architecture:
+def hunyuan(settings: Config) -> Architecture:
     return plain(
         settings,
         attention={"head_norm": settings.head_norm(turned=True)},
@@ -267,11 +267,11 @@ def hunyuan(settings: Settings) -> Architecture:
     )
 
 
-def granite(settings: Settings) -> Architecture:
+def granite(settings: Config) -> Architecture:
     return plain(settings, **granite_scales(settings), biased=ATTENTION | MLP)
 
 
-def granite_scales(settings: Settings) -> dict[str, Any]:
+def granite_scales(settings: Config) -> dict[str, Any]:
     """Return the multipliers of Granite as arguments of ``plain``."""
     return {
         "attention": {"scaling": settings.number("attention_multiplier")},
@@ -281,7 +281,7 @@ def granite_scales(settings: Settings) -> dict[str, Any]:
     }
 
 
-def granite_hybrid(settings: Settings) -> Architecture:
+def granite_hybrid(settings: Config) -> Architecture:
     """Return Granite 4's without recurrent layers and without experts."""
     settings.refuse_if("num_local_experts", lambda number: number)
     kind = "layers_block_type" if "layers_block_type" in settings.stated else "layer_types"
@@ -299,7 +299,7 @@ def granite_hybrid(settings: Settings) -> Architecture:
     )
 
 
-def phi3(settings: Settings) -> Architecture:
+def phi3(settings: Config) -> Architecture:
     """Return Phi-3's and Phi-4's, whose maps are joined in the checkpoint."""
     return plain(
         settings,
@@ -309,7 +309,7 @@ def phi3(settings: Settings) -> Architecture:
     )
 
 
-def glm(settings: Settings) -> Architecture:
+def glm(settings: Config) -> Architecture:
     return plain(
         settings,
         turning=Turning(partial=True, partial_factor=0.5, interleaved=True),

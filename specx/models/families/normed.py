@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import (
     ATTENTION,
     BEFORE,
@@ -13,7 +14,6 @@ from specx.models.families.family import (
     plain,
 )
 from specx.models.families.frequencies import Ropes, Turning, by_kind
-from specx.models.families.settings import FULL, SLIDING, Settings
 from specx.ops.spec import HeadNormSpec
 
 NAMES_BEHIND = {
@@ -99,18 +99,18 @@ STARCODER2 = CENTRED | {
 }
 
 
-def olmo2(settings: Settings) -> Architecture:
+def olmo2(settings: Config) -> Architecture:
     return _olmo(settings, Turning(wide=True), FULL)
 
 
-def olmo3(settings: Settings) -> Architecture:
+def olmo3(settings: Config) -> Architecture:
     """Return OLMo 3's: frequencies are scaled in layers without a window alone."""
     thetas = {FULL: settings.get("rope_theta", 500_000.0), SLIDING: 500_000.0}
     types = settings.layer_types(lambda index: (index + 1) % 4 != 0)
     return _olmo(settings, by_kind(settings, thetas, Turning(wide=True)), types)
 
 
-def _olmo(settings: Settings, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
+def _olmo(settings: Config, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
     return plain(
         settings,
         turning=turning,
@@ -123,7 +123,7 @@ def _olmo(settings: Settings, turning: Turning | Ropes, types: str | list[str]) 
     )
 
 
-def exaone4(settings: Settings) -> Architecture:
+def exaone4(settings: Config) -> Architecture:
     """Return EXAONE 4's: beside layers with windows, those without have no positions."""
     has_windows = settings.get("sliding_window") is not None
     every = settings.size("sliding_window_pattern") if has_windows else 1
@@ -138,7 +138,7 @@ def exaone4(settings: Settings) -> Architecture:
     )
 
 
-def cohere(settings: Settings) -> Architecture:
+def cohere(settings: Config) -> Architecture:
     head_norm = None
     if settings.flag("use_qk_norm"):
         eps = settings.number("layer_norm_eps")
@@ -146,7 +146,7 @@ def cohere(settings: Settings) -> Architecture:
     return _parallel(settings, 500_000.0, attention={"head_norm": head_norm})
 
 
-def cohere2(settings: Settings) -> Architecture:
+def cohere2(settings: Config) -> Architecture:
     """Return Command R7B's and A's: layers without a window have no positions."""
     every = settings.size("sliding_window_pattern", 4)
     types = settings.layer_types(lambda index: (index + 1) % every != 0)
@@ -156,7 +156,7 @@ def cohere2(settings: Settings) -> Architecture:
     return _parallel(settings, 10_000.0, types=types, rotates=lambda i: types[i] == SLIDING)
 
 
-def _parallel(settings: Settings, theta: float, **how: Any) -> Architecture:
+def _parallel(settings: Config, theta: float, **how: Any) -> Architecture:
     """Return a decoder of Cohere's, whose MLPs read what attention reads."""
     return plain(
         settings,
@@ -170,11 +170,11 @@ def _parallel(settings: Settings, theta: float, **how: Any) -> Architecture:
     )
 
 
-def _quotient(settings: Settings) -> int:
+def _quotient(settings: Config) -> int:
     return settings.size("hidden_size") // settings.heads
 
 
-def glm4(settings: Settings) -> Architecture:
+def glm4(settings: Config) -> Architecture:
     """Return GLM-4's of 2025: norms on both sides."""
     return plain(
         settings,
@@ -189,7 +189,7 @@ def glm4(settings: Settings) -> Architecture:
     )
 
 
-def helium(settings: Settings) -> Architecture:
+def helium(settings: Config) -> Architecture:
     return plain(
         settings,
         turning=Turning(theta=100_000.0, interleaved=True),
@@ -198,7 +198,7 @@ def helium(settings: Settings) -> Architecture:
     )
 
 
-def starcoder2(settings: Settings) -> Architecture:
+def starcoder2(settings: Config) -> Architecture:
     return plain(
         settings,
         types=SLIDING,
@@ -212,7 +212,7 @@ def starcoder2(settings: Settings) -> Architecture:
     )
 
 
-def nemotron(settings: Settings) -> Architecture:
+def nemotron(settings: Config) -> Architecture:
     """Return Nemotron's: half of each head turns; norms have weights around 0."""
     return plain(
         settings,
@@ -228,7 +228,7 @@ def nemotron(settings: Settings) -> Architecture:
     )
 
 
-def stablelm(settings: Settings) -> Architecture:
+def stablelm(settings: Config) -> Architecture:
     """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
     settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
     parallel, norm = settings.flag("use_parallel_residual"), settings.layer_norm()

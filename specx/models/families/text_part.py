@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specx.models.families.config import Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.llama import QWEN, qwen2
-from specx.models.families.settings import Settings
 
 QWEN2_5_VL = QWEN | {
     "vocab_size": 152_064,
@@ -72,11 +72,11 @@ def _names() -> str:
     return f"{', '.join(some)} and {last}"
 
 
-def qwen2_5_vl(settings: Settings) -> Architecture:
+def qwen2_5_vl(settings: Config) -> Architecture:
     return qwen2(_of_text(settings, 1_000_000.0))
 
 
-def qwen3_vl(settings: Settings) -> Architecture:
+def qwen3_vl(settings: Config) -> Architecture:
     settings = _of_text(settings, 500_000.0)
     return plain(
         settings,
@@ -85,7 +85,7 @@ def qwen3_vl(settings: Settings) -> Architecture:
     )
 
 
-def _of_text(settings: Settings, theta: float) -> Settings:
+def _of_text(settings: Config, theta: float) -> Config:
     """Return settings with rotary embeddings for positions of one dimension, which text has.
 
     The sections of a head that turn by other dimensions turn by the same then.

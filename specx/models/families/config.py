@@ -28,8 +28,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
 
 
-class Settings:
-    """The settings of a config, with the defaults of its family for those it leaves out.
+class Config:
+    """A config, with the defaults of its family for what it leaves out.
 
     ``label``: of the model, which begins every sentence.
     """
@@ -65,9 +65,9 @@ class Settings:
             self.refuse(key)
         return bool(value)
 
-    def changed(self, **stated: Any) -> "Settings":
+    def changed(self, **stated: Any) -> "Config":
         """Return the settings of a config that states something else under some keys."""
-        return Settings({**self.stated, **stated}, self.defaults, self.label, self.length)
+        return Config({**self.stated, **stated}, self.defaults, self.label, self.length)
 
     def refuse(self, key: str) -> NoReturn:
         """Raise ModelError for what a key states."""
