@@ -48,7 +48,7 @@ LATE_IMPORTS = {
     "runs/ray_workers.py": {"specx.runs.worker"},
     "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
-    "ops/torch/cpu_product.py": {"specx.ops.native.unpacking"},
+    "ops/torch/cpu_layer.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",

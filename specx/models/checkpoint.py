@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
-from types import TracebackType
 from typing import Any, Self
 from zipfile import is_zipfile
 
@@ -201,12 +200,7 @@ class Checkpoint:
             self._opened = self._opened.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._places = {}
         self._opened.close()
 

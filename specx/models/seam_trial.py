@@ -143,9 +143,7 @@ class SeamTrial:
         if layers != list(range(loaded.num_layers)):
             what = f"calls the attention interface of transformers in {len(set(layers))} of "
             raise not_supported(self.label, f"{what}{loaded.num_layers} layers")
-        storage = call.mapping.storage
-        assert isinstance(storage, Tensor)
-        return tuple(scaling for _, scaling in call.seen), storage
+        return tuple(scaling for _, scaling in call.seen), torch.stack([*call.mapping.storage])
 
     def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
         loaded, what = self.loaded, None
