@@ -72,25 +72,25 @@ def _names() -> str:
     return f"{', '.join(some)} and {last}"
 
 
-def qwen2_5_vl(settings: Config) -> Architecture:
-    return qwen2(_of_text(settings, 1_000_000.0))
+def qwen2_5_vl(config: Config) -> Architecture:
+    return qwen2(_of_text(config, 1_000_000.0))
 
 
-def qwen3_vl(settings: Config) -> Architecture:
-    settings = _of_text(settings, 500_000.0)
+def qwen3_vl(config: Config) -> Architecture:
+    config = _of_text(config, 500_000.0)
     return plain(
-        settings,
-        attention={"head_norm": settings.head_norm()},
+        config,
+        attention={"head_norm": config.head_norm()},
         biased=ATTENTION,
     )
 
 
-def _of_text(settings: Config, theta: float) -> Config:
-    """Return settings with rotary embeddings for positions of one dimension, which text has.
+def _of_text(config: Config, theta: float) -> Config:
+    """Return a config with rotary embeddings for positions of one dimension, which text has.
 
     The sections of a head that turn by other dimensions turn by the same then.
     """
-    stated = {"rope_theta": theta, **settings.stated}
+    stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):
         rope = dict(stated.get(key) or {})
         for name in ("rope_type", "type"):
@@ -98,4 +98,4 @@ def _of_text(settings: Config, theta: float) -> Config:
                 rope[name] = "default"
         if rope:
             stated[key] = rope
-    return settings.changed(**stated)
+    return config.changed(**stated)
