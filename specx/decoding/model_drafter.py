@@ -82,7 +82,8 @@ def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
     inv_freq = model.inv_freq
     if model.decoder_spec is not None:
         inv_freq = None if group.rope is None else group.rope.inv_freq
-    return torch.zeros(group.head_dim // 2) if inv_freq is None else inv_freq
+    still = torch.zeros(group.head_dim // 2)
+    return (still if inv_freq is None else inv_freq).to(model.device)
 
 
 class ModelDrafter(Drafter):
