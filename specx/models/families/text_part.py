@@ -64,12 +64,9 @@ def has_parts(config: Mapping[str, Any]) -> bool:
 
 def why_refused(kind: str) -> str:
     """Return why the text part of a model type is not read, to stand behind the type."""
-    return _WHY.get(kind, f"whose text part is not known; of such models {_names()} are")
-
-
-def _names() -> str:
     *some, last = PARTS
-    return f"{', '.join(some)} and {last}"
+    known = f"{', '.join(some)} and {last}"
+    return _WHY.get(kind, f"whose text part is not known; of such models {known} are")
 
 
 def qwen2_5_vl(config: Config) -> Architecture:
