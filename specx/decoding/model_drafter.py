@@ -79,9 +79,11 @@ class Layout:
 
 def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
     """Return how the keys of a group turn: radians per position, [R/2]."""
-    rope = model.rope if model.decoder_spec is None else group.rope
-    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
-    return inv_freq.to(model.device)
+    inv_freq = model.inv_freq
+    if model.decoder_spec is not None:
+        inv_freq = None if group.rope is None else group.rope.inv_freq
+    still = torch.zeros(group.head_dim // 2)
+    return (still if inv_freq is None else inv_freq).to(model.device)
 
 
 class ModelDrafter(Drafter):

@@ -11,13 +11,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specx.bench.baselines.medusa_heads import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
-from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.ops.trees import Level, Path, TokenTree
 from specx.profile import Settings
 from specx.records import PrefillProgress
@@ -80,7 +80,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = [list(chain.children()) for chain in small.blocks]
-    _, lm_head = target.vocabulary_maps
+    lm_head = target.model.logits
     large = MedusaHeads(len(blocks), len(blocks[0]), target.hidden_size, lm_head)
     for name, own in small.blocks.named_parameters():
         weight = large.blocks.get_parameter(name).data

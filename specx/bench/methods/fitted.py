@@ -11,6 +11,7 @@ import torch
 
 from specx.bench.baselines.longspec import LongSpec, load_glide
 from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa_heads import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
@@ -21,7 +22,6 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.profile import Profile, Settings
 
 T = TypeVar("T")

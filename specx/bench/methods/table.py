@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.medusa_heads import EMBEDDED_MEDUSA
 from specx.bench.baselines.rapid import Rapid
 from specx.bench.baselines.staged import Staged
 from specx.bench.baselines.static_tree import (
@@ -29,7 +30,6 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair, make_drafter
 from specx.decoding.model_drafter import DraftPlan
 from specx.errors import UsageError
-from specx.models.medusa import EMBEDDED_MEDUSA
 from specx.profile import Profile, Settings
 from specx.profile.section import did_you_mean
 from specx.records import Method

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa_heads import FILES, load_medusa
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models.call import FeatureSource
-from specx.models.medusa import FILES, load_medusa
 from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run

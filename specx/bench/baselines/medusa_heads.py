@@ -20,7 +20,8 @@ from torch.nn.functional import silu
 
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.load import LoadedModel, TensorMap
+from specx.models.load import LoadedModel
+from specx.ops.layers import RowFunction
 from specx.profile import HUB_ID
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
@@ -50,7 +51,7 @@ class MedusaHeads(nn.Module):
     """
 
     def __init__(
-        self, heads: int, blocks: int, size: int, lm_head: TensorMap, rows: int = 0
+        self, heads: int, blocks: int, size: int, lm_head: RowFunction, rows: int = 0
     ) -> None:
         """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
         heads, 0 where they share it."""
@@ -76,7 +77,7 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
     label = f"The draft {model}"
     tensors = _read(_find(model, label), label)
     heads, blocks, rows = _sizes(tensors, label)
-    size, (_, lm_head) = target.hidden_size, target.vocabulary_maps
+    size, lm_head = target.hidden_size, target.model.logits
     if rows and rows != target.vocab_size:
         raise ModelError(
             f"{label} was made for another target: its 0.{blocks}.weight has {rows} rows, the "
