@@ -38,7 +38,6 @@ from specx.runs.provenance import provenance
 from specx.runs.tasks import Listener
 from specx.runs.text import (
     DecodedText,
-    SourceFinder,
     decode_thinking,
     reasoning_of,
     reserved,
@@ -86,8 +85,9 @@ class Summarizer:
         if method in ("specextend", "specextend+lookup"):
             window = context_window(pair, profile)
             self.profile = resolve_layer(self.profile, pair, self._kind, listener.phase, window)
-        layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
-        self._finder = None if layer is None else SourceFinder(self._kind, layer)
+        self._source_layer = (
+            source_layer(pair.target, profile.target.revision) if profile.sources else None
+        )
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
@@ -213,8 +213,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        if self._finder:
-            output = self._finder.told(output, text, document)
+        output = text.told(output, document)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -226,8 +225,10 @@ class Summarizer:
         self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
     ) -> tuple[Output, DecodedText]:
         """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
-        document = self._finder.tokens(prompt) if self._finder else None
-        before, text = self.partial, DecodedText(prompt, profile, document)
+        kind, layer = self._kind, self._source_layer
+        asks = layer is not None
+        document = kind.document_tokens(prompt) if asks and isinstance(kind, Instruct) else None
+        before, text = self.partial, DecodedText(prompt, profile, layer, document)
         output = self._decode(run, text, shown=shown)
         for settings in self._retries(profile):
             # Reasoning has a budget of its own, which begins with the text.
@@ -248,9 +249,8 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        sources = self._finder.settings(text) if self._finder else None
         start = partial(
-            decode, self.pair, text.profile, self.method, sources=sources, shelf=self._shelf
+            decode, self.pair, text.profile, self.method, sources=text.sources, shelf=self._shelf
         )
         self._between_steps()
         for event in decode_thinking(start, text.token_ids, stop):
