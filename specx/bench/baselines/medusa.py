@@ -19,7 +19,7 @@ from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
 from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 
@@ -30,7 +30,7 @@ class MedusaDrafter(Drafter):
     """
 
     def __init__(
-        self, profile: Profile, pair: Pair, heads: MedusaHeads, choices: Choices | None,
+        self, settings: Settings, pair: Pair, heads: MedusaHeads, choices: Choices | None,
         max_tokens: int,  # noqa: ARG002
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the best nodes by joint probability, as many as
@@ -38,7 +38,7 @@ class MedusaDrafter(Drafter):
         target = pair.target
         self.features = FeatureSource((), target.hidden_size)
         self.heads, self._ops = heads, target.ops
-        self._nodes, self._forbidden = profile.tree.nodes, ~pair.target_allowed
+        self._nodes, self._forbidden = settings.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
         self._shape = Topology.of(choices, target.device) if choices else None
         self.levels = len(self._shape.nodes) if self._shape else len(heads.blocks)
