@@ -29,7 +29,7 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
-from specx.reports.chosen_keys import parse_keys
+from specx.reports.json_lines import parse_keys
 from specx.runs.job import JobOptions
 from specx.runs.outcome import parse_allowed
 from specx.runs.results import Destination

@@ -1,5 +1,6 @@
 """Read the pages of a PDF in child processes. Where a page ends one, another goes on behind it."""
 
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -9,8 +10,11 @@ from typing import Any
 from specx.cores import usable_cores
 from specx.documents.child import ChildRequest, Ended, answers, crash, refused, try_children
 from specx.documents.lines import Line, PageLines
-from specx.documents.pages import PageRange
 from specx.errors import DocumentError, UsageError
+
+# First and last page, both included; a last page of None means the end of the document.
+PageRange = tuple[int, int | None]
+_RANGE = re.compile(r"(\d{1,9})(?:\s*([-–])\s*(\d{1,9})?)?", re.ASCII)
 
 _WORKER = "specx.documents.pdf_worker"
 # The ends of a process by a fault in PDFium's C code; on Windows they are numbers from 0xC0000000
@@ -185,3 +189,24 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
                 f"--pages asks for page {answer['page']}, but {name} has only {pages}"
             )
     return refused(answer, request, how=" as a PDF")
+
+
+def parse_pages(text: str) -> tuple[PageRange, ...]:
+    """Return the page ranges in ``text``: numbers and ranges from 1, separated by commas.
+
+    ``7-`` runs to the end. Raises UsageError for anything else.
+    """
+    return tuple(_parse_range(each.strip(), text) for each in text.split(","))
+
+
+def _parse_range(text: str, whole: str) -> PageRange:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--pages {whole!r} is not understood; write it like 1-10,15 or 7-")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[3]) if match[3] else None
+    if first == 0:
+        raise UsageError(f"--pages {whole!r} names page 0; pages count from 1")
+    if last is not None and last < first:
+        raise UsageError(f"--pages {whole!r} runs backwards; write {last}-{first}")
+    return first, last

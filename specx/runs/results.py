@@ -12,9 +12,8 @@ from typing import Any, Literal, TextIO
 
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import SpecxError, UsageError, harmless, printable
-from specx.reports.chosen_keys import Tree, with_keys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
-from specx.reports.json_lines import to_json, to_json_line
+from specx.reports.json_lines import Tree, to_json, to_json_line, with_keys
 from specx.reports.report import Report
 from specx.reports.text_view import view_path
 from specx.reports.writers import check_folder, check_report_path, report_files

@@ -9,7 +9,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.reports.chosen_keys import parse_keys
+from specx.reports.json_lines import parse_keys
 from specx.reports.report import Report
 from specx.runs.outputs import Outputs
 from specx.runs.results import Destination, Format, Results
