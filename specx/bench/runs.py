@@ -35,7 +35,7 @@ class Run:
     in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
     ``read_s``: seconds in which the target read what methods share of the prompt, 0 where this run
     read all of it. ``taken``: share of the time of its repetition, all methods of it, that other
-    processes took (``Others.taken``). Both None where unknown, as in older files.
+    processes took (``LoadMonitor.taken``). Both None where unknown, as in older files.
     """
 
     method: str
