@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from specx.prompts.control import substitute
+from specx.bench.cases import substitute
 from specx.training.labels import Choice, choose_paragraphs, scores_so_far, token_worth
 from specx.training.pool import Pool
 from specx.training.team import Team

@@ -9,13 +9,12 @@ from statistics import mean
 
 import pytest
 
-from specx.bench.cases import make_cases
+from specx.bench.cases import Control, make_cases
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.profile import Profile, TreeSettings
-from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from tests.evaluation.lookup import lookup_acceptance

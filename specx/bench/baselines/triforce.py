@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from specx.bench.baselines.magicdec import Excerpt
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.drafter import Drafter, StepPlan
 from specx.decoding.forward import cache_shape
 from specx.decoding.methods import Pair, retrieval_layer
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.policies import Streaming
 from specx.decoding.target import Target
-from specx.errors import UsageError
 from specx.ops.chunks import Grid
 from specx.ops.trees import Path, TokenTree
 from specx.profile import Profile, TreeSettings
@@ -136,12 +135,10 @@ def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
 
     Raises UsageError when the profile has no draft model.
     """
-    if pair.draft is None or pair.draft_allowed is None:
-        raise UsageError(f"profile {profile.name} has no draft, so it cannot run triforce")
-    refuse_head(pair, "triforce")
+    draft, allowed = draft_model(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
     settings = profile.draft_cache.changed(policy="streaming", every=2)
     longest = profile.tree.depth + PROPOSED + 1
     plan = DraftPlan(tree=tree, cache=settings, policy=Streaming(settings), chain=longest)
-    return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+    return ModelDrafter(draft, allowed, plan, max_tokens)

@@ -10,22 +10,28 @@ from weakref import WeakKeyDictionary
 import torch
 
 from specx.bench.baselines.longspec import LongSpec, load_glide
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa import (
+    EMBEDDED_MEDUSA,
+    MedusaDrafter,
+    MedusaHeads,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.bench.runs import Run, Setting, draft_model, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.profile import Profile
 
 T = TypeVar("T")
-Fit = tuple[Callable[[int], Drafter], dict[str, Any]]
+Fit = tuple[Callable[[int], Drafter], dict[str, Any]]  # maker of a drafter, facts of the run
 
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
@@ -84,7 +90,7 @@ class Measured(Engine):
         return replace(run_drafter(self.name, make, setting, case), facts=facts)
 
     @abstractmethod
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, case: Case) -> Fit:
         """Return the maker of its drafter, and what was measured, as facts of the run."""
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
@@ -101,11 +107,10 @@ class Fitted(Measured):
 
     shape: Callable[[Chances, int], Choices] = field(kw_only=True)
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, case: Case) -> Fit:
         pair, tree = setting.pair, setting.profile.tree
-        refuse_head(pair, self.name)
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        chances = self.once(pair.draft, case, partial(self._chances, setting, case))
+        draft, _ = draft_model(pair, self.name)
+        chances = self.once(draft, case, partial(self._chances, setting, case))
         choices = self.shape([chances] * tree.depth, tree.nodes)
         make = partial(StaticDrafter, setting.profile, pair, choices)
         return make, {"chances": chances, "shape": [list(path) for path in choices]}
@@ -124,7 +129,7 @@ class MedusaMethod(Measured):
 
     fixed: bool = field(kw_only=True)
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, case: Case) -> Fit:
         pair, tree = setting.pair, setting.profile.tree
         heads, chances = self.once(pair.target, case, partial(self._measure, setting, case))
         choices = best_shape(chances, tree.nodes) if self.fixed else None
@@ -151,7 +156,7 @@ class LongSpecMethod(Measured):
         if self.options["draft"] is None:
             raise UsageError("longspec needs a draft of its own; write longspec:draft=FOLDER")
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, case: Case) -> Fit:
         pair, source = setting.pair, str(self.options["draft"])
         glide = self.once(pair.target, case, partial(load_glide, source, pair.target))
         return partial(LongSpec, setting.profile, pair, glide), {}
@@ -161,7 +166,7 @@ class LongSpecMethod(Measured):
 class SelfDrafting(Measured):
     """A method whose draft is the target without some of its layers."""
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, case: Case) -> Fit:
         draft = self.once(setting.pair.target, case, partial(self._choose, setting, case))
         make = partial(SkippedLayers, setting.profile, setting.pair, draft)
         return make, {"kept_layers": list(draft.layers), "drafted": draft.depth}

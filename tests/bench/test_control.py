@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from specx.bench.cases import Control, first_text_id, substitute
 from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.models.source import locate
-from specx.prompts.control import Control, first_text_id, substitute
 from specx.prompts.digest import Digest
 from specx.prompts.prompt import Quote
 from tests.tiny import make_tokenizer
