@@ -150,7 +150,7 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     import torch
 
     from specx.decoding.decode import decode
-    from specx.profile import load_profile
+    from specx.profile import load_profile, resolve
     from specx.records import Finished, Step
     from specx.runs.pair import load_pair
 
@@ -161,9 +161,10 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     pair = load_pair(profile, METHODS[-1], torch.device("cpu"))
     for method in METHODS:
         tokens: list[int] = []
-        for _ in decode(pair, profile, method, ids[:WARM]):
+        settings = resolve(profile, method, pair.facts)
+        for _ in decode(pair, settings, ids[:WARM]):
             pass
-        for event in decode(pair, profile, method, ids):
+        for event in decode(pair, settings, ids):
             if isinstance(event, Step):
                 tokens += event.tokens
             if isinstance(event, Finished):

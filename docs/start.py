@@ -22,7 +22,7 @@ from specx.bench.request import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import with_output, without_fallback
 from specx.decoding.decode import decode
-from specx.profile import load_profile
+from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Step
 
@@ -91,7 +91,8 @@ def summarize(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[s
     prompt = beginning(digest, generated_documents(1, length, seed=3)[0], length)
     assert prompt is not None
     first, tokens = 0.0, 0
-    for event in decode(pair, profile, settings["method"], prompt.token_ids):
+    resolved = resolve(profile, settings["method"], pair.facts)
+    for event in decode(pair, resolved, prompt.token_ids):
         if isinstance(event, Step):
             first = first or time.monotonic()
             tokens += len(event.tokens)

@@ -19,7 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "records": set(),
     "cache_folder": set(),
     "cores": set(),
-    "profile": {"errors"},
+    "profile": {"errors", "records"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},
     "ops": {"cache_folder"},
@@ -48,7 +48,7 @@ LATE_IMPORTS = {
     "runs/ray_workers.py": {"specx.runs.worker"},
     "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
-    "ops/torch/block_product.py": {"specx.ops.native.unpacking"},
+    "ops/torch/cpu_product.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
@@ -190,6 +190,25 @@ def test_reading_and_reporting_do_without_torch() -> None:
     code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_behind_resolve_nobody_reads_a_profile() -> None:
+    """``specx.profile.Profile`` becomes ``Settings`` in front of everything that decodes."""
+    in_front = {"calibration", "changes", "job", "pair", "short", "tasks", "worker"}
+    reading = {
+        place(file)
+        for file in FILES
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("specx.profile")
+        and any(name.name in {"Profile", "load_profile", "resolve"} for name in node.names)
+    }
+    assert {
+        name for name in reading if name.startswith(("decoding/", "prompts/", "models/"))
+    } == set()
+    assert {name for name in reading if name.startswith("runs/")} <= {
+        f"runs/{name}.py" for name in in_front
+    }
 
 
 # ---------------------------------------------------------------- imports inside functions

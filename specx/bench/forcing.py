@@ -66,7 +66,8 @@ def force(
     reader = _HeadAhead(drafter, levels) if isinstance(drafter, HeadDrafter) else None
     forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
-        if drafter.retrieval_due(place - 1):
+        every = drafter.retrieve_every
+        if every is not None and place > 1 and (place - 1) % every == 0:
             drafter.retrieve(target)
         drafted = drafter.read_pending()[0].to(device)
         ahead = reader.right(tokens[place : place + levels]) if reader else ()

@@ -18,7 +18,7 @@ from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import Profile, Settings
 from specx.records import Finished, PrefillProgress, Step, Tally
 
 PREFILLS = ("target_prefill", "draft_prefill")
@@ -162,6 +162,7 @@ def run_drafter(
     name: str,
     make: Callable[[int], Drafter],
     setting: Setting,
+    settings: Settings,
     case: Case,
     watch: Stopwatch | None = None,
 ) -> Run:
@@ -181,7 +182,7 @@ def run_drafter(
 
     events = decode_with(
         setting.pair,
-        setting.profile,
+        settings,
         made,
         case.ids,
         make_target=setting.target,
@@ -252,8 +253,8 @@ def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
     """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
     if drafter.features is not None:
         target.keep_features(drafter.features)
-    for item in target.prefill(prompt):
-        if drafter.features is not None and isinstance(item, PrefillProgress):
-            drafter.follow(prompt, item.done, target)
+    for progress, _ in target.prefill(prompt):
+        if drafter.features is not None:
+            drafter.follow(prompt, progress.done, target)
     for _ in drafter.prefill(prompt, target):
         pass

@@ -21,7 +21,7 @@ from specx.bench.scaled_weights import (
     shape_of,
 )
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
-from specx.decoding.methods import Pair, with_layer
+from specx.decoding.methods import Pair
 from specx.errors import ModelError, UsageError
 from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
@@ -89,7 +89,7 @@ def scaled_profile(profile: Profile, target: str) -> Profile:
         return profile
     layers = open_model(ModelSpec("embedded:target"), "cpu", "target").raw["num_hidden_layers"]
     shape = TARGETS[_known(TARGETS, target, "target")]
-    return with_layer(profile, scaled_layer(layer, layers, shape.num_layers))
+    return profile.changed(draft_cache={"layer": scaled_layer(layer, layers, shape.num_layers)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,11 @@ from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.cores import Others
-from specx.decoding.decode import context_window
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.families import text_config
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import Profile, resolve
 from specx.records import Timings
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done
@@ -129,7 +128,8 @@ def _trained(model: LoadedModel) -> int:
 
 
 def _check_window(bench: Workbench) -> None:
-    window, limit = context_window(bench.pair, bench.profile), bench.profile.output_limit
+    settings = resolve(bench.profile, "plain", bench.pair.facts)
+    window, limit = settings.window, settings.limit
     longest = max(bench.lengths)
     if longest + limit > window:
         raise UsageError(
@@ -193,7 +193,7 @@ def warnings(bench: Workbench) -> list[str]:
             "The models are the embedded pair inside models of public sizes (scaled mini): what a "
             "step costs is that of the large models, what is accepted that of the small ones."
         )
-    found += not_done(bench.pair.target.stated.not_done, bench.profile)
+    found += not_done(bench.pair.target.stated.not_done, bench.profile.prompt)
     longest = max(bench.lengths)
     trained = _trained(bench.pair.target)
     if longest > trained:  # only a scaled pair is measured there

@@ -113,7 +113,6 @@ def measure_sources(model: str) -> Findings:
     from specx.runs.pair import choose_device, load_pair
 
     device = choose_device("auto")
-    profile = profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, "plain", device)
     with LiveLine(make_console()) as live:
         live.start(model)

@@ -1,6 +1,6 @@
 """Messages on stderr about the documents of a job, each as soon as it is known, and their count."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.console import Console
 
@@ -30,13 +30,12 @@ class Notices:
         self.job = JobProgress(None)
         self.several = False
 
-    def before(self, inputs: Iterable[Input], profile: Profile) -> Iterator[Input]:
-        """Yield the inputs, with what the text of each warns of told before a model reads it."""
-        for each in inputs:
-            if isinstance(each, InputDocument):
-                found = each.document.warnings
-                self._warn(each.name, [*found, *known_before(each.document, profile)])
-            yield each
+    def read(self, profile: Profile, item: Input) -> None:
+        """Tell what the text of a document warns of, before a model reads it."""
+        if isinstance(item, InputDocument):
+            model, asked = profile.target.model, profile.prompt
+            found = known_before(item.document, profile.name, model, asked)
+            self._warn(item.name, [*item.document.warnings, *found])
 
     def done(self, report: Report) -> None:
         """Tell the warnings and remarks on a summary, and its files."""

@@ -21,7 +21,8 @@ from specx.reports.live import LiveLine
 from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
 from specx.runs.changes import changes_since
-from specx.runs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
+from specx.runs.document_run import as_it_is
+from specx.runs.inputs import FailedInput, Inputs, find_sources, takes_a_while
 from specx.runs.job import Earlier, JobOptions, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
@@ -35,7 +36,6 @@ from specx.runs.pool import (
 )
 from specx.runs.queue import Queue
 from specx.runs.results import Destination, Results
-from specx.runs.short import as_it_is
 from specx.runs.tasks import Workers, WorkerSettings
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SummaryRun:
         reading = self._job.reading(
             self._request.reading, on_source, earlier.is_done, ahead=placement.reading
         )
-        return read_inputs(found, reading)
+        return Inputs(found, reading)
 
     def _summarize(
         self,
@@ -176,11 +176,10 @@ class SummaryRun:
         self._results.headings = self._notices.several = several
         if several:
             live.job = self._notices.job = JobProgress(inputs.total)
-        items = self._notices.before(inputs.items, self._request.profile)
         try:
             queue = self._queue(inputs, live, earlier)
             self._options.interruption.sentence = queue.interrupted
-            queue.run(replace(inputs, items=items), alone=not several)
+            queue.run(inputs, alone=not several)
         except BaseException:
             with suppress(SpecxError):  # the first error is the one to tell
                 self._results.finish()
@@ -209,6 +208,7 @@ class SummaryRun:
             RunOutcome(job.allowed, fail_fast=job.fail_fast, strict_numbers=request.strict_numbers),
             on_done=self._notices.done,
             on_error=self._notices.failed,
+            on_read=partial(self._notices.read, request.profile),
             on_skipped=self._notices.skipped,
             as_it_is=partial(as_it_is, request.profile, request.method),
             total=inputs.total,

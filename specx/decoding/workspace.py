@@ -1,6 +1,6 @@
 """Caches, buffers and recorded stages, which one document leaves to the next."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -10,8 +10,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.sources import AHEAD, SourceSettings, room_for
 from specx.decoding.step import DecodingState
 from specx.ops.trees import MAX_ROWS
-from specx.profile import Profile
-from specx.records import Method
+from specx.profile import Settings
 
 STEP = 2048  # rows by which small caches grow; large ones grow by an eighth
 # From here on no kernel divides its work by the capacity, so caches of any size round alike:
@@ -41,30 +40,29 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WorkspaceKind:
-    """All that a workspace depends on, but for its capacity. ``profile``: whatever its output.
+    """All that a workspace depends on, but for its capacity. ``settings``: whatever its output.
 
     ``sources``: the layer whose queries are kept for sources, and of how many tokens.
     """
 
     pair: Pair
-    method: Method
-    profile: Profile
+    settings: Settings
     sources: tuple[int, int] | None = None
 
     @classmethod
     def of(
-        cls, pair: Pair, method: Method, profile: Profile, sources: SourceSettings | None = None
+        cls, pair: Pair, settings: Settings, sources: SourceSettings | None = None
     ) -> "WorkspaceKind":
         """Return the kind of a document's workspace."""
-        kept = (sources.layer, room_for(profile.output_limit)) if sources else None
-        return cls(pair, method, profile.changed(generation={"max_new_tokens": None}), kept)
+        kept = (sources.layer, room_for(settings.limit)) if sources else None
+        return cls(pair, replace(settings, limit=0), kept)
 
     def matches(self, other: "WorkspaceKind") -> bool:
-        same = self.pair is other.pair and self.method == other.method
-        return same and self.profile == other.profile and self.sources == other.sources
+        same = self.pair is other.pair and self.settings == other.settings
+        return same and self.sources == other.sources
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Workspace:
     """Everything that decoding a document needs but its text.
 
@@ -80,6 +78,14 @@ class Workspace:
         """Forget all of a document, for the next; return False if that is not possible."""
         self.state.begin()
         return self.drafter.begin()
+
+    def fall_back(self, *, keep: bool) -> None:
+        """Decode plainly to the end. What drafting needed is freed, unless the next may take it."""
+        if keep:
+            self.state.draft_with(self.state.plain)
+        else:
+            self.drafter = self.state.plain
+            self.state.fall_back()
 
 
 @dataclass
@@ -131,3 +137,6 @@ class Place:
     def put(self, workspace: Workspace) -> None:
         """Leave the workspace of a document that is done."""
         self.shelf.put(self.kind, workspace)
+
+
+# FIXME

@@ -16,7 +16,7 @@ A PDF goes through these stages, in this order::
     footnotes    tell the blocks at the foot of a page that are footnotes
     hyphenation  join the lines of a block, mend words and addresses divided at line ends
     paragraphs   blocks -> paragraphs of the document, across page borders
-    parts        tell title, licence, contents, index and references from the body
+    sections     tell title, licence, contents, index and references from the body
 
 DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
 ``archive`` and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every child process.

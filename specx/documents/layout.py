@@ -40,7 +40,7 @@ class Block:
     """Lines that belong together.
 
     ``full`` says that the last line runs to the column's edge, ``small`` that the letters are
-    smaller than the body's. ``level`` is higher for a heading of larger or bolder letters.
+    smaller than the body's. ``prominence`` is greater for a heading in larger or bolder letters.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Block:
     full: bool = False
     part: Part = "body"
     small: bool = False
-    level: float = 0.0
+    prominence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _block(
     kind = "footnote" if note else _kind(group, text, typography, small=small)
     if kind == "item":
         text = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
-    level = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
-    return Block(text, kind, full=full, small=small, level=level)
+    prominence = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
+    return Block(text, kind, full=full, small=small, prominence=prominence)
 
 
 class _Columns:

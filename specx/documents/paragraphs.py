@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
-from specx.documents.parts import mark_parts
+from specx.documents.sections import mark_parts
 from specx.documents.sentences import sentence_spans
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
@@ -38,7 +38,7 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Counter[str]) -> tuple[Par
             Paragraph(p.block.text, p.page, p.block.kind, p.block.part, turns=p.turns)
             for p in placed
         ],
-        [p.block.level for p in placed],
+        [p.block.prominence for p in placed],
     )
     return tuple(piece for paragraph in paragraphs for piece in _grouped(paragraph))
 

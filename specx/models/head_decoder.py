@@ -19,7 +19,7 @@ from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
 from specx.ops.spec import DecoderSpec
-from specx.ops.torch.layer import TorchHeadInput
+from specx.ops.torch.layer import torch_head_input
 
 
 def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
@@ -184,7 +184,7 @@ class HeadDecoder:
     def _make_input(self) -> HeadInput:
         embedding, norms = self.weights.embedding, self.weights.input_norms
         if embedding.dtype != self.dtype:  # of a target in another format
-            return TorchHeadInput(embedding, norms)
+            return torch_head_input(embedding, norms)
         return self.ops.head_input(embedding, norms)
 
     @cached_property

@@ -36,10 +36,6 @@ class BlockMatrix(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"BlockMatrix({tuple(self.shape)}, {', '.join(form.name for _, form in self.parts)})"
 
-    @property
-    def packed_bytes(self) -> int:
-        return sum(blocks.numel() for blocks, _ in self.parts)
-
     def unpack(self) -> Tensor:
         """Return float32 [N, K]."""
         whole = torch.empty(self.shape, dtype=torch.float32, device=self.device)

@@ -21,6 +21,8 @@ from specx.profile.schema import (
 )
 from specx.profile.section import Section
 
+LongDocuments = Literal["parts", "separate", "refuse"]
+
 
 class DeviceModelSettings(Section):
     """The settings of a model that may differ by device."""
@@ -96,7 +98,7 @@ class Profile(Section):
     fallback: FallbackSettings = Field(
         default_factory=FallbackSettings, description="when to stop drafting"
     )
-    long_documents: Literal["parts", "separate", "refuse"] = Field(
+    long_documents: LongDocuments = Field(
         default="parts",
         description="how a document longer than the window is summarized; parts: in parts, which "
         "become one summary; separate: in parts under headings; refuse: not at all",

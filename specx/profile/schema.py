@@ -282,6 +282,9 @@ class TreeSettings(Section):
         return depth
 
 
+LONGEST_INTERVAL = 16  # steps between two retrievals, at most, where ``tree: auto`` chooses them
+
+
 class AutoTree(TreeSettings):
     """``tree: auto``: measured costs choose the tree while a document is summarized.
 

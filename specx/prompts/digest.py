@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 
 from specx.documents.document import Document
-from specx.documents.prose import is_prose, prose_share
 from specx.documents.sentences import sentence_spans
-from specx.errors import DocumentError, ModelError
-from specx.prompts.passages import Stretch, fragments, passages, prose_passages
+from specx.errors import ModelError
 from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, pack, too_little_room
+from specx.prompts.quotable import quotable
 from specx.prompts.quotation import QuoteJudge
 from specx.prompts.tokens import decode_whole, encode_text, first_words, token_counter
 
 _LONGEST_REST = 400  # characters of a sentence that the model broke off
 _FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer
-_FEWEST_PASSAGES = 3  # a digest chooses from so many, or it is of no use
 
 
 class Digest:
@@ -97,27 +95,6 @@ class Digest:
         asked = min(max(sentences, _FEWEST_ASKED), len(part), len(self._lengths))
         request = (self._request, self._lengths[asked - 1])
         return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
-
-
-def quotable(document: Document, sentences: int) -> list[Stretch]:
-    """Return what a digest of so many ``sentences`` may quote.
-
-    Raises DocumentError for a document with next to nothing in sentences, unless everything of it
-    is to be read.
-    """
-    paragraphs = document.paragraphs
-    if is_prose(paragraphs):
-        return passages(paragraphs, sentences) or fragments(paragraphs)
-    if document.everything:
-        return fragments(paragraphs)
-    found = prose_passages(paragraphs)
-    if len(found) >= min(_FEWEST_PASSAGES, sentences):
-        return found
-    share = prose_share(paragraphs)
-    raise DocumentError(
-        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
-        "table, a list of commands?), too little for a digest; --everything reads it as it is"
-    )
 
 
 def readable(units: list[Unit]) -> list[Unit]:

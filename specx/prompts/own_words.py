@@ -181,7 +181,7 @@ class OwnWordsJudge:
         return self.text[before:], output
 
     def _drop_last_repeat(self) -> None:
-        """Where no more tokens come: a last sentence that repeats another goes."""
+        """Drop a last sentence that repeats another, where no more tokens come."""
         if self.looped or not self._ends_loops:
             return
         for begin, end in sentence_spans(self.text[self._start :]):

@@ -82,17 +82,13 @@ class Progress:
         place = f" ({self._place()})" if self._place() else ""
         return f"{printable(self.name)}{place}: {self.phase}"
 
-    def figures(self) -> str:
-        """Return counts, speed and time of the phase."""
-        return ", ".join(self._figures().values())
-
     def line(self, width: int) -> StatusLine:
         """Return what fits into ``width`` cells.
 
         The rate and the acceptance length come first. Then what a reader misses most is added: the
         phase, the place, the figures, the bar, and at last the name, as much of it as fits.
         """
-        parts = {"phase": self.phase, "place": self._place(), **self._figures()}
+        parts = {"phase": self.phase, "place": self._place(), **self.figures()}
         kept = {key: parts[key] for key in _ALWAYS if key in parts}
         for key in _BY_NEED:
             more = {**kept, key: parts.get(key, "")}
@@ -124,7 +120,8 @@ class Progress:
             places.append(f"part {self.part} of {self.parts}")
         return ", ".join(places)
 
-    def _figures(self) -> dict[str, str]:
+    def figures(self) -> dict[str, str]:
+        """Return counts, speed and time of the phase, by name."""
         elapsed = {"elapsed": duration(self.clock() - self.started)}
         event = self.prefill  # read once: another thread than the decoding one draws
         if event is not None:

@@ -6,7 +6,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -108,17 +108,27 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
 
 
-class SourceReader(Iterator[Input]):
-    """The inputs of all sources, each source read when its turn comes or somewhat before.
+class Inputs(Iterator[Input]):
+    """The inputs of all sources in the shard, each read when its turn comes or somewhat before.
 
-    A file of JSON lines gives one input for each line, whether the line is good or bad.
+    A file of JSON lines gives one input for each line, whether the line is good or bad. A single
+    source is read at once, because it may be such a file; its inputs are shared then, otherwise
+    the sources in the order of their names. ``least``: there are at least so many inputs;
+    ``total``: exactly, None if unknown.
     """
 
     def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
-        self._reading, self._total = reading, known_number(sources)
-        self._sources = Prefetcher(self._calls(sources), reading.ahead)
+        self._reading, single = reading, len(sources) == 1
+        if not single and reading.shard != WHOLE:
+            sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
+        self.least, self.total = len(sources), _known_number(sources)
+        self._sources = Prefetcher(self._calls(sources), 0 if single else reading.ahead)
         self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
         self._next: Input | None = None
+        if single:
+            read = reading.shard.share(list(self))
+            self.least = self.total = len(read)
+            self._inputs = iter(read)
 
     @property
     def is_ready(self) -> bool:
@@ -141,7 +151,7 @@ class SourceReader(Iterator[Input]):
     ) -> Iterator[Deferred[Iterator[Input]]]:
         """Yield for each source the call that reads it."""
         for number, source in enumerate(sources, start=1):
-            announce = partial(self._reading.on_source, number, source.name, self._total)
+            announce = partial(self._reading.on_source, number, source.name, self.total)
             if isinstance(source, FailedInput):
                 yield Deferred(partial(iter, [source]), announce)
                 continue
@@ -153,40 +163,7 @@ class SourceReader(Iterator[Input]):
             yield Deferred(partial(_read, source, self._reading, identity), announce)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown.
-
-    ``is_ready``: returns True if the next one needs no waiting.
-    """
-
-    items: Iterator[Input]
-    least: int
-    total: int | None
-    is_ready: Callable[[], bool] = lambda: True
-
-
-def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> Inputs:
-    """Return the inputs of all sources that are in the shard.
-
-    A single source is read at once, because a file of JSON lines may hold many documents; these are
-    shared then, otherwise the sources in the order of their names.
-    """
-    if len(sources) == 1:
-        read = reading.shard.share(list(SourceReader(sources, replace(reading, ahead=0))))
-        return Inputs(items=iter(read), least=len(read), total=len(read))
-    if reading.shard != WHOLE:
-        sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
-    reader = SourceReader(sources, reading)
-    return Inputs(
-        items=reader,
-        least=len(sources),
-        total=known_number(sources),
-        is_ready=lambda: reader.is_ready,
-    )
-
-
-def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
+def _known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
     """Return how many documents there are; None when some are files that may hold several."""
     lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
     return None if lines and len(sources) > 1 else len(sources)

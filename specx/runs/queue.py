@@ -47,8 +47,8 @@ class Queue:
     """Hands out the documents of a run to its workers. The run alone reads and writes files.
 
     A document that needs no model goes to no worker, so a wrong path costs no loading: ``as_it_is``
-    returns its report, None for any other. ``live`` shows the documents in work. ``on_done``,
-    ``on_error`` and ``on_skipped`` tell the user about each document that ended. ``total``: how
+    returns its report, None for any other. ``live`` shows the documents in work. ``on_read``,
+    ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
     many inputs there are, if that is known. ``journal``: notes what is done. ``in_order``: results
     are written in the order of the inputs, otherwise as they come.
     """
@@ -62,6 +62,7 @@ class Queue:
         *,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
+        on_read: Callable[[Input], None] = lambda _: None,
         on_skipped: Callable[[SkippedInput], None] = lambda _: None,
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         total: int | None = None,
@@ -70,7 +71,8 @@ class Queue:
     ) -> None:
         self._scheduler, self._results, self._live = scheduler, results, live
         self._outcome, self._as_it_is = outcome, as_it_is
-        self._on_done, self._on_error, self._on_skipped = on_done, on_error, on_skipped
+        self._on_done, self._on_error = on_done, on_error
+        self._on_read, self._on_skipped = on_read, on_skipped
         self._total, self._journal, self._in_order = total, journal, in_order
         self._streams = scheduler.streams  # a summary is shown while it is written
         results.unseen = not self._streams
@@ -136,16 +138,17 @@ class Queue:
                 self._give(self._again.popleft())
             elif len(self._held) >= _MOST_HELD:
                 break
-            elif self._works and not inputs.is_ready():
+            elif self._works and not inputs.is_ready:
                 return left, _LOOK_S
             else:
-                left = self._take(next(inputs.items, None)) and not self._outcome.stops
+                left = self._take(next(inputs, None)) and not self._outcome.stops
         return left, _LONG_S
 
     def _take(self, item: Input | None) -> bool:
         """Take the next input; return False after the last."""
         if item is None:
             return False
+        self._on_read(item)
         index, self._read = self._read, self._read + 1
         try:
             report = self._without_models(item)

@@ -14,6 +14,7 @@ from specx.models.memory import free_bytes
 from specx.records import Event
 from specx.reports.progress import duration
 from specx.reports.report import Report
+from specx.runs.calibration import resolve_measured
 from specx.runs.pair import choose_device, load_pair
 from specx.runs.processes import MakePrompts, Prepared, Promised, prepared_by
 from specx.runs.summarizer import Summarizer
@@ -82,7 +83,7 @@ class Worker:
             self._tell(NotLoaded(error=error_of("loading", error)))
             return False
         self._load_s = time.perf_counter() - started
-        limit = self._summarizer.profile.output_limit
+        limit = self._summarizer.settings.limit
         self._tell(Loaded(limit=limit, room=_room(self._summarizer)))
         return True
 
@@ -100,7 +101,7 @@ class Worker:
         self.forget()
         self._listener.start(
             task.document.name,
-            limit=self._summarizer.profile.output_limit,
+            limit=self._summarizer.settings.limit,
             spent=before.read + before.load,
             number=task.number + 1,
             total=task.total,
@@ -132,18 +133,16 @@ class Worker:
     def _load(self) -> Summarizer:
         settings = self._settings
         device = choose_device(settings.device)
-        profile = settings.profile.on("cuda" if device.type == "cuda" else "cpu")
-        pair = load_pair(profile, settings.method, device)
+        profile, method, phase = settings.profile, settings.method, self._listener.phase
+        pair = load_pair(profile, method, device)
         if settings.gives_way and device.type == "cpu":
             self._limiter = ThreadLimiter()
         return Summarizer(
-            profile,
-            settings.method,
+            resolve_measured(profile, method, pair, phase, settings.asked),
             pair,
             self._listener,
             check=settings.check,
             between_steps=self._between_steps,
-            asked=settings.asked,
         )
 
     def _between_steps(self) -> None:

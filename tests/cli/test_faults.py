@@ -396,17 +396,17 @@ def test_a_model_file_that_goes_after_it_was_checked(
 ) -> None:
     source = checkpoints()[role == "draft"]
     weights = copy_checkpoint(source, tmp_path / "model") / "model.safetensors"
-    measure = load.measure
+    loaded_bytes = load.loaded_bytes
 
     def then_it_goes(*arguments: Any) -> Any:
-        size = measure(*arguments)
+        size = loaded_bytes(*arguments)
         if arguments[0] == (weights,) and cut is None:
             weights.unlink()
         elif arguments[0] == (weights,):
             os.truncate(weights, cut or 0)
         return size
 
-    monkeypatch.setattr(load, "measure", then_it_goes)
+    monkeypatch.setattr(load, "loaded_bytes", then_it_goes)
     Path("docs/a.txt").write_text("\n\n".join([TEXT] * 3))
     profile = write_profile(tmp_path, "goes", **{role: {"model": str(weights.parent)}})
     ended = specx("docs/a.txt", "-p", profile, "-q")

@@ -27,8 +27,7 @@ def test_what_is_known_of_a_document_is_told_before_it_and_once() -> None:
     given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
     stream = io.StringIO()
     told = notices(stream)
-    inputs = told.before([given], load_profile("mini"))
-    assert next(inputs) is given
+    told.read(load_profile("mini"), given)
     first, second = stream.getvalue().splitlines()
     assert first == "specx: a.txt: Page 2 is missing."
     assert second.startswith("specx: a.txt: most of the text is in Arabic, and the profile mini")
@@ -45,8 +44,8 @@ def test_the_language_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
     document = Document("a.txt", "text", (), (Paragraph("Text.", None),))
     given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
     profile = load_profile("mini")
-    list(notices(io.StringIO()).before([given], profile))
-    assert foreign(document, profile) == []  # as the one who summarizes asks
+    notices(io.StringIO()).read(profile, given)
+    assert foreign(document, "mini", profile.target.model) == []  # as the one who summarizes asks
     assert looked == [document.paragraphs]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specx.documents import pdf_by_pdfium, pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents import pdf_by_pypdf, pdf_reading, pdf_worker
 from specx.documents.child import Ended
 from specx.documents.child_worker import Answer, RefusedError
 
@@ -37,8 +37,7 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
     monkeypatch.setattr(pdf_by_pypdf, "_amend_fonts", lambda: None)  # it would change pypdf here
-    for reader in (pdf_by_pypdf, pdf_by_pdfium):
-        monkeypatch.setattr(reader, "_limited_time", lambda _: nullcontext())
+    monkeypatch.setattr(pdf_worker, "_limited_time", lambda *_, **__: nullcontext())
     monkeypatch.setattr(pdf_reading, "try_children", _served)
 
 

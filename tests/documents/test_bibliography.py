@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Paragraph
-from specx.documents.parts import is_reference, mark_parts
+from specx.documents.sections import is_reference, mark_parts
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 ENTRIES = [

@@ -6,8 +6,8 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.documents.formats import find_pandoc
-from specx.documents.parts import mark_parts
 from specx.documents.read import read_document
+from specx.documents.sections import mark_parts
 from tests.documents.offices import docx, epub, paragraph
 
 STORY = [

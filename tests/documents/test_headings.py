@@ -12,9 +12,9 @@ def heading(text: str, page: int = 1) -> Paragraph:
     return Paragraph(text, page, "heading")
 
 
-def headings(*paragraphs: Paragraph, levels: list[float] | None = None) -> list[str]:
+def headings(*paragraphs: Paragraph, prominence: list[float] | None = None) -> list[str]:
     """The headings that a citation may name."""
-    made = without_false_headings(paragraphs, levels or [0.0] * len(paragraphs))
+    made = without_false_headings(paragraphs, prominence or [0.0] * len(paragraphs))
     return [each.text for each in made if each.kind == "heading" and each.part == "body"]
 
 
@@ -45,7 +45,9 @@ def test_headings_with_dates_in_them_stay(text: str) -> None:
 def test_authors_stand_in_the_title() -> None:
     front = [heading("On Closing Bridges"), heading("Eva-Maria Beispiel"), heading("Uni Brennick")]
     section, text = heading("Results of the Year", 3), Paragraph(TEXT, 1)
-    assert headings(*front, text, section, text, levels=[20, 12, 12, 0, 14, 0]) == [section.text]
+    assert headings(*front, text, section, text, prominence=[20, 12, 12, 0, 14, 0]) == [
+        section.text
+    ]
 
 
 def test_a_section_on_the_first_page_is_told_by_its_number_its_words_or_the_later_ones() -> None:
@@ -53,7 +55,7 @@ def test_a_section_on_the_first_page_is_told_by_its_number_its_words_or_the_late
     later = heading("Results of the Year", 3)
     for section in ("1 Bridges", "Abstract", "Introduction", "Bridges"):
         paragraphs = [title, heading("Eva Beispiel"), heading(section), text, later, text]
-        found = headings(*paragraphs, levels=[20, 12, 14, 0, 14, 0])
+        found = headings(*paragraphs, prominence=[20, 12, 14, 0, 14, 0])
         assert found == [section, later.text]
 
 

@@ -8,8 +8,8 @@ import pytest
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import DocumentError, ModelError
 from specx.prompts.digest import Digest
-from specx.prompts.passages import fragments, passages
 from specx.prompts.prompt import Output, Prompt, Quote
+from specx.prompts.quotable import fragments, pieces_of
 from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
 
@@ -25,7 +25,7 @@ DIGEST = Digest(TOKENIZER, sentences=4)
 
 def places(paragraphs: Sequence[Paragraph]) -> list[int]:
     """The places of the paragraphs that a digest may quote."""
-    return [piece.place for piece in passages(paragraphs)]
+    return [piece.place for piece in pieces_of(paragraphs)]
 
 
 def encode(text: str) -> list[int]:

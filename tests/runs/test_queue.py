@@ -4,7 +4,7 @@ import gc
 import io
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -25,7 +25,7 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.profile import load_profile
+from specx.profile import Facts, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
 from specx.runs.inputs import (
@@ -34,7 +34,6 @@ from specx.runs.inputs import (
     InputDocument,
     Inputs,
     Reading,
-    SourceReader,
     find_sources,
 )
 from specx.runs.local_workers import ThisProcess
@@ -62,7 +61,8 @@ class Fake:
     """Stands for a Summarizer: a document's text says what happens to it."""
 
     def __init__(self) -> None:
-        self.profile = load_profile("mini")
+        facts = Facts(device="cpu", target="", window=99, layers=1, full_layers=(0,))
+        self.settings = resolve(load_profile("mini"), "plain", facts)
         self.pair = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu")))
         self.partial = ""
         self.loads: list[float] = []
@@ -118,6 +118,18 @@ class Here(ThisProcess):
         return self.models
 
 
+class Ready(Inputs):
+    """Inputs that a test has made."""
+
+    is_ready = True  # type: ignore[assignment]
+
+    def __init__(self, items: Iterable[Input]) -> None:
+        self._items = iter(items)
+
+    def __next__(self) -> Input:
+        return next(self._items)
+
+
 class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
@@ -149,7 +161,7 @@ class Batch:
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(items=iter(self.items), least=1, total=None)
+        return Ready(self.items)
 
     def run(self, *, alone: bool = False, **options: Any) -> list[Report]:
         self.queue(**options).run(self.inputs, alone=alone)
@@ -241,7 +253,7 @@ def test_running_out_of_memory_holds_no_memory(
     ops = LittleMemory(pair.target.ops, operation)
     pair = replace(pair, target=replace(pair.target, ops=ops))  # type: ignore[arg-type]
     batch = Batch(TEXT, TEXT)
-    batch.fake = Summarizer(profile, "specextend", pair, Ear())  # type: ignore[assignment]
+    batch.fake = Summarizer(resolve(profile, "specextend", pair.facts), pair, Ear())  # type: ignore[assignment]
     caches: list[weakref.ref[torch.Tensor]] = []
     make = PreallocatedCache.__init__
 
@@ -382,7 +394,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 
 def lines_of(text: str) -> list[Input]:
     Path("m.jsonl").write_text(text)
-    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
 
 
 def test_a_bad_line_is_an_input_in_its_place(

@@ -11,7 +11,7 @@ import pytest
 from specx.errors import BatchError, DocumentError, ModelError, OutOfMemoryError, SpecxError
 from specx.records import Step
 from specx.reports.report import Report
-from specx.runs.inputs import Input, Inputs, SkippedInput
+from specx.runs.inputs import Input, SkippedInput
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Scheduler
 from specx.runs.queue import Queue
@@ -27,7 +27,7 @@ from specx.runs.tasks import (
     Task,
 )
 from tests.reports.examples import make_report
-from tests.runs.test_queue import Silent, as_input
+from tests.runs.test_queue import Ready, Silent, as_input
 
 
 class Scripted:
@@ -147,8 +147,7 @@ class Share:
 
     def run(self) -> list[str]:
         try:
-            number = len(self.items)
-            self.queue.run(Inputs(items=iter(self.items), least=number, total=number))
+            self.queue.run(Ready(self.items))
         finally:
             assert self.workers.closed
         return self.done

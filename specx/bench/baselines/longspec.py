@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from specx.decoding.grower import TreeGrower
-from specx.decoding.head_drafter import within_window
-from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.errors import ModelError
@@ -30,7 +29,7 @@ from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import Level
-from specx.profile import HUB_ID, Profile
+from specx.profile import HUB_ID, Settings, within_window
 from specx.records import PrefillProgress
 
 WINDOW = 512  # tokens that self-attention sees
@@ -128,14 +127,15 @@ def _check(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], label
 class LongSpec(ModelDrafter):
     """A LongSpec draft at work on one document."""
 
-    def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
+    def __init__(self, settings: Settings, pair: Pair, glide: Glide, max_tokens: int) -> None:
         target = pair.target
         self._glide, (self._embed, self._lm_head) = glide, target.vocabulary_maps
         assert target.rope is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.rope.inv_freq.to(target.device)
         own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None)
-        plan = within_window(draft_plan("tree", profile, target), WINDOW)
+        everything = settings.draft_cache.changed(policy="full", window=None)
+        plan = DraftPlan(tree=settings.tree, cache=within_window(everything, WINDOW))
         super().__init__(own, pair.target_allowed, plan, max_tokens)
 
     def _make_grower(self, plan: DraftPlan) -> "GlideGrower":

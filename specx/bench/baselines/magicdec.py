@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import CacheShape, PreallocatedCache
@@ -21,7 +21,7 @@ from specx.models.call import TreeCall
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 
@@ -75,10 +75,10 @@ class MagicDec(Drafter):
     drafts are a chain of at most ``tree.depth``, with the alternatives beside it that cost nothing.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
-        self.model, self.settings = pair.target, profile.draft_cache
-        chain = profile.tree.changed(width=1)
-        self.levels = chain.depth
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
+        self.model, self.settings = pair.target, settings.draft_cache
+        chain = settings.tree.changed(width=1)
+        self.levels, self.retrieve_every = chain.depth, self.settings.every
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         # The root sees all of the text and itself, which is the first row behind the text.
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
@@ -98,9 +98,6 @@ class MagicDec(Drafter):
 
     def commit(self, path: Path) -> None:
         """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps > 0 and steps % self.settings.every == 0)
 
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink

@@ -32,7 +32,7 @@ from specx.models import hub
 from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel, TensorMap
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import HUB_ID, Profile
+from specx.profile import HUB_ID, Settings
 from specx.records import PrefillProgress
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
@@ -189,7 +189,7 @@ class MedusaDrafter(Drafter):
     """
 
     def __init__(
-        self, profile: Profile, pair: Pair, heads: MedusaHeads, choices: Choices | None,
+        self, settings: Settings, pair: Pair, heads: MedusaHeads, choices: Choices | None,
         max_tokens: int,  # noqa: ARG002
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the best nodes by joint probability, as many as
@@ -197,7 +197,7 @@ class MedusaDrafter(Drafter):
         target = pair.target
         self.features = FeatureSource((), target.hidden_size)
         self.heads, self._ops = heads, target.ops
-        self._nodes, self._forbidden = profile.tree.nodes, ~pair.target_allowed
+        self._nodes, self._forbidden = settings.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
         self._shape = Topology.of(choices, target.device) if choices else None
         self.levels = len(self._shape.nodes) if self._shape else len(heads.blocks)

@@ -9,7 +9,7 @@ tokens that it was right for, and Sequoia's dynamic program comes to taking the 
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import draft_model
-from specx.decoding.methods import Pair, draft_plan
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.ops.trees import Level, LevelInputs, TokenTree
-from specx.profile import Profile, TreeSettings
+from specx.profile import Settings, TreeSettings
 
 Choices = tuple[tuple[int, ...], ...]  # nodes, each as the ranks on the way to it
 Chances = Sequence[Sequence[float]]  # by depth, then by rank, given that all above is right
@@ -128,13 +128,13 @@ class Topology:
 class StaticDrafter(ModelDrafter):
     """The draft of a pair at work on one document, in trees of one shape."""
 
-    def __init__(self, profile: Profile, pair: Pair, choices: Choices, max_tokens: int) -> None:
+    def __init__(self, settings: Settings, pair: Pair, choices: Choices, max_tokens: int) -> None:
         """Raises UsageError where the draft is a head."""
         draft, allowed = draft_model(pair, "a tree of a fixed shape")
         self.shape = Topology.of(choices, draft.device)
         depth, width = len(choices[-1]), self.shape.width
         tree = TreeSettings(nodes=len(choices), depth=depth, width=width, threshold=0)
-        plan = draft_plan("specextend", profile.changed(tree=tree), pair.target)
+        plan = replace(DraftPlan.of(settings), tree=tree)
         super().__init__(draft, allowed, plan, max_tokens)
 
     def grow(self, root: Tensor) -> TokenTree:

@@ -6,7 +6,6 @@ A name may say more than the table: ``-hta`` and ``-flash`` take fast attention 
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import NoReturn
 
 from specx.bench.baselines.magicdec import MagicDec
@@ -28,33 +27,39 @@ from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, Sel
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod, draft_model
 from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, draft_plan, make_drafter
+from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.model_drafter import DraftPlan
 from specx.errors import UsageError
-from specx.profile import Profile
+from specx.profile import Profile, Settings
 from specx.profile.wording import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
 FULL = {"policy": "full", "sink": 0}
 
-DRAFTED = partial(make_drafter, "specextend")  # a tree of the draft model, as the profile says
 
-
-def chain(profile: Profile, pair: Pair, max_tokens: int) -> Drafter:
+def chain(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
     draft, allowed = draft_model(pair, "chain")
-    return ChainDrafter(draft, allowed, draft_plan("specextend", profile, pair.target), max_tokens)
+    return ChainDrafter(draft, allowed, DraftPlan.of(settings), max_tokens)
 
 
-def ours(method: Method, about: str, *, needs_draft: bool = False) -> Engine:
+def ours(method: Method, about: str) -> Engine:
     """Return a method of the product, as the profile says."""
-    return Engine(method, about, partial(make_drafter, method), needs_draft)
+    return Engine(method, about, make_drafter, method)
 
 
 def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
     """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
     about += ", fitted to measured acceptance; the draft sees everything"
-    cache, keys = {**FULL, "window": None}, ("nodes", "depth", "window")
-    return Fitted(name, about, DRAFTED, cache=cache, keys=keys, tree={"threshold": 0}, shape=shape)
+    return Fitted(
+        name,
+        about,
+        make_drafter,
+        cache={**FULL, "window": None},
+        keys=("nodes", "depth", "window"),
+        tree={"threshold": 0},
+        shape=shape,
+    )
 
 
 def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
@@ -62,8 +67,8 @@ def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
     return MedusaMethod(
         name,
         f"Medusa: {about}",
-        partial(make_drafter, "plain"),
-        needs_draft=False,
+        make_drafter,
+        method="plain",
         cache={"policy": "full"},  # there is no layer to calibrate
         keys=("nodes", "heads"),
         tree={"threshold": 0},
@@ -86,35 +91,35 @@ TABLE: tuple[BenchMethod, ...] = (
     Engine(
         "tree",
         "OPT-Tree: the draft sees everything",
-        DRAFTED,
+        make_drafter,
         cache={**FULL, "window": None},
         keys=(*TREE, "window"),
     ),
     Engine(
         "streaming",
         "the draft sees the first and the latest chunks",
-        DRAFTED,
+        make_drafter,
         cache={"policy": "streaming"},
         keys=(*CHUNKS, "sink"),
     ),
     Engine(
         "specextend",
         "the draft sees what the target attends to",
-        DRAFTED,
+        make_drafter,
         cache={"policy": "cross-model", "sink": 0},
         keys=(*CHUNKS, "retrieve", "layer"),
     ),
     Engine(
         "specextend-cmr",
         "specextend without cross-model retrieval: the draft sees everything",
-        DRAFTED,
+        make_drafter,
         cache=FULL,
         keys=(*TREE, "window"),
     ),
     Engine(
         "window",
         "the draft sees the latest chunks",
-        DRAFTED,
+        make_drafter,
         cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
     ),
@@ -133,28 +138,29 @@ TABLE: tuple[BenchMethod, ...] = (
         "suffix",
         "SuffixDecoding: trees of what followed earlier in the text, by how often, no draft",
         SuffixDrafter,
-        needs_draft=False,
+        method="plain",
     ),
-    ours("specextend+lookup", "specextend and lookup in one tree", needs_draft=True),
+    ours("specextend+lookup", "specextend and lookup in one tree"),
     Engine(
         "magicdec",
         "MagicDec: the target drafts, seeing the first and the latest chunks",
         MagicDec,
-        needs_draft=False,
+        method="plain",
         cache={"policy": "streaming"},  # there is no layer to calibrate
     ),
     Engine(
         "rapid",
         "RAPID, lossless: the draft reads passages retrieved from the document alone",
         Rapid,
-        cache={**FULL, "window": None, "chunk": 64, "top_k": 8},
+        "tree",
+        cache={"chunk": 64, "top_k": 8},
         keys=(*TREE, "chunk", "top_k"),
     ),
     SelfDrafting(
         "self-draft",
         "Draft & Verify: the target drafts without some layers, which a measurement chooses",
-        partial(make_drafter, "plain"),
-        needs_draft=False,
+        make_drafter,
+        method="plain",
         cache={"policy": "full"},  # there is no layer to calibrate
         keys=("depth",),
         tree={"threshold": 0},
@@ -164,8 +170,8 @@ TABLE: tuple[BenchMethod, ...] = (
     LongSpecMethod(
         "longspec",
         "LongSpec: a layer that attends to a window, and to the target's own keys",
-        partial(make_drafter, "plain"),
-        needs_draft=False,
+        make_drafter,
+        method="plain",
         cache=FULL,
         keys=(*TREE, "draft"),
         tree={"threshold": 0},
@@ -175,6 +181,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "triforce",
         "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
         TriForce,
+        cache={"policy": "cross-model"},
     ),
 )
 METHODS = {method.name: method for method in TABLE}

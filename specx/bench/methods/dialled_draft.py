@@ -13,7 +13,6 @@ from torch import Tensor
 
 from specx.bench.dial import RANKS, Dial, uniforms
 from specx.decoding.cost import Curve
-from specx.decoding.drafter import StepPlan
 from specx.decoding.grower import TreeGrower
 from specx.decoding.head_drafter import HeadDrafter, HeadGrower
 from specx.decoding.kv_cache import PreallocatedCache
@@ -187,11 +186,11 @@ class DialledDrafter(ModelDrafter):
         grower.written = None if self._written is None else self._written[positions]
         return grower.grow_levels(logits, self.cache.working)
 
-    def plan(self, steps: int) -> StepPlan:
+    def begin_step(self, *, alone: bool) -> bool:
         own = self.dialling.own
         if own is not None:  # the tree of the next step has all its levels
             self.dialling.seconds += own(1) + (self.levels - 1) * own(self.grower.width)
-        return super().plan(steps)
+        return super().begin_step(alone=alone)
 
     def draft_level(self, rows: int) -> None:
         dialled, self.grower = self.grower, self._plain

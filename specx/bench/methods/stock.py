@@ -24,8 +24,7 @@ from transformers import (
 
 from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting, draft_model
-from specx.decoding.decode import context_window
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.models.architecture import quiet_transformers
 from specx.models.decoder import Decoder
@@ -38,7 +37,7 @@ from specx.models.reference import load_own_class
 from specx.models.source import locate
 from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.spec import LayerSpec
-from specx.profile import Profile, Sampling
+from specx.profile import Profile, Sampling, resolve
 
 ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
@@ -85,8 +84,9 @@ class Stock:
     def run(self, setting: Setting, case: Case) -> Run:
         """Raises DocumentError when the prompt leaves no room for output, and UsageError when the
         vocabularies differ in size, which transformers does not support."""
-        pair, window = setting.pair, context_window(setting.pair, setting.profile)
-        limit = min(setting.profile.output_limit, window - len(case.ids))
+        pair = setting.pair
+        settings = resolve(setting.profile, "plain", pair.facts)
+        limit, window = settings.limit_behind(len(case.ids)), settings.window
         if limit < 1:
             raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
         if self.drafts:
@@ -98,8 +98,8 @@ class Stock:
                     f"{pair.target.vocab_size}"
                 )
         if self.compiles and pair.target.device.type == "cuda":
-            self._generate(setting, case, limit, COMPILING)
-        clock = self._generate(setting, case, limit, limit)
+            self._generate(pair, settings.sampling, case, limit, COMPILING)
+        clock = self._generate(pair, settings.sampling, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
         return Run.of(
@@ -116,9 +116,10 @@ class Stock:
             read_s=0.0,
         )
 
-    def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":
+    def _generate(
+        self, pair: Pair, settings: Sampling, case: Case, room: int, limit: int
+    ) -> "Clock":
         """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
-        pair, settings = setting.pair, sampling_of(setting.pair, setting.profile)
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.ops.spec import RopeSpec
 
 SCALED = frozenset({"llama3", "yarn", "longrope"})  # kinds that know their length of training
@@ -35,7 +35,7 @@ class Turning:
 class Ropes:
     """The rotary embeddings of a model by kind of layer, each made once."""
 
-    settings: Settings
+    settings: Config
     turning: Turning
     stated: dict[str, dict[str, Any]]  # of each kind of layer
     head_dims: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Ropes:
         return torch.cat([first, still, second, other])
 
 
-def ropes(settings: Settings, turning: Turning) -> Ropes:
+def ropes(settings: Config, turning: Turning) -> Ropes:
     """Read the rotary embeddings of a config, in its new form or one of the old."""
     stated = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
     theta = settings.get("rope_theta", turning.theta)
@@ -88,8 +88,21 @@ def ropes(settings: Settings, turning: Turning) -> Ropes:
     return Ropes(settings, turning, nested)
 
 
+def by_kind(settings: Config, thetas: Mapping[str, Any], turning: Turning) -> Ropes:
+    """Read frequencies by kind of layer, of which only those with full attention are scaled.
+
+    ``thetas``: of each kind, where the config does not state it in the form of today.
+    """
+    stated = settings.get("rope_parameters") or {}
+    found = {kind: dict(stated.get(kind) or {}) for kind in thetas}
+    found[FULL] |= settings.get("rope_scaling") or {}
+    for kind, theta in thetas.items():
+        found[kind].setdefault("rope_theta", theta)
+    return ropes(settings.changed(rope_parameters=found, rope_scaling=None), turning)
+
+
 def complete(
-    settings: Settings, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
+    settings: Config, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
 ) -> None:
     """Put into the settings of a kind of layer what lies elsewhere in the config."""
     if stated.get("rope_theta") is None:
@@ -108,7 +121,7 @@ def _kind(stated: Mapping[str, Any]) -> str:
     return str(stated.get("rope_type") or stated.get("type") or "default")
 
 
-def _pairs(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
+def _pairs(settings: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
     """Return how many pairs of elements of a head turn."""
     if _kind(stated) == "proportional":
         return dim // 2  # with frequencies of 0 among them
@@ -120,7 +133,7 @@ def _pairs(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim:
     return -(-turned // 2)
 
 
-def _rope(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
+def _rope(settings: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
     """Make the rotary embeddings of one kind of layer."""
     make = KINDS.get(_kind(stated))
     key = "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
@@ -145,7 +158,7 @@ class Asked:
     ``turned``: how many elements of a head turn, of ``dim``.
     """
 
-    settings: Settings
+    settings: Config
     stated: Mapping[str, Any]
     dim: int
     turned: int

@@ -4,16 +4,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
-from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.family import (
+    ATTENTION,
+    BEFORE,
+    BEHIND,
+    SIZES,
+    Architecture,
+    biases,
+    decoder,
+    plain,
+)
+from specx.models.families.frequencies import Ropes, Turning, by_kind, ropes
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import (
     AttentionSpec,
-    DecoderSpec,
-    HeadNormSpec,
     LayerSpec,
-    NormSpec,
     PerLayerInputSpec,
 )
 
@@ -72,11 +78,11 @@ GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
     "enable_moe_block": False,
     "use_double_wide_mlp": False,
 }
-SANDWICH = WeightMap(
-    output_norm="pre_feedforward_layernorm",
-    attended_norm="post_attention_layernorm",
-    mlp_norm="post_feedforward_layernorm",
-)
+SANDWICH: dict[str, Any] = {
+    "output_norm": "pre_feedforward_layernorm",
+    "attended_norm": "post_attention_layernorm",
+    "mlp_norm": "post_feedforward_layernorm",
+}
 PER_LAYER = {
     "table": "model.embed_tokens_per_layer",
     "projection": "model.per_layer_model_projection",
@@ -87,108 +93,75 @@ PER_LAYER = {
 }
 
 
-def gemma(settings: Settings) -> Architecture:
-    turned, norm = ropes(settings, Turning()), settings.rms(wide=True)
+def gemma(settings: Config) -> Architecture:
     settings.refuse_if("use_bidirectional_attention", bool)
     mlp = settings.mlp()
     if settings.get("hidden_act") == "gelu":  # old configs mean the other
         mlp = replace(mlp, activation="gelu_tanh")
-    layer = LayerSpec(
-        attention=settings.attention(rope=turned.of()), mlp=mlp, input_norm=norm, output_norm=norm
+    return plain(
+        settings,
+        norm=settings.rms(wide=True),
+        mlp_of=mlp,
+        biased=ATTENTION,
+        weights={"norm_offset": 1.0},
+        **_outside(settings),
     )
-    spec = _decoder(settings, turned, [layer for _ in settings.layers], norm)
-    weights = WeightMap(norm_offset=1.0, biased=biases(settings, **ATTENTION))
-    return Architecture(spec=spec, weights=weights)
 
 
-def gemma2(settings: Settings) -> Architecture:
+def gemma2(settings: Config) -> Architecture:
     """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
     types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
     cap = settings.get("attn_logit_softcapping")
     softcap = None if cap is None else settings.number("attn_logit_softcapping")
-    return _sandwich(settings, ropes(settings, Turning()), types, None, softcap)
+    return _sandwich(settings, Turning(), types, softcap=softcap)
 
 
-def gemma3(settings: Settings) -> Architecture:
+def gemma3(settings: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
     every = settings.size("sliding_window_pattern", 6)
     types = settings.layer_types(lambda index: (index + 1) % every != 0)
     settings.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
-    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
-    return _sandwich(settings, _two_ropes(settings), types, head_norm, None)
+    thetas = {
+        FULL: settings.get("rope_theta", 1_000_000.0),
+        SLIDING: settings.get("rope_local_base_freq", 10_000.0),
+    }
+    turned = by_kind(settings, thetas, Turning())
+    return _sandwich(settings, turned, types, head_norm=settings.head_norm(wide=True))
 
 
 def _sandwich(
-    settings: Settings,
-    turned: Ropes,
-    types: list[str],
-    head_norm: HeadNormSpec | None,
-    softcap: float | None,
+    settings: Config, turning: Turning | Ropes, types: list[str], **attention: Any
 ) -> Architecture:
+    """Return a decoder with norms on both sides of each part."""
     settings.refuse_if("use_bidirectional_attention", bool)
-    norm = settings.rms(wide=True)
-    layers = [
-        LayerSpec(
-            attention=settings.attention(
-                rope=turned.of(kind),
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-                softcap=softcap,
-                scaling=settings.number("query_pre_attn_scalar") ** -0.5,
-            ),
-            mlp=settings.mlp("hidden_activation"),
-            input_norm=norm,
-            output_norm=norm,
-            attended_norm=norm,
-            mlp_norm=norm,
-        )
-        for kind in types
-    ]
-    spec = _decoder(settings, turned, layers, norm)
-    weights = replace(SANDWICH, norm_offset=1.0, biased=biases(settings, **ATTENTION))
-    return Architecture(spec=spec, weights=weights)
-
-
-def _two_ropes(settings: Settings) -> Ropes:
-    """Read the frequencies of both kinds of layers, in the form of today or in the old one."""
-    stated = settings.get("rope_parameters") or {}
-    full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
-    full |= settings.get("rope_scaling") or {}
-    full.setdefault("rope_theta", settings.get("rope_theta", 1_000_000.0))
-    sliding.setdefault("rope_theta", settings.get("rope_local_base_freq", 10_000.0))
-    return nested(settings, {FULL: full, SLIDING: sliding}, Turning())
-
-
-def nested(settings: Settings, stated: dict[str, dict[str, Any]], turning: Turning) -> Ropes:
-    """Return frequencies that a config states in a way of its own, by kind of layer."""
-    both = {**settings.stated, "rope_parameters": stated, "rope_scaling": None}
-    inner = Settings(both, settings.defaults, settings.label, settings.length)
-    return ropes(inner, turning)
-
-
-def _decoder(
-    settings: Settings,
-    turned: Ropes,
-    layers: list[LayerSpec],
-    norm: NormSpec,
-    per_layer: PerLayerInputSpec | None = None,
-) -> DecoderSpec:
-    cap = settings.get("final_logit_softcapping")
-    return decoder(
+    scaling = settings.number("query_pre_attn_scalar") ** -0.5
+    return plain(
         settings,
-        turned,
-        layers,
-        norm,
-        embedding_scale=settings.size("hidden_size") ** 0.5,
-        logit_softcap=None if cap is None else settings.number("final_logit_softcapping"),
-        per_layer=per_layer,
+        turning=turning,
+        types=types,
+        norm=settings.rms(wide=True),
+        norms=BEFORE + BEHIND,
+        attention={"scaling": scaling, **attention},
+        mlp_of=settings.mlp("hidden_activation"),
+        biased=ATTENTION,
+        weights={**SANDWICH, "norm_offset": 1.0},
+        **_outside(settings),
     )
+
+
+def _outside(settings: Config) -> dict[str, Any]:
+    """Return what is special outside the layers."""
+    cap = settings.get("final_logit_softcapping")
+    return {
+        "embedding_scale": settings.size("hidden_size") ** 0.5,
+        "logit_softcap": None if cap is None else settings.number("final_logit_softcapping"),
+    }
 
 
 # ---------------------------------------------------------------- Gemma 4
 
 
-def gemma4(settings: Settings) -> Architecture:
+def gemma4(settings: Config) -> Architecture:
     """Return Gemma 4's text decoder, without experts."""
     for key in ("use_bidirectional_attention", "enable_moe_block"):
         settings.refuse_if(key, bool)
@@ -217,15 +190,15 @@ def gemma4(settings: Settings) -> Architecture:
             vocabulary=settings.size("vocab_size_per_layer_input"),
             norm=norm,
         )
-    spec = _decoder(settings, turned, layers, norm, per_layer)
+    spec = decoder(settings, turned, layers, norm, per_layer=per_layer, **_outside(settings))
     return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
 
 
-def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
+def _gemma4_weights(settings: Config, types: list[str]) -> WeightMap:
     equal = settings.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
-    return replace(
-        SANDWICH,
+    return WeightMap(
+        **SANDWICH,
         biased=biases(settings, **ATTENTION),
         scalar="layer_scalar",
         keys_are_values=full,
@@ -233,7 +206,7 @@ def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
     )
 
 
-def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
+def _sizes(settings: Config, index: int, kind: str) -> tuple[int, int]:
     """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
     dim, kv_heads = settings.head_dim, settings.kv_heads
     by_layer = settings.get("per_layer_config")
@@ -250,10 +223,10 @@ def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
     return dim, kv_heads
 
 
-def _attentions(settings: Settings, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+def _attentions(settings: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
     """Return the attention of each layer. The last layers read what one of their kind stored."""
     first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
-    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
+    head_norm = settings.head_norm(wide=True)
     found = []
     for index, kind in enumerate(types):
         dim, kv_heads = _sizes(settings, index, kind)

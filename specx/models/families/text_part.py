@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.config import Config
+from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.llama import QWEN, qwen2
-from specx.models.families.settings import Settings
-from specx.ops.spec import HeadNormSpec
 
 QWEN2_5_VL = QWEN | {
     "vocab_size": 152_064,
@@ -73,20 +72,20 @@ def _names() -> str:
     return f"{', '.join(some)} and {last}"
 
 
-def qwen2_5_vl(settings: Settings) -> Architecture:
+def qwen2_5_vl(settings: Config) -> Architecture:
     return qwen2(_of_text(settings, 1_000_000.0))
 
 
-def qwen3_vl(settings: Settings) -> Architecture:
+def qwen3_vl(settings: Config) -> Architecture:
     settings = _of_text(settings, 500_000.0)
     return plain(
         settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        weights={"biased": biases(settings, **ATTENTION)},
+        attention={"head_norm": settings.head_norm()},
+        biased=ATTENTION,
     )
 
 
-def _of_text(settings: Settings, theta: float) -> Settings:
+def _of_text(settings: Config, theta: float) -> Config:
     """Return settings with rotary embeddings for positions of one dimension, which text has.
 
     The sections of a head that turn by other dimensions turn by the same then.
@@ -99,4 +98,4 @@ def _of_text(settings: Settings, theta: float) -> Settings:
                 rope[name] = "default"
         if rope:
             stated[key] = rope
-    return Settings(stated, settings.defaults, settings.label, settings.length)
+    return settings.changed(**stated)

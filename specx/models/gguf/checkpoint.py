@@ -14,7 +14,7 @@ from torch import Tensor
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
 from specx.models.families import read_architecture
 from specx.models.families.family import Architecture
-from specx.models.gguf.container import Container, PackedTensor, read_container
+from specx.models.gguf.container import Contents, PackedTensor, read_container
 from specx.models.gguf.families import config_of, family_of
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
@@ -50,7 +50,6 @@ class GgufCheckpoint:
 
     label: str
     keys: Metadata
-    files: tuple[Path, ...]
     config: Mapping[str, Any]
     weights: Mapping[str, PackedTensor]
 
@@ -118,16 +117,15 @@ def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
 
     Raises ModelError for files that are missing, damaged, or of an unsupported model.
     """
-    container = _joined(parts_of(file, label), label)
-    keys = Metadata(container.metadata, label)
+    metadata, tensors = _joined(parts_of(file, label), label)
+    keys = Metadata(metadata, label)
     family = family_of(keys, label)
-    config = config_of(keys, family, container.tensors)
+    config = config_of(keys, family, tensors)
     return GgufCheckpoint(
         label=label,
         keys=keys,
-        files=container.files,
         config=config,
-        weights=weights_of(keys, family, _architecture(config, label), container.tensors),
+        weights=weights_of(keys, family, _architecture(config, label), tensors),
     )
 
 
@@ -155,33 +153,33 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
     return tuple(file.parent / name for name in names)
 
 
-def _joined(files: tuple[Path, ...], label: str) -> Container:
+def _joined(files: tuple[Path, ...], label: str) -> Contents:
     """Read all files of a model; the metadata are those of the first."""
     found = [read_container(file, _part_label(label, file, files)) for file in files]
-    count = found[0].metadata.get(_COUNT, 0)
+    first, tensors = found[0][0], dict[str, PackedTensor]()
+    count = first.get(_COUNT, 0)
     if count and count != len(files):
         raise ModelError(
             f"{label} is one of {count} files by its metadata, and {len(files)} by its name; give "
             "all files the names that they were published with."
         )
-    tensors: dict[str, PackedTensor] = {}
-    for i, (file, part) in enumerate(zip(files, found, strict=True)):
-        if len(files) > 1 and part.metadata.get(_NUMBER) != i:
+    for i, (file, (metadata, own)) in enumerate(zip(files, found, strict=True)):
+        if len(files) > 1 and metadata.get(_NUMBER) != i:
             raise ModelError(
                 f"{label} has a file {file.name} that is no part {i + 1} by its metadata; download "
                 "it again."
             )
-        twice = tensors.keys() & part.tensors.keys()
+        twice = tensors.keys() & own.keys()
         if twice:
             raise ModelError(f"{label} has the tensor {min(twice)} in two of its files.")
-        tensors |= part.tensors
-    stated = found[0].metadata.get(_TENSORS, len(tensors))
+        tensors |= own
+    stated = first.get(_TENSORS, len(tensors))
     if len(files) > 1 and stated != len(tensors):
         raise ModelError(
             f"{label} has {len(tensors)} tensors in its {len(files)} files and should have "
             f"{stated}; download them again."
         )
-    return Container(metadata=found[0].metadata, tensors=tensors, files=files)
+    return first, tensors
 
 
 def _part_label(label: str, file: Path, files: tuple[Path, ...]) -> str:

@@ -75,27 +75,11 @@ class PackedTensor:
         return rows[order]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
-    """The contents of one file, or of all files of a split model."""
-
-    metadata: dict[str, Any]
-    tensors: dict[str, PackedTensor]
-    files: tuple[Path, ...]
+# Metadata, and tensors by name: of one file, or of all files of a split model.
+Contents = tuple[dict[str, Any], dict[str, PackedTensor]]
 
 
-def is_gguf(file: Path) -> bool:
-    """Return True if a file begins as GGUF does, or is named so."""
-    if file.suffix.lower() == ".gguf":
-        return True
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
-def read_container(file: Path, label: str) -> Container:
+def read_container(file: Path, label: str) -> Contents:
     """Read one file. ``label`` begins the sentence of each ModelError about it."""
     try:
         with file.open("rb") as stream:
@@ -119,7 +103,7 @@ class _ContainerReader:
         self._data, self._file, self._label = data, file, label
         self._size, self._at = len(data), 0
 
-    def read(self) -> Container:
+    def read(self) -> Contents:
         tensor_count, key_count = self._header()
         metadata: dict[str, Any] = {}
         for number in range(key_count):
@@ -130,7 +114,7 @@ class _ContainerReader:
                 self._damaged(f"the key {key} is there twice")
             metadata[key] = self._value(key)
         tensors = self._tensors(tensor_count, self._alignment(metadata))
-        return Container(metadata=metadata, tensors=tensors, files=(self._file,))
+        return metadata, tensors
 
     def _header(self) -> tuple[int, int]:
         """Return the number of tensors and that of keys."""

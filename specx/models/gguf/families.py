@@ -11,7 +11,7 @@ from typing import Any
 
 from specx.errors import ModelError
 from specx.models.families import FAMILIES as OURS
-from specx.models.families.settings import FULL, SLIDING
+from specx.models.families.config import FULL, SLIDING
 from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.rotary import rotary

@@ -10,45 +10,28 @@ from torch import Tensor
 from torch.nn.functional import embedding as lookup
 from torch.nn.functional import silu
 
-from specx.ops.layers import HeadNorms, LayerWeights, LinearMap, Norm
+from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.cpu_product import CpuProduct
-from specx.ops.torch.layer import TorchLayer, TorchNorm
+from specx.ops.torch.layer import TorchLayer, torch_norm
 
 
-class CpuNorm:
-    """An RMSNorm in four calls: ``x · w √K / hypot(‖x‖, √(K eps))``."""
+def cpu_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+    """Prepare ``Ops.head_input``, which norms both at once."""
+    norm = None
+    if norms is not None:
+        norm = _rms_norm(torch.stack([norms.embedding, norms.state]), norms.eps)
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        """weight [..., K]: of one norm, or of several side by side."""
-        size = weight.shape[-1]
-        self._weight = weight * size**0.5
-        self._least = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Norm x [..., K]."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._least)
-        return (x * self._weight).div_(length)
-
-
-class CpuHeadInput:
-    """``HeadInput``; both norms at once."""
-
-    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
-        self._embedding, self._norm = embedding, None
-        self._residual = norms is not None and norms.residual
-        if norms is not None:
-            self._norm = CpuNorm(torch.stack([norms.embedding, norms.state]), norms.eps)
-
-    def __call__(
-        self, tokens: Tensor, states: Tensor, parents: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def head_input(tokens: Tensor, states: Tensor, parents: Tensor | None) -> tuple[Tensor, Tensor]:
         residual = states if parents is None else states.index_select(0, parents)
-        both = torch.stack([lookup(tokens, self._embedding), residual], dim=1)
-        if self._norm is not None:
-            both = self._norm(both)
-        return both.flatten(1), both[:, 1].contiguous() if self._residual else residual
+        both = torch.stack([lookup(tokens, embedding), residual], dim=1)
+        if norm is not None:
+            both = norm(both)
+        is_normed = norms is not None and norms.residual
+        return both.flatten(1), both[:, 1].contiguous() if is_normed else residual
+
+    return head_input
 
 
 class CpuLayer(TorchLayer):
@@ -63,7 +46,7 @@ class CpuLayer(TorchLayer):
     def product(self, linear_map: LinearMap) -> CpuProduct:
         return CpuProduct(linear_map)
 
-    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
+    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         return cpu_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -97,11 +80,27 @@ class CpuLayer(TorchLayer):
         return self._plain_down.plus(x, silu(gate).mul_(up))
 
 
-def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Norm:
+def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:
     """Prepare the norm that takes the fewest calls."""
     if not spec.centred and weight is not None and bias is None:
-        return CpuNorm(weight, spec.eps)
-    return TorchNorm(spec, weight, bias)
+        return _rms_norm(weight, spec.eps)
+    return torch_norm(spec, weight, bias)
+
+
+def _rms_norm(weight: Tensor, eps: float) -> RowFunction:
+    """Prepare an RMSNorm in four calls: ``x · w √K / hypot(‖x‖, √(K eps))``.
+
+    weight [..., K]: of one norm, or of several side by side.
+    """
+    size = weight.shape[-1]
+    scaled = weight * size**0.5
+    least = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype)
+
+    def norm(x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
+        return (x * scaled).div_(length)
+
+    return norm
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

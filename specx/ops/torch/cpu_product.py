@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.block_matrix import BlockMatrix
+from specx.ops.block_matrix import BlockMatrix, unpack_rows
+from specx.ops.blocks import BlockFormat
 from specx.ops.layers import LinearMap
-from specx.ops.torch.block_product import block_product
+from specx.ops.native import HAS_LLVMLITE
 
 # By MKL a product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by
 # column, and no slower over one row or a thousand. With many more columns than rows it is the
@@ -37,7 +38,7 @@ def arranged(weight: Tensor) -> Tensor:
 
 
 class CpuProduct:
-    """``Product``, and the same with something added to it."""
+    """``Ops.product``, and the same with something added to it."""
 
     def __init__(self, linear_map: LinearMap) -> None:
         self._weight, self._bias = linear_map.weight.detach(), linear_map.bias
@@ -84,3 +85,32 @@ def is_intel() -> bool:
     except OSError:
         return True
     return "vendor_id" not in facts or "GenuineIntel" in facts
+
+
+AT_ONCE = 1 << 20  # values, 4 MB: what is unpacked is still in a cache when it is read
+
+
+def block_product(x: Tensor, matrix: BlockMatrix) -> Tensor:
+    """Return x [T, K] · matrix [N, K]ᵀ -> [T, N]."""
+    out = x.new_empty(len(x), len(matrix))
+    step = max(1, AT_ONCE // x.shape[1])
+    room = x.new_empty(min(step, len(matrix)), x.shape[1])
+    first = 0
+    for blocks, form in matrix.parts:
+        for begin in range(0, len(blocks), step):
+            part = blocks[begin : begin + step]
+            unpacked = room[: len(part)]
+            unpack_fast(part, form, unpacked)
+            out[:, first : first + len(part)] = x @ unpacked.t()
+            first += len(part)
+    return out
+
+
+def unpack_fast(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
+    """Unpack rows by machine code where there is some."""
+    if HAS_LLVMLITE and to.dtype == torch.float32:
+        from specx.ops.native.unpacking import unpack  # brings llvmlite
+
+        if unpack(blocks, form, to):
+            return
+    unpack_rows(blocks, form, to)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,17 +26,10 @@ class UnusableError(Exception):
     """A package that cannot be used here; the message says why, in a few words."""
 
 
-class Attend(Protocol):
-    """Attend with a package, in its layout.
-
-    q [1, T, Hq, D]; k, v [1, S, Hkv, D] -> (out [1, T, Hq, D], lse [1, Hq, T] or None). ``used``
-    int32 [1]: how many keys there are, None for all. Causal attention is aligned at the last key.
-    """
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
-        window: int | None = None, used: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]: ...  # fmt: skip
+# Attends with a package, in its layout: q [1, T, Hq, D]; k, v [1, S, Hkv, D] -> (out [1, T, Hq, D],
+# lse [1, Hq, T] or None). Keywords: ``scaling``; ``causal``, aligned at the last key; ``window``;
+# ``used`` int32 [1]: how many keys there are, None for all.
+Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)

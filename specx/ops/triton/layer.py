@@ -29,7 +29,7 @@ class NormWeights:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Compute ``Norm``: x [..., K]."""
+        """Norm x [..., K]."""
         return norm(x, self)
 
 
@@ -111,13 +111,13 @@ def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
 
 
 def head_input(
-    tokens: Tensor,
     embedding: Tensor,
+    norms: HeadNorms | None,
+    tokens: Tensor,
     states: Tensor,
     parents: Tensor | None,
-    norms: HeadNorms | None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``HeadInput``: embedding [V, H]."""
+    """Compute what ``Ops.head_input`` prepares."""
     rows, size = len(tokens), states.shape[1]
     assert parents is not None or len(states) == rows
     assert embedding.shape[1] == size

@@ -90,12 +90,11 @@ def test_too_few_ids() -> None:
 
 def outcomes(method: Dialled, at: Setting, case: Case) -> list[Step]:
     """The steps of a run behind the first token."""
-    changed = Setting(at.pair, method.change(at), read=at.read)
-    turned = method.dialling(changed, case)
+    settings, turned = method.settings(at), method.dialling(at, case)
     events = decode_with(
         at.pair,
-        changed.profile,
-        lambda most: dialled_drafter(changed, most, turned),
+        settings,
+        lambda most: dialled_drafter(settings, at.pair, most, turned),
         case.ids,
     )
     return [event for event in events if isinstance(event, Step) and event.passes]

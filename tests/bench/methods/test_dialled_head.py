@@ -45,12 +45,11 @@ def dialled(dial: Dial, method: str = "specextend", **fields: Any) -> Dialled:
 
 def accepted(way: Dialled, at: Setting, case: Case) -> list[int]:
     """Of each step behind the first token."""
-    changed = replace(at, profile=way.change(at))
-    turned = way.dialling(changed, case)
+    settings, turned = way.settings(at), way.dialling(at, case)
     events = decode_with(
         at.pair,
-        changed.profile,
-        lambda most: dialled_drafter(changed, most, turned),
+        settings,
+        lambda most: dialled_drafter(settings, at.pair, most, turned),
         case.ids,
     )
     return [event.accepted for event in events if isinstance(event, Step) and event.passes]

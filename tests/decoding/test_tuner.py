@@ -8,19 +8,18 @@ import torch
 from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
 from specx.decoding.emission import Emission, Emitted
 from specx.decoding.evidence import Evidence
-from specx.decoding.fallback import DRAFTING_STEPS, JUDGED_STEPS, Fallback
 from specx.decoding.measured_costs import ROWS_WITH_EXPERTS
-from specx.decoding.tree_choice import (
+from specx.decoding.times import JUDGED_STEPS, KnownTimes, KnownTrees, length_class
+from specx.decoding.tuner import (
     AGAIN,
+    DRAFTING_STEPS,
     EVERY,
     FIRST_DEPTH,
     LEAST_DEPTH,
-    Experience,
-    TreeChoice,
+    Tuner,
     candidates,
     first_plan,
     interval,
-    length_class,
     plan_of,
 )
 from specx.ops.spec import ExpertsSpec
@@ -58,17 +57,40 @@ def made_up(plan: TreePlan, accepted: int, seconds: float, ranks=None) -> Step:
     )
 
 
-def begun(costs: Costs, below: float = 1.0, known: Experience | None = None) -> TreeChoice:
-    choice = TreeChoice(Fallback(below))
+class Choice(Tuner):
+    """A tuner that is told of steps one at a time, with what is known of texts like this one."""
+
+    @property
+    def plan(self) -> TreePlan:
+        assert self._plan is not None
+        return self._plan
+
+    def judge(self, step: Step, verification: float | None = None) -> FellBack | TreePlan | None:
+        self.note(self.shape, step, 0, settled=True, verification=verification)
+        verdict = self.decide()
+        assert verdict != "draft"
+        if isinstance(verdict, TreePlan):
+            self.use(verdict)
+        return verdict
+
+
+def begun(costs: Costs, below: float = 1.0, known: KnownTrees | None = None) -> Choice:
+    trees = {("tiny", length_class(100)): known or KnownTrees(costs)}
+    largest = TreeShape.of(AutoTree())
+    choice = Choice(
+        below=below, tokens=100, shape=largest, kind="tiny", known=KnownTimes(trees=trees)
+    )
     for seconds in (9.0, costs.plain, costs.plain):
-        assert choice.judge(Step((1,), drafted=0, accepted=0, seconds=seconds)) is None
-    assert not choice.needs_plain
-    choice.start(known or Experience(costs))
+        assert choice.decide() is None
+        choice.note("plain", Step((1,), drafted=0, accepted=0, seconds=seconds), 0, settled=True)
+    assert choice.decide() == "draft"
+    assert not choice.needs_costs
+    choice.use(choice.first_trees())
     assert choice.judge(made_up(choice.plan, 0, 99.0)) is None  # a warm-up
     return choice
 
 
-def look(choice: TreeChoice, accepted: int, slower: float = 1.0, steps: int = DRAFTING_STEPS):
+def look(choice: Choice, accepted: int, slower: float = 1.0, steps: int = DRAFTING_STEPS):
     """Verdicts on ``steps`` steps of the tree in use, at the modelled cost or ``slower``."""
     verdicts = []
     for _ in range(steps):
@@ -92,8 +114,9 @@ def speed_at_last(accepted: int, slower: float, sudden: int) -> float:
     choice = begun(ROWS)
     for place in range(200):
         plan, pace = choice.plan, slower if place >= sudden else 1.0
-        choice.note_verification(plan.tree.nodes, pace * ROWS.verify(plan.tree.nodes + 1))
-        verdict = choice.judge(made_up(plan, accepted, pace * seconds_of(ROWS, plan)))
+        verification = pace * ROWS.verify(plan.tree.nodes + 1)
+        step = made_up(plan, accepted, pace * seconds_of(ROWS, plan))
+        verdict = choice.judge(step, verification)
         if isinstance(verdict, FellBack):
             return 1.0
     shape = TreeShape.of(choice.plan.tree)
@@ -243,7 +266,7 @@ def test_larger_trees_are_credited_in_proportion_to_what_they_brought_at_first()
     ("best", "depth"), [(None, FIRST_DEPTH), (1, LEAST_DEPTH), (4, 4), (8, 8), (16, 16)]
 )
 def test_a_text_begins_as_deep_as_would_have_paid_best_in_the_one_before_it(best, depth):
-    tree = Experience(CHEAP, best and TreeShape(best, best, 1)).first_plan().tree
+    tree = first_plan(CHEAP, best and TreeShape(best, best, 1)).tree
     assert tree.depth == depth
     assert tree.nodes >= 32
     assert tree.continued > 1
@@ -252,18 +275,18 @@ def test_a_text_begins_as_deep_as_would_have_paid_best_in_the_one_before_it(best
 @pytest.mark.parametrize(("width", "levels"), [(1, 6), (4, 6), (4, 1)])
 def test_where_rows_cost_time_it_is_no_wider_either(width, levels):
     costs = replace(CHEAP, stops=True)
-    assert Experience(costs).first_plan().tree.continued > 4
-    tree = Experience(costs, TreeShape(10, levels, width)).first_plan().tree
+    assert first_plan(costs).tree.continued > 4
+    tree = first_plan(costs, TreeShape(10, levels, width)).tree
     assert (tree.depth, tree.continued) == (max(LEAST_DEPTH, levels), width)
 
 
 def test_the_depth_that_is_remembered_does_not_grow_by_itself():
     """A tree deeper than needed is kept where another would gain little."""
-    experience = Experience(CHEAP)
+    known = KnownTrees(CHEAP)
     for _ in range(5):
-        look(begun(CHEAP, below=0.0, known=experience), accepted=5)
-    assert experience.best is not None
-    assert experience.best.depth in (4, 6)
+        look(begun(CHEAP, below=0.0, known=known), accepted=5)
+    assert known.best is not None
+    assert known.best.depth in (4, 6)
 
 
 @pytest.mark.parametrize(("accepted", "depth"), [(16, 16), (4, 4), (0, 1)])
@@ -289,7 +312,7 @@ def test_the_choice_is_looked_at_now_and_then():
     look(choice, accepted=3, steps=DRAFTING_STEPS + 1 + JUDGED_STEPS)
     verdicts = look(choice, accepted=0, steps=JUDGED_STEPS + AGAIN)
     assert verdicts[-1] is not None
-    assert choice.fallback.seen % AGAIN == 0
+    assert choice.times.seen % AGAIN == 0
 
 
 def accepted_in(step: Step, shape: TreeShape) -> float:

@@ -60,18 +60,18 @@ _BODY_SHARE = 0.2  # of the text: with less body, another part is the document
 
 
 def mark_parts(
-    paragraphs: Sequence[Paragraph], levels: Sequence[float] | None = None
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float] | None = None
 ) -> tuple[Paragraph, ...]:
     """Return ``paragraphs`` with the part of the document in which each stands.
 
-    ``levels``: a number for each, greater for headings of a higher level. A part that is known
-    stays. Where next to nothing would be left as body, the largest of the other parts is the body:
-    the document is a licence, or a bibliography.
+    ``prominence``: as ``Block.prominence``, of each. A part that is known stays. Where next to
+    nothing would be left as body, the largest of the other parts is the body: the document is a
+    licence, or a bibliography.
     """
-    levels = levels or [0.0] * len(paragraphs)
-    paragraphs = _with_sections(paragraphs, levels)
+    prominence = prominence or [0.0] * len(paragraphs)
+    paragraphs = _with_sections(paragraphs, prominence)
     paragraphs = with_lists(with_references(with_frame(paragraphs)))
-    paragraphs = without_false_headings(paragraphs, levels)
+    paragraphs = without_false_headings(paragraphs, prominence)
     paragraphs = _with_title(_with_legal(paragraphs))
     return tuple(_with_body(paragraphs))
 
@@ -85,16 +85,16 @@ def _is_running(paragraph: Paragraph) -> bool:
     )
 
 
-def _with_sections(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> list[Paragraph]:
+def _with_sections(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> list[Paragraph]:
     marked = list(paragraphs)
     n = 0
     while n < len(marked):
         part = _title(marked, n)
-        end = _section_end(marked, levels, n, part) if part else n + 1
-        for place in range(n, end) if part else ():
+        end = _section_end(marked, prominence, n, part) if part else n + 1
+        for index in range(n, end) if part else ():
             # Entries are those of a table of contents until the title says otherwise.
-            if part and marked[place].part in ("body", "contents"):
-                marked[place] = replace(marked[place], part=part)
+            if part and marked[index].part in ("body", "contents"):
+                marked[index] = replace(marked[index], part=part)
         n = end
     return marked
 
@@ -114,13 +114,13 @@ def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
 
 
 def _section_end(
-    paragraphs: Sequence[Paragraph], levels: Sequence[float], start: int, part: Part
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float], start: int, part: Part
 ) -> int:
     """Return the place behind the last paragraph of the section that begins at ``start``."""
     others: list[int] = []
     for n in range(start + 1, len(paragraphs)):
         paragraph = paragraphs[n]
-        if paragraph.kind == "heading" and levels[n] >= levels[start]:
+        if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
             inner = (
                 is_entry(paragraph.text)
                 if part == "contents"
@@ -225,8 +225,8 @@ def is_reference(text: str) -> bool:
 def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     """Mark the entries of bibliographies as references, and a paragraph between two of them."""
     entries = [
-        place
-        for place, each in enumerate(paragraphs)
+        index
+        for index, each in enumerate(paragraphs)
         if each.part == "body" and each.kind in ("text", "item") and is_reference(each.text)
     ]
     between = [
@@ -235,8 +235,8 @@ def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         if other == one + 2 and paragraphs[one + 1].kind in ("text", "item")
     ]
     marked = list(paragraphs)
-    for place in (*entries, *between):
-        marked[place] = replace(marked[place], part="references")
+    for index in (*entries, *between):
+        marked[index] = replace(marked[index], part="references")
     return marked
 
 
@@ -303,17 +303,17 @@ def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     if not any("gutenberg" in p.text.lower() or "SMALL PRINT" in p.text for p in paragraphs):
         return list(paragraphs)
     whole, before = sum(len(p.text) for p in paragraphs), 0
-    for place, paragraph in enumerate(paragraphs):
+    for index, paragraph in enumerate(paragraphs):
         early = before <= whole / 2
         if early and _BOOK_BEGINS.match(paragraph.text):
-            start = place + 1
-        elif before >= _WHOLE_BOOK * whole and place >= start and _BOOK_ENDS.match(paragraph.text):
-            stop = place
+            start = index + 1
+        elif before >= _WHOLE_BOOK * whole and index >= start and _BOOK_ENDS.match(paragraph.text):
+            stop = index
             break
         before += len(paragraph.text)
     front = range(start, min(start + _MADE_BY_WITHIN, stop))
-    made_by = {place for place in front if start and _MADE_BY.match(paragraphs[place].text)}
+    made_by = {index for index in front if start and _MADE_BY.match(paragraphs[index].text)}
     return [
-        replace(each, part="copyright") if not start <= place < stop or place in made_by else each
-        for place, each in enumerate(paragraphs)
+        replace(each, part="copyright") if not start <= index < stop or index in made_by else each
+        for index, each in enumerate(paragraphs)
     ]

@@ -9,20 +9,21 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from specx.documents.document import Paragraph
+from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import SUMMARIES, is_caption
 from specx.documents.layout import ENDS_SENTENCE
-from specx.documents.parts import is_reference
-from specx.documents.prose import is_sentence, running
+from specx.documents.prose import is_prose, is_sentence, prose_share, running
+from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans, split_sentences
+from specx.errors import DocumentError
 
-SHORTEST_PASSAGE = 60  # characters, as in the paragraphs that the embedded pair was trained on
+SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 _LONGEST_LEAD = 600  # characters; a longer sentence is rather a list without full stops
 _QUOTED = ("text", "item")
 _MUCH = 120  # characters of running sentences, among slides and lists
-_CHOICE = 3  # passages for each sentence that is wanted: where fewer stand alone, others count
-_SPLIT = 2  # paragraphs of a summary, at most, whose sentences are passages of their own
+_CHOICE = 3  # pieces for each sentence that is wanted: where fewer stand alone, others count
+_SPLIT = 2  # paragraphs of a summary, at most, whose sentences are pieces of their own
 
 _OWN = (
     "paper|report|article|manual|document|book|guide|study|chapter|section|thesis|tutorial|note"
@@ -64,7 +65,8 @@ _PURPOSE = re.compile(
     rf"|\bin this (?:[\w-]+ )?(?:{_OWN}),? we\b|^we (?:present|describe|propose|introduce|show)\b",
     re.IGNORECASE,
 )
-_FIRST = 12  # passages among which a document says what it is
+_FIRST = 12  # pieces among which a document says what it is
+_FEWEST = 3  # a digest chooses from so many, or it is of no use
 _KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
 _LABEL = re.compile(r"[\w-]+(?: [\w-]+)?: |\d{1,3} [A-Z]")  # Returns: …, or a footnote's number
 _FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
@@ -73,14 +75,35 @@ _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 
 class Stretch(NamedTuple):
-    """A piece of the paragraph at ``place``: its characters from ``start`` to ``end``."""
+    """A piece of a paragraph, given by its number: the characters from ``start`` to ``end``."""
 
-    place: int
+    paragraph: int
     start: int
     end: int
 
 
-def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]:
+def quotable(document: Document, sentences: int) -> list[Stretch]:
+    """Return what a digest of so many ``sentences`` may quote.
+
+    Raises DocumentError for a document with next to nothing in sentences, unless everything of it
+    is to be read.
+    """
+    paragraphs = document.paragraphs
+    if is_prose(paragraphs):
+        return pieces_of(paragraphs, sentences) or fragments(paragraphs)
+    if document.everything:
+        return fragments(paragraphs)
+    found = prose_pieces(paragraphs)
+    if len(found) >= min(_FEWEST, sentences):
+        return found
+    share = prose_share(paragraphs)
+    raise DocumentError(
+        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
+        "table, a list of commands?), too little for a digest; --everything reads it as it is"
+    )
+
+
+def pieces_of(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]:
     """Return the pieces of paragraphs that a digest of ``wanted`` sentences may quote, in order.
 
     Running text of the body is quoted, from the first sentence on that is whole and leans on none
@@ -90,21 +113,21 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]:
     begin a piece, too.
     """
     texts = [
-        place
-        for place, each in enumerate(paragraphs)
+        index
+        for index, each in enumerate(paragraphs)
         if each.part == "body" and each.kind in _QUOTED
     ]
     summaries = _summaries(paragraphs)
     pieces: list[Stretch] = []
     others: list[Stretch] = []
-    for place in texts:
-        sentences = _sentences(paragraphs, place)
-        found = list(_leads(paragraphs[place].text, place, sentences, split=place in summaries))
-        if paragraphs[place].kind == "item" and len(sentences) == 1:
+    for index in texts:
+        sentences = _sentences(paragraphs, index)
+        found = list(_leads(paragraphs[index].text, index, sentences, split=index in summaries))
+        if paragraphs[index].kind == "item" and len(sentences) == 1:
             found = []  # items are mostly phrases that go on a sentence above
         pieces += found
         whole = [start for start, _ in sentences]
-        others += found or [Stretch(place, each, len(paragraphs[place].text)) for each in whole[:1]]
+        others += found or [Stretch(index, each, len(paragraphs[index].text)) for each in whole[:1]]
     found = _distinct(paragraphs, pieces)
     if len(found) < _CHOICE * wanted:
         found = _distinct(paragraphs, others)
@@ -112,32 +135,32 @@ def passages(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]:
 
 
 def _purpose(paragraphs: Sequence[Paragraph], first: Sequence[Stretch]) -> int:
-    """Return the place of the passage that says what the document is; 0 if none does.
+    """Return the number of the piece that says what the document is; 0 if none does.
 
-    The model takes one sentence from the first few passages. What stands in front, such as thanks
+    The model takes one sentence from the first few pieces. What stands in front, such as thanks
     and conventions, would often be it.
     """
-    for index, (place, start, end) in enumerate(first):
-        lead = paragraphs[place].text[start:end]
+    for number, (index, start, end) in enumerate(first):
+        lead = paragraphs[index].text[start:end]
         if _PURPOSE.search(split_sentences(lead)[0]):
-            return index
+            return number
     return 0
 
 
-def prose_passages(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
-    """Return the passages of the little prose that slides and lists of commands have."""
+def prose_pieces(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
+    """Return the pieces of the little prose that slides and lists of commands have."""
     found = []
-    for place, start, end in passages(paragraphs, wanted=0):
-        text = paragraphs[place].text[start:end]
+    for index, start, end in pieces_of(paragraphs, wanted=0):
+        text = paragraphs[index].text[start:end]
         if running(text) >= _MUCH and not text[0].islower():  # a row of commands
-            found.append(Stretch(place, start, end))
+            found.append(Stretch(index, start, end))
     return found
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
-    """Return all text of the body as passages, for documents that are not prose."""
-    body = [place for place, each in enumerate(paragraphs) if each.part == "body"]
-    texts = [place for place in body if paragraphs[place].kind in _QUOTED] or body
+    """Return all text of the body in pieces, for documents that are not prose."""
+    body = [index for index, each in enumerate(paragraphs) if each.part == "body"]
+    texts = [index for index in body if paragraphs[index].kind in _QUOTED] or body
     return _distinct(paragraphs, [Stretch(n, 0, len(paragraphs[n].text)) for n in texts])
 
 
@@ -165,23 +188,23 @@ def _is_balanced(text: str, opening: str, closing: str) -> bool:
     return depth == 0
 
 
-def _sentences(paragraphs: Sequence[Paragraph], place: int) -> list[tuple[int, int]]:
+def _sentences(paragraphs: Sequence[Paragraph], index: int) -> list[tuple[int, int]]:
     """Return the places of the whole sentences of a paragraph, none if it is too short."""
-    text = paragraphs[place].text
-    if len(text) < SHORTEST_PASSAGE:
+    text = paragraphs[index].text
+    if len(text) < SHORTEST_PIECE:
         return []
     run_in = _RUN_IN.match(text)
     begin = run_in.end() if run_in else 0
     spans = [(begin + start, begin + end) for start, end in sentence_spans(text[begin:])]
-    if spans and text[:1].islower() and _is_open(paragraphs, place):
+    if spans and text[:1].islower() and _is_open(paragraphs, index):
         del spans[0]  # the rest of a sentence that stands elsewhere
     whole = [(start, end) for start, end in spans if _may_be_quoted(text[start:end])]
-    return [each for each in whole if len(text) - each[0] >= SHORTEST_PASSAGE]
+    return [each for each in whole if len(text) - each[0] >= SHORTEST_PIECE]
 
 
-def _is_open(paragraphs: Sequence[Paragraph], place: int) -> bool:
+def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
     """Return True if a sentence may go on from above, over a formula, code or a figure."""
-    above = paragraphs[place - 1] if place else None
+    above = paragraphs[index - 1] if index else None
     if above is None or above.kind == "heading":
         return False
     return above.kind not in _QUOTED or not ENDS_SENTENCE.search(above.text)
@@ -193,7 +216,7 @@ def _may_be_quoted(sentence: str) -> bool:
 
 
 def _leads(
-    text: str, place: int, sentences: Sequence[tuple[int, int]], *, split: bool
+    text: str, index: int, sentences: Sequence[tuple[int, int]], *, split: bool
 ) -> Iterator[Stretch]:
     """Yield the piece of a paragraph from its first sentence on that stands alone.
 
@@ -203,21 +226,21 @@ def _leads(
     if not split:
         starts = starts[:1]
     for start, stop in pairwise([*starts, len(text)]):
-        if len(text[start:stop].strip()) >= SHORTEST_PASSAGE:
-            yield Stretch(place, start, stop)
+        if len(text[start:stop].strip()) >= SHORTEST_PIECE:
+            yield Stretch(index, start, stop)
 
 
 def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the places of an abstract, a summary or a conclusion of one or two paragraphs."""
+    """Return the paragraphs of an abstract, a summary or a conclusion that has one or two."""
     found = {
-        place
-        for place, each in enumerate(paragraphs)
+        index
+        for index, each in enumerate(paragraphs)
         if each.kind == "text" and _RUN_IN.match(each.text)
     }
-    headings = [place for place, each in enumerate(paragraphs) if each.kind == "heading"]
-    for place, after in pairwise([*headings, len(paragraphs)]):
-        section = range(place + 1, after)
-        if len(section) <= _SPLIT and _SUMMARY.fullmatch(paragraphs[place].text):
+    headings = [index for index, each in enumerate(paragraphs) if each.kind == "heading"]
+    for index, after in pairwise([*headings, len(paragraphs)]):
+        section = range(index + 1, after)
+        if len(section) <= _SPLIT and _SUMMARY.fullmatch(paragraphs[index].text):
             found.update(section)
     return found
 
@@ -225,7 +248,7 @@ def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:
 def _distinct(paragraphs: Sequence[Paragraph], pieces: Sequence[Stretch]) -> list[Stretch]:
     """Return the pieces that begin with no sentence that an earlier one begins with."""
     leads = [
-        "".join(split_sentences(paragraphs[place].text[start:end])[:1])
-        for place, start, end in pieces
+        "".join(split_sentences(paragraphs[index].text[start:end])[:1])
+        for index, start, end in pieces
     ]
     return [pieces[index] for index in first_places(leads)]

@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Paragraph
-from specx.prompts.passages import passages, stands_alone
+from specx.prompts.quotable import pieces_of, stands_alone
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 MORE = "Nobody was glad of the ferry, which costs four crowns for everyone with a bicycle."
@@ -11,7 +11,7 @@ LEANS = "However, this did not please the ferryman, who had other plans for the 
 
 
 def quoted(*paragraphs: Paragraph, wanted: int = 1) -> list[str]:
-    return [paragraphs[n].text[start:end] for n, start, end in passages(paragraphs, wanted)]
+    return [paragraphs[n].text[start:end] for n, start, end in pieces_of(paragraphs, wanted)]
 
 
 def text(*texts: str) -> list[Paragraph]:

@@ -10,7 +10,6 @@ from specx.ops.spec import (
     HeadNormSpec,
     MlpSpec,
     NormSpec,
-    QueryTemperature,
     RopeSpec,
 )
 
@@ -29,8 +28,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
 
 
-class Settings:
-    """The settings of a config, with the defaults of its family for those it leaves out.
+class Config:
+    """A config, with the defaults of its family for what it leaves out.
 
     ``label``: of the model, which begins every sentence.
     """
@@ -65,6 +64,10 @@ class Settings:
         if value is not None and not isinstance(value, bool):
             self.refuse(key)
         return bool(value)
+
+    def changed(self, **stated: Any) -> "Config":
+        """Return the settings of a config that states something else under some keys."""
+        return Config({**self.stated, **stated}, self.defaults, self.label, self.length)
 
     def refuse(self, key: str) -> NoReturn:
         """Raise ModelError for what a key states."""
@@ -125,30 +128,20 @@ class Settings:
         """Return torch's LayerNorm. ``key``: of its epsilon."""
         return NormSpec(eps=self.number(key), centred=True, wide=True)
 
-    def attention(
-        self,
-        *,
-        rope: RopeSpec | None,
-        window: int | None = None,
-        head_norm: HeadNormSpec | None = None,
-        scaling: float | None = None,
-        softcap: float | None = None,
-        temperature: QueryTemperature | None = None,
-    ) -> AttentionSpec:
-        """Return the attention of a layer, of as many heads as the config states."""
+    def head_norm(self, **how: Any) -> HeadNormSpec:
+        """Return a norm of heads. ``how``: what else the spec says."""
+        return HeadNormSpec(eps=self.number("rms_norm_eps"), **how)
+
+    def attention(self, *, rope: RopeSpec | None, window: int | None, **how: Any) -> AttentionSpec:
+        """Return the attention of a layer, of as many heads as the config states.
+
+        ``how``: what else the spec says.
+        """
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
-        return AttentionSpec(
-            query_heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            scaling=self.head_dim**-0.5 if scaling is None else scaling,
-            rope=rope,
-            window=window,
-            head_norm=head_norm,
-            softcap=softcap,
-            temperature=temperature,
-        )
+        sizes = {"kv_heads": self.kv_heads, "head_dim": self.head_dim}
+        how = {"scaling": self.head_dim**-0.5, **sizes, **how}
+        return AttentionSpec(query_heads=self.heads, rope=rope, window=window, **how)
 
     def mlp(self, key: str = "hidden_act", *, gated: bool = True) -> MlpSpec:
         """Return the MLP. ``key``: of its activation."""

@@ -1,7 +1,7 @@
 import pytest
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
-from specx.documents.parts import mark_parts
+from specx.documents.sections import mark_parts
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 MORE = "Nobody was glad of it, for the next bridge over the river is eight kilometres away."
@@ -16,8 +16,8 @@ def heading(text: str, page: int = 5) -> Paragraph:
     return Paragraph(text, page, "heading")
 
 
-def parts(*paragraphs: Paragraph, levels: list[float] | None = None) -> list[Part]:
-    return [p.part for p in mark_parts(paragraphs, levels)]
+def parts(*paragraphs: Paragraph, prominence: list[float] | None = None) -> list[Part]:
+    return [p.part for p in mark_parts(paragraphs, prominence)]
 
 
 def test_a_notice_of_copyright_is_told_anywhere() -> None:
@@ -42,7 +42,9 @@ def test_a_licence_goes_to_the_next_heading_of_its_level(title: str) -> None:
         Paragraph("The purpose of this License is to make a manual free for everyone to use.", 5),
         heading("Appendix B Bridges", 6),
     ]
-    found = parts(*BODY, *licence, *BODY, levels=[0.0] * len(BODY) + [20, 0, 14, 0, 20] + [0] * 12)
+    found = parts(
+        *BODY, *licence, *BODY, prominence=[0.0] * len(BODY) + [20, 0, 14, 0, 20] + [0] * 12
+    )
     assert found == ["body"] * len(BODY) + ["copyright"] * 4 + ["body"] * (1 + len(BODY))
 
 

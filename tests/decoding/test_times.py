@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.decoding.speedup_meter import SpeedupMeter
+from specx.decoding.times import Times
 from specx.records import Finished, Speedup, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -21,26 +21,26 @@ SAMPLES = {  # of two plain steps, then of four that drafted
 
 def test_parts_are_those_of_the_steps_that_count():
     """The first is a warm-up, the fourth step's time was not settled and was not noted."""
-    pace = SpeedupMeter()
+    times = Times(at_start=5.0)
     for place, step in ((2, drafted(1, 30.0)), (3, drafted(3, 6.5)), (5, drafted(2, 8.5))):
-        pace.note(place, step, None)
+        times.count(place, step, None)
     expected = Speedup(plain=5 * 5.0, measured=15.0, predicted=(5.5 + 0.5) + (7.5 + 0.5))
-    assert pace.speedup(5.0, SAMPLES) == expected
+    assert times.reported(SAMPLES) == expected
 
 
 def test_costs_that_were_measured_before_are_the_prediction():
-    pace = SpeedupMeter()
+    times = Times(at_start=5.0)
     for place in (2, 3, 4):
-        pace.note(place, drafted(2, 6.0), 5.0)
-    assert pace.speedup(5.0, SAMPLES) == Speedup(plain=20.0, measured=12.0, predicted=10.0)
+        times.count(place, drafted(2, 6.0), 5.0)
+    assert times.reported(SAMPLES) == Speedup(plain=20.0, measured=12.0, predicted=10.0)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_too_few_steps_are_no_speedup(steps):
-    pace = SpeedupMeter()
+    times = Times(at_start=5.0)
     for _ in range(steps):
-        pace.note(2, drafted(2, 6.0), None)
-    assert pace.speedup(5.0, SAMPLES).ratios() is None
+        times.count(2, drafted(2, 6.0), None)
+    assert times.reported(SAMPLES).ratios() is None
 
 
 @pytest.mark.parametrize(("below", "measured"), [(0.0, True), (None, False)])
