@@ -21,7 +21,7 @@ def block_product(x: Tensor, matrix: BlockMatrix) -> Tensor:
             part = blocks[begin : begin + step]
             unpacked = room[: len(part)]
             unpack_fast(part, form, unpacked)
-            out[:, first : first + len(part)] = x @ unpacked.t()
+            torch.mm(x, unpacked.t(), out=out[:, first : first + len(part)])
             first += len(part)
     return out
 

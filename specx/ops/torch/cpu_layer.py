@@ -94,7 +94,7 @@ class CpuLayer(TorchLayer):
         assert self._output_norm is not None
         x = self._plain_out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
-        return self._plain_down.plus(x, silu(gate).mul_(up))
+        return self._plain_down.plus(x, silu(gate, inplace=True).mul_(up))
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Norm:
