@@ -21,7 +21,7 @@ from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
-from specx.decoding.workspace import Place, Shelf, Workspace, WorkspaceKind, capacity_for
+from specx.decoding.workspace import Shelf, Workspace, WorkspaceKind, capacity_for
 from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Passages
@@ -114,9 +114,16 @@ def decode(
     """
     pair = pair.for_text(len(prompt) + max(0, settings.limit_behind(len(prompt))))
     make = partial(methods.make_drafter, settings, pair)
-    place = None if shelf is None else Place(shelf, WorkspaceKind.of(pair, settings, sources))
     return decode_with(
-        pair, settings, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
+        pair,
+        settings,
+        make,
+        prompt,
+        stopwatch=stopwatch,
+        stop=stop,
+        sources=sources,
+        shelf=shelf,
+        kind=WorkspaceKind.of(pair, settings, sources),
     )
 
 
@@ -130,12 +137,13 @@ def decode_with(
     stopwatch: Stopwatch | None = None,
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
-    place: Place | None = None,
+    shelf: Shelf | None = None,
+    kind: WorkspaceKind | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
 
     ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
-    what ``Target`` gets. ``place``: has nothing but what these two made.
+    what ``Target`` gets. ``shelf``: has nothing of this ``kind`` but what these two made.
     """
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:
@@ -143,7 +151,7 @@ def decode_with(
             f"the prompt has {len(prompt)} tokens and the window is {settings.window}"
         )
     capacity, device = capacity_for(len(prompt) + limit), pair.target.device
-    workspace = place.take(capacity) if place else None
+    workspace = shelf.take(kind, capacity) if shelf and kind else None
     if workspace is None:
         if device.type == "cuda":
             torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
@@ -153,22 +161,21 @@ def decode_with(
             target.keep_features(drafter.features)
         if sources is not None:
             target.keep_sources(sources.layer, room_for(settings.limit))
-        workspace = _make_workspace(pair, settings, target, drafter, capacity)
+        state = _make_state(pair, settings, target, capacity)
+        workspace = Workspace(kind, capacity, state, drafter)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
     at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    kind = _plain_kind(pair, settings)
-    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, kind)
+    plain_kind = _plain_kind(pair, settings)
+    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
     passages = sources.passages if sources else None
-    return _events(workspace, tuner, budget, prompt, place, passages)
+    return _events(workspace, tuner, budget, prompt, shelf, passages)
 
 
-def _make_workspace(
-    pair: Pair, settings: Settings, target: Target, drafter: Drafter, capacity: int
-) -> Workspace:
+def _make_state(pair: Pair, settings: Settings, target: Target, capacity: int) -> DecodingState:
     device = pair.target.device
-    state = DecodingState(
+    return DecodingState(
         target=target,
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
@@ -176,7 +183,6 @@ def _make_workspace(
         runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
-    return Workspace(capacity, state, drafter)
 
 
 def _plain_kind(pair: Pair, settings: Settings) -> object | None:
@@ -196,7 +202,7 @@ def _events(
     tuner: Tuner,
     budget: Budget,
     prompt: Sequence[int],
-    place: Place | None,
+    shelf: Shelf | None,
     passages: Passages | None,
 ) -> Iterator[Event]:
     """Read the prompt, then take steps until the budget has a reason to stop.
@@ -240,7 +246,7 @@ def _events(
             state.reshape(trees)
             tuner.use(trees)
         if isinstance(change, FellBack):
-            workspace.fall_back(keep=place is not None)
+            workspace.fall_back(keep=shelf is not None)
             yield change
         yield from pending.all(meanwhile=steps.launch())
         if not budget.is_spent:
@@ -248,8 +254,8 @@ def _events(
 
     steps.drop()
     finished = _finished(state, tuner, budget, passages, steps.seconds_since(first))
-    if place is not None:
-        place.put(workspace)
+    if shelf is not None:
+        shelf.put(workspace)
     yield finished
 
 

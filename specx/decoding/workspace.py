@@ -1,6 +1,6 @@
 """Caches, buffers and recorded stages, which one document leaves to the next."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -66,9 +66,11 @@ class WorkspaceKind:
 class Workspace:
     """Everything that decoding a document needs but its text.
 
-    ``capacity``: rows of the target's cache. ``drafter``: at work once a plain token is timed.
+    ``kind``: None for one that no other document takes. ``capacity``: rows of the target's cache.
+    ``drafter``: at work once a plain token is timed.
     """
 
+    kind: WorkspaceKind | None
     capacity: int
     state: DecodingState
     drafter: Drafter
@@ -95,48 +97,28 @@ class Shelf:
     While a document is decoded the shelf is empty: what was interrupted or failed leaves nothing.
     """
 
-    _kept: tuple[WorkspaceKind, Workspace] | None = field(default=None)
+    _kept: Workspace | None = None
 
     @property
     def capacity(self) -> int:
         """Rows of the target's cache on the shelf, 0 if there is none."""
-        return self._kept[1].capacity if self._kept else 0
+        return self._kept.capacity if self._kept else 0
 
     def take(self, kind: WorkspaceKind, capacity: int) -> Workspace | None:
         """Take the workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
         Returns None if there is none that does as well as a new one; then the memory is free.
         """
-        kept, self._kept = self._kept, None
-        if kept is None or not kind.matches(kept[0]):
+        workspace, self._kept = self._kept, None
+        if workspace is None or workspace.kind is None or not kind.matches(workspace.kind):
             return None
-        workspace = kept[1]
         fits = workspace.capacity == capacity or workspace.capacity > capacity >= ALIKE
         return workspace if fits and workspace.begin() else None
 
-    def put(self, kind: WorkspaceKind, workspace: Workspace) -> None:
+    def put(self, workspace: Workspace) -> None:
         """Leave the workspace of a document that is done."""
-        self._kept = kind, workspace
+        self._kept = workspace
 
     def clear(self) -> None:
         """Free the memory."""
         self._kept = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of one kind of workspace on a shelf."""
-
-    shelf: Shelf
-    kind: WorkspaceKind
-
-    def take(self, capacity: int) -> Workspace | None:
-        """Take the workspace, as ``Shelf.take`` does."""
-        return self.shelf.take(self.kind, capacity)
-
-    def put(self, workspace: Workspace) -> None:
-        """Leave the workspace of a document that is done."""
-        self.shelf.put(self.kind, workspace)
-
-
-# FIXME

@@ -67,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    computes_at_once, saved_bytes = False, 0
+    is_ours, computes_at_once, saved_bytes = False, False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -149,7 +149,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
             trial.check_rotation()
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
     # frequencies would change for all rows of a pass that has one beyond.
-    ends = loaded.rope is None or rope_kind(config) == "dynamic"
+    ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
     return replace(loaded, stated=files.stated, scalings=scalings, window=room, config=files.raw)
 
@@ -163,14 +163,14 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
     module.set_attn_implementation(NAME)
     tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
     return LoadedModel(
-        **vars(facts),
+        **facts,
         model=SeamModel(module),
         tokenizer=tokenizer,
         source=source,
         dtype=module.dtype,
         device=module.device,
         weight_bytes=sum(tensors.values()),
-        ops=attending_ops(source, attention, module.device, module.dtype, facts.head_dim),
+        ops=attending_ops(source, attention, module.device, module.dtype, facts["head_dim"]),
     )
 
 

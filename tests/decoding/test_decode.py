@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from specx.decoding.decode import decode_with
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.methods import make_drafter
 from specx.decoding.target import Target
+from specx.decoding.workspace import Shelf
 from specx.errors import DocumentError
 from specx.ops.trees import TokenTree
 from specx.profile import resolve
+from specx.records import FellBack
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.scripted import Scripted, use
 
@@ -287,5 +290,29 @@ def test_the_caches_die_with_the_document(method, events):
             assert caches[0]() is not None
         del decoding, make
         assert caches[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])
+def test_a_fallback_frees_what_drafting_needed(method, kept):
+    """At once, too, unless the next document may take it."""
+    drafters: list[weakref.ref[Drafter]] = []
+    pair, shelf = pair_of(TARGET, loaded("llama", 1)), Shelf() if kept else None
+    settings = resolve(make_profile(max_new_tokens=40, below=1e9), method, pair.facts)
+
+    def watched(max_tokens):
+        drafter = make_drafter(settings, pair, max_tokens)
+        drafters.append(weakref.ref(drafter))
+        return drafter
+
+    gc.collect()
+    gc.disable()
+    try:
+        events = decode_with(pair, settings, watched, PROMPT, shelf=shelf)
+        assert any(isinstance(event, FellBack) for event in events)
+        assert len(list(islice(events, 3))) == 3
+        assert (drafters[0]() is not None) == kept
     finally:
         gc.enable()

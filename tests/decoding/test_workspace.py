@@ -102,7 +102,7 @@ def poison(workspace: Workspace) -> int:
 
 def kept(shelf: Shelf) -> Workspace:
     assert shelf._kept is not None
-    return shelf._kept[1]
+    return shelf._kept
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_other_settings_take_nothing(changes):
 def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, taken):
     kind, shelf = WorkspaceKind.of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), Shelf()
     parts = SimpleNamespace(begin=lambda: True)
-    workspace = Workspace(there, parts, parts)
-    shelf.put(kind, workspace)
+    workspace = Workspace(kind, there, parts, parts)
+    shelf.put(workspace)
     assert (shelf.take(kind, asked) is workspace) == taken
     assert shelf.capacity == 0
 
