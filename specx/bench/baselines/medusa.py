@@ -23,7 +23,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from specx.bench.baselines.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
@@ -32,6 +31,7 @@ from specx.errors import ModelError
 from specx.models import hub
 from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
+from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
 from specx.profile import HUB_ID, Settings
 from specx.records import PrefillProgress
@@ -63,7 +63,7 @@ class MedusaHeads(nn.Module):
     """
 
     def __init__(
-        self, heads: int, blocks: int, size: int, lm_head: TensorMap, rows: int = 0
+        self, heads: int, blocks: int, size: int, lm_head: RowFunction, rows: int = 0
     ) -> None:
         """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
         heads, 0 where they share it."""
@@ -89,7 +89,7 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
     label = f"The draft {model}"
     tensors = _read(_find(model, label), label)
     heads, blocks, rows = _sizes(tensors, label)
-    size, (_, lm_head) = target.hidden_size, target.vocabulary_maps
+    size, lm_head = target.hidden_size, target.model.logits
     if rows and rows != target.vocab_size:
         raise ModelError(
             f"{label} was made for another target: its 0.{blocks}.weight has {rows} rows, the "
