@@ -53,7 +53,7 @@ LATE_IMPORTS = {
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
-        "specx.models.architecture",
+        "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
@@ -94,7 +94,7 @@ OWN = {
     "specx.models.gguf.places",
     "specx.ops.native.unpacking",
     "specx.models.seam",
-    "specx.models.architecture",
+    "specx.models.seam_config",
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",

@@ -26,7 +26,6 @@ from specx.bench.cases import Case
 from specx.bench.runs import Run, Setting, draft_model
 from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
-from specx.models.architecture import quiet_transformers
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
@@ -34,6 +33,7 @@ from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.reference import load_own_class
+from specx.models.seam_config import quiet_transformers
 from specx.models.source import locate
 from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.spec import LayerSpec
