@@ -44,25 +44,27 @@ pytestmark = [
 # Of the fuzzer's grammar: kinds, seeds of files that nobody can read, and the beginning of why.
 DAMAGED = "is damaged and cannot be read as a PDF ("
 NO_PAGE = "has no page that can be read: page 1 failed ("
+BLANK = "is blank: page 1 has no text"
+ENCRYPTED = "is encrypted; give its password"
 GRAMMAR = [
-    ("a deep tree", 0, DAMAGED + "Maximum page tree depth reached"),
-    ("deep nesting", 0, DAMAGED + "Stream has ended unexpectedly"),
-    ("deep nesting", 1, DAMAGED + "Error reading PDF file"),
-    ("decompression bombs", 0, NO_PAGE + "maximum recursion depth"),
-    ("decompression bombs", 2, "looks scanned: page 1 has no text"),
+    ("a deep tree", 0, NO_PAGE + "it is damaged"),
+    ("deep nesting", 0, BLANK),
+    ("decompression bombs", 0, BLANK),
+    ("decompression bombs", 2, BLANK),
     ("object streams", 0, DAMAGED + "Trailer cannot be read"),
-    ("object streams", 3, DAMAGED),
-    ("loops of forms", 1, "looks scanned: page 1 has no text"),
-    ("loops of forms", 2, "looks scanned: page 1 has no text"),
-    ("fonts without maps", 1, NO_PAGE + "Maximum /ToUnicode size limit"),
-    ("JavaScript, embedded files, references", 0, "is blank: page 1 has no text"),
-    ("JavaScript, embedded files, references", 1, "is blank: page 1 has no text"),
-    ("encryption", 0, DAMAGED + "Invalid key size (0) for RC4"),
-    ("encryption", 1, "is encrypted; give its password"),
-    ("encryption", 2, DAMAGED + "Encryption V=0 NOT supported"),
-    ("encryption", 3, DAMAGED + "Invalid key size (120) for RC4"),
-    ("operators", 0, NO_PAGE + "Invalid Elementary Object"),
-    ("operators", 3, NO_PAGE),
+    ("fonts without maps", 1, BLANK),
+    ("fonts without maps", 2, BLANK),
+    ("object streams", 2, BLANK),
+    ("JavaScript, embedded files, references", 0, BLANK),
+    ("JavaScript, embedded files, references", 1, BLANK),
+    ("encryption", 0, ENCRYPTED),
+    ("encryption", 1, ENCRYPTED),
+    ("encryption", 2, ENCRYPTED),
+    ("encryption", 3, ENCRYPTED),
+    ("encryption", 4, ENCRYPTED),
+    ("operators", 0, BLANK),
+    ("operators", 1, BLANK),
+    ("operators", 4, BLANK),
 ]
 # Named beside the folder. The last part of a name is that of its results.
 NAMED = [
