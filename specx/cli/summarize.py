@@ -29,11 +29,11 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
-from specx.reports.chosen_keys import parse_keys
+from specx.reports.json_lines import parse_keys
+from specx.runs.destination import Destination
+from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
 from specx.runs.outcome import parse_allowed
-from specx.runs.results import Destination
-from specx.runs.shard import parse_shard
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions

@@ -20,12 +20,13 @@ from specx.records import Method
 from specx.reports.live import LiveLine
 from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
-from specx.runs.changes import changes_since
+from specx.runs.destination import Destination
 from specx.runs.document_run import as_it_is
 from specx.runs.inputs import FailedInput, Inputs, find_sources, takes_a_while
-from specx.runs.job import Earlier, JobOptions, settings_of
+from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
+from specx.runs.output_log import LOG, OLD_FILES
 from specx.runs.pool import (
     RAY,
     Placement,
@@ -35,7 +36,7 @@ from specx.runs.pool import (
     placement_by_ray,
 )
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.tasks import Workers, WorkerSettings
 
 if TYPE_CHECKING:
@@ -102,7 +103,13 @@ class SummaryRun:
         self._console = make_console(quiet=request.quiet)
         # The live line makes room for errors.
         errors = make_console() if request.quiet else self._console
-        self._results = Results(self._destination, headings=False)
+        self._results = Results(
+            self._destination,
+            headings=False,
+            job=request.job,
+            settings=request.settings,
+            on_changed=self._tell_of_changes,
+        )
         self._notices = Notices(self._console, errors, self._results, debug=request.debug)
         self._asked = parse_workers(request.workers)
         self._ray = request.workers == RAY
@@ -118,14 +125,14 @@ class SummaryRun:
         placement = self._placement(len(found))
         if takes_a_while(found) and not placement.number:
             self._options.importing.begin()
+        for folder in self._destination.tidy_logs():
+            self._tell_of_older_log(folder)
         with ExitStack() as stack:
-            earlier = stack.enter_context(
-                Earlier(self._job, self._destination, self._request.settings, self._tell_of_changes)
-            )
+            stack.enter_context(self._results)
             live = stack.enter_context(self._live())
             self._options.interruption.tidy += [live.abandon, remove_unfinished]
-            inputs = self._inputs(found, live, earlier, placement)
-            self._summarize(found, inputs, live, earlier)
+            inputs = self._inputs(found, live, placement)
+            self._summarize(found, inputs, live)
 
     @cached_property
     def _threads(self) -> Any:
@@ -152,7 +159,6 @@ class SummaryRun:
         self,
         found: list[DocumentSource | FailedInput],
         live: LiveLine,
-        earlier: Earlier,
         placement: Placement,
     ) -> Inputs:
         def on_source(number: int, name: str, total: int | None) -> None:
@@ -160,7 +166,7 @@ class SummaryRun:
             live.phase("reading")
 
         reading = self._job.reading(
-            self._request.reading, on_source, earlier.is_done, ahead=placement.reading
+            self._request.reading, on_source, self._results.is_done, ahead=placement.reading
         )
         return Inputs(found, reading)
 
@@ -169,7 +175,6 @@ class SummaryRun:
         found: list[DocumentSource | FailedInput],
         inputs: Inputs,
         live: LiveLine,
-        earlier: Earlier,
     ) -> None:
         self._destination.check(inputs.least)
         several = max(len(found), inputs.least) > 1
@@ -177,7 +182,7 @@ class SummaryRun:
         if several:
             live.job = self._notices.job = JobProgress(inputs.total)
         try:
-            queue = self._queue(inputs, live, earlier)
+            queue = self._queue(inputs, live)
             self._options.interruption.sentence = queue.interrupted
             queue.run(inputs, alone=not several)
         except BaseException:
@@ -189,7 +194,7 @@ class SummaryRun:
         finally:
             self._notices.end()
 
-    def _queue(self, inputs: Inputs, live: LiveLine, earlier: Earlier) -> Queue:
+    def _queue(self, inputs: Inputs, live: LiveLine) -> Queue:
         request, job = self._request, self._job
         placement = self._placement(inputs.least)
         given = placement.gpus or self._asked or self._ray  # there is room for as many
@@ -212,7 +217,6 @@ class SummaryRun:
             on_skipped=self._notices.skipped,
             as_it_is=partial(as_it_is, request.profile, request.method),
             total=inputs.total,
-            journal=earlier.journal,
             in_order=self._destination.folder is None,
         )
 
@@ -235,6 +239,14 @@ class SummaryRun:
             ) from error
         actors = RayActors(settings, request.ray_address, request.threads)
         return actors, actors.most
+
+    def _tell_of_older_log(self, folder: Path) -> None:
+        """Say that what an older version has noted is in the log now."""
+        self._console.print(
+            f"specx: the log of {printable(str(folder))} was of an older version ({OLD_FILES}) and "
+            f"is now in {LOG}; nothing has to be done",
+            soft_wrap=True,
+        )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:
         """Say why documents that were done before are done again."""

@@ -72,8 +72,8 @@ class HeadDrafter(ModelDrafter):
         self._followed, self._read_features = 0, None
         return super().begin()
 
-    def _make_grower(self, plan: DraftPlan) -> HeadGrower:
-        return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> HeadGrower:
+        return HeadGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:
         features = self._read_features = target.features

@@ -85,6 +85,3 @@ def make_drafter(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
         return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
     plan = replace(plan, reserved=1, others=REACH + 1, behind=BEHIND)
     return JoinedDrafter(kind(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
-
-
-# FIXME

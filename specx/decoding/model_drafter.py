@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -36,7 +36,7 @@ LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 @dataclass(frozen=True, kw_only=True)
 class DraftPlan:
-    """The work of a draft model: the tree it grows and what it remembers.
+    """The work of a draft model: the tree it begins with, the largest, and what it remembers.
 
     ``layer``: as in ``Settings``. ``reserved``: nodes of a level that others fill. ``chain``: the
     most tokens that are committed at once; None: what a tree of its own leads to. ``others``: the
@@ -79,9 +79,11 @@ class Layout:
 
 def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
     """Return how the keys of a group turn: radians per position, [R/2]."""
-    rope = model.rope if model.decoder_spec is None else group.rope
-    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
-    return inv_freq.to(model.device)
+    inv_freq = model.inv_freq
+    if model.decoder_spec is not None:
+        inv_freq = None if group.rope is None else group.rope.inv_freq
+    still = torch.zeros(group.head_dim // 2)
+    return (still if inv_freq is None else inv_freq).to(model.device)
 
 
 class ModelDrafter(Drafter):
@@ -102,10 +104,10 @@ class ModelDrafter(Drafter):
         There is room for the trees of ``plan``, and for smaller ones.
         """
         self.model, self.allowed, self.retrieval_layer = model, allowed, plan.layer
-        self._first_plan = plan
+        self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
-        self._use(plan)
+        self._use(TreePlan(plan.tree, plan.cache.every))
         chain = len(self.layout.pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
         working = None
@@ -122,28 +124,28 @@ class ModelDrafter(Drafter):
             max(behind, PREFILL_CHUNK[model.device.type]),
         )
 
-    def _use(self, plan: DraftPlan) -> None:
-        """Go on with a plan. Nothing is pending."""
-        self._lay_out(plan)
+    def _use(self, trees: TreePlan) -> None:
+        """Go on with trees. Nothing is pending."""
+        self._lay_out(trees)
         self.layout.pending.zero_()
         self.layout.count.fill_(1)
 
-    def _lay_out(self, plan: DraftPlan) -> None:
-        """Work on what belongs to the tree of a plan."""
-        self.draft_plan, self.levels = plan, plan.tree.depth
-        self.retrieve_every = plan.cache.every if plan.chooses else None
-        self.adaptive = plan.cache.retrieve == "adaptive"
-        shape = TreeShape.of(plan.tree)
+    def _lay_out(self, trees: TreePlan) -> None:
+        """Work on what belongs to trees."""
+        self._trees, self.levels = trees, trees.tree.depth
+        if self.draft_plan.chooses:  # there is no room for more tokens between two retrievals
+            self.retrieve_every = min(trees.every, self.draft_plan.cache.every)
+        shape = TreeShape.of(trees.tree)
         if shape not in self._layouts:
-            self._layouts[shape] = self._make_layout(plan)
+            self._layouts[shape] = self._make_layout(trees.tree)
         self.layout = self._layouts[shape]
         self.grower = self.layout.grower
-        self.grower.tree = plan.tree  # its threshold may be another
+        self.grower.tree = trees.tree  # its threshold may be another
 
-    def _make_layout(self, plan: DraftPlan) -> Layout:
-        chain, device = plan.chain or plan.tree.depth + 1, self.model.device
+    def _make_layout(self, tree: TreeSettings) -> Layout:
+        chain, device = self.draft_plan.chain or tree.depth + 1, self.model.device
         return Layout(
-            self._make_grower(plan),
+            self._make_grower(tree),
             torch.zeros(chain, dtype=torch.int64, device=device),
             torch.ones(1, dtype=torch.int64, device=device),
             AncestorMask(chain_sets(chain, device), chain),
@@ -152,18 +154,18 @@ class ModelDrafter(Drafter):
     def begin(self) -> bool:
         self.cache.clear()
         self._lazy = None
-        self._use(self._first_plan)
+        self._use(TreePlan(self.draft_plan.tree, self.draft_plan.cache.every))
         return True
 
     def forget_layouts(self) -> bool:
         """Forget all layouts but the one in use, if there are many; return True if so."""
         if len(self._layouts) <= LAYOUTS:
             return False
-        self._layouts = {TreeShape.of(self.draft_plan.tree): self.layout}
+        self._layouts = {TreeShape.of(self._trees.tree): self.layout}
         return True
 
-    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
-        return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> TreeGrower:
+        return TreeGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
 
     @property
     def kind(self) -> str:
@@ -173,24 +175,18 @@ class ModelDrafter(Drafter):
         """Grow other trees from now on, not larger than the first. No step may be under way."""
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
-        self._use(self._draft_plan_of(plan))
+        self._use(plan)
         self.commit(Path.of(last))
 
     @contextmanager
     def laid_out(self, plan: TreePlan | None) -> Iterator[None]:
-        before = self.draft_plan
+        before = self._trees
         if plan is not None:
-            self._lay_out(self._draft_plan_of(plan))
+            self._lay_out(plan)
         try:
             yield
         finally:
             self._lay_out(before)
-
-    def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
-        # There is no room for more tokens between two retrievals than the first plan has.
-        every = min(plan.every, self._first_plan.cache.every)
-        cache = self.draft_plan.cache.changed(every=every, retrieve="adaptive")
-        return replace(self.draft_plan, tree=plan.tree, cache=cache)
 
     def draft_level(self, rows: int) -> None:
         """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""

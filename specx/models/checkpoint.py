@@ -6,11 +6,10 @@ Their tensors are read by name, one at a time and straight to their device.
 import json
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
-from types import TracebackType
 from typing import Any, Self
 from zipfile import is_zipfile
 
@@ -53,7 +52,9 @@ def bytes_to_download(source: ModelSource) -> int | None:
 
     None for a local folder, for weights that are in the cache, and without an index.
     """
-    if source.hub_id is None or any(_any_weights(source.folder)):
+    if source.hub_id is None:
+        return None
+    if any(file.suffix in (".safetensors", ".bin") for file in source.folder.iterdir()):
         return None
     for name in INDEXES:
         try:
@@ -80,10 +81,6 @@ def loaded_bytes(files: Sequence[Path], label: str, stored: int, wanted: int | N
         else:
             total += size if wanted is None else size // stored * wanted
     return total
-
-
-def _any_weights(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
 
 
 def _shards(index: Path, label: str) -> list[str]:
@@ -201,12 +198,7 @@ class Checkpoint:
             self._opened = self._opened.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._places = {}
         self._opened.close()
 

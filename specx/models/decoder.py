@@ -117,6 +117,8 @@ class Decoder:
     Its weights must not change: copies may be read in their place.
     """
 
+    is_ours = True
+
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
         self.spec, self.ops, self.weights = spec, ops, weights

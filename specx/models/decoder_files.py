@@ -14,7 +14,7 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts, RopeFacts, eos_token_ids, rope_kind, window
+from specx.models.facts import eos_token_ids, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
@@ -59,18 +59,14 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     Raises as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
-    kept = kept_in_blocks(files, architecture.spec)
-    if kept:
+    in_blocks = kept_in_blocks(files, architecture.spec)
+    for kept in (in_blocks, ()) if in_blocks else ((),):
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
-        if loaded.model.computes_at_once:
+        if kept and loaded.model.computes_at_once:
             return replace(loaded, formats=gguf.formats_as())
-    check_fit(gguf.bytes_in((), dtype), files.source, files.device)
-    tensors = GgufTensors(gguf, files.device, dtype)
-    check_tensors(tensors, architecture.spec, architecture.weights)
-    loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
     return replace(loaded, formats=gguf.formats_as(dtype))
 
 
@@ -91,7 +87,7 @@ def loaded_decoder(
     )
     weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
-        **vars(_facts(files, spec)),
+        **_facts(files, spec),
         model=Decoder(weights, ops),
         tokenizer=files.tokenizer,
         source=chosen.model,
@@ -127,7 +123,7 @@ def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpe
     return None if spec_of(1).longest is None else spec_of
 
 
-def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:
+def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     family = family_of(files.raw)
     assert family is not None
     settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
@@ -137,21 +133,18 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:
         getattr(settings, "eos_token_id", None),
         getattr(tokenizer, "eos_token_id", None),
     )
-    rope = None
-    if len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers):
-        one = spec.ropes[0]
-        rope = RopeFacts(rope_kind(settings), one.inv_freq, one.amplitude)
-    return ModelFacts(
-        num_layers=len(spec.layers),
-        num_heads=attention.query_heads,
-        num_kv_heads=attention.kv_heads,
-        head_dim=attention.head_dim,
-        hidden_size=spec.hidden,
-        vocab_size=spec.vocabulary,
-        window=window(settings, getattr(tokenizer, "model_max_length", None)),
-        eos_token_ids=eos_token_ids(ends, spec.vocabulary),
-        rope=rope,
-    )
+    turns_alike = len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers)
+    return {
+        "num_layers": len(spec.layers),
+        "num_heads": attention.query_heads,
+        "num_kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "hidden_size": spec.hidden,
+        "vocab_size": spec.vocabulary,
+        "window": window(settings, getattr(tokenizer, "model_max_length", None)),
+        "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
+        "inv_freq": spec.ropes[0].inv_freq if turns_alike else None,
+    }
 
 
 def _check_movable(spec: DecoderSpec, label: str) -> None:

@@ -1,10 +1,10 @@
 """The facts that the engine needs of a model, in numbers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specx.errors import ModelError
 from specx.ops.torch.cache import rotate
@@ -14,34 +14,19 @@ _STRETCHED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the w
 _NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 
 
-@dataclass(frozen=True)
-class RopeFacts:
-    """The facts that re-rotating a key needs.
+def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float:
+    """Return the mean relative error of keys [Hkv, T, D] that are moved by ``shift`` positions.
 
-    A key at position p is moved to position q by the angles ``(q − p) · inv_freq``, half-split
-    (element i with element i + R/2) over its first R elements.
-
-    ``inv_freq``: [R/2], float32, on the CPU. ``attention_scaling`` multiplies cos and
-    sin inside the model (yarn); it is already in the cached keys and must not be applied again.
+    ``there``: what they should be. Relative to each rotated pair's own length: a few elements
+    of trained keys are so large that they would hide all others.
     """
-
-    kind: str
-    inv_freq: torch.Tensor
-    attention_scaling: float
-
-    def error_of(self, here: torch.Tensor, there: torch.Tensor, shift: int) -> float:
-        """Return the mean relative error of keys [Hkv, T, D] that are moved by ``shift`` positions.
-
-        ``there``: what they should be. Relative to each rotated pair's own length: a few elements
-        of trained keys are so large that they would hide all others.
-        """
-        by = torch.full((here.shape[-2],), shift, device=here.device)
-        moved = rotate(here[None], by, self.inv_freq.to(here.device))[0].float()
-        there, half = there.float(), len(self.inv_freq)
-        error, turned = moved - there, slice(2 * half)
-        lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
-        rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
-        return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)
+    by = torch.full((here.shape[-2],), shift, device=here.device)
+    moved = rotate(here[None], by, inv_freq.to(here.device))[0].float()
+    there, half = there.float(), len(inv_freq)
+    error, turned = moved - there, slice(2 * half)
+    lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
+    rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
+    return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)
 
 
 def rope_parameters(config: Any) -> dict[str, Any]:
@@ -108,57 +93,34 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
     return min([longest, *between])
 
 
-def rope_facts(model: Any) -> RopeFacts | None:
-    """Read kind and frequencies of a loaded model; None without a single rotary embedding."""
-    modules = [module for module in model.modules() if hasattr(module, "inv_freq")]
-    if not modules:
+def inv_freq_of(model: Any) -> Tensor | None:
+    """Return the frequencies of a model of transformers; None without a single rotary embedding."""
+    found = [module.inv_freq for module in model.modules() if hasattr(module, "inv_freq")]
+    if not found or any(not torch.equal(each, found[0]) for each in found):
         return None
-    first = modules[0].inv_freq
-    if any(not torch.equal(module.inv_freq, first) for module in modules):
-        return None
-    return RopeFacts(
-        kind=rope_kind(model.config),
-        inv_freq=first.detach().to("cpu", torch.float32).clone(),
-        attention_scaling=float(getattr(modules[0], "attention_scaling", 1.0)),
-    )
+    return found[0].detach().to("cpu", torch.float32).clone()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """Shapes and limits of a decoder.
+def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """Read the facts of a ``LoadedModel`` from a model of transformers.
 
-    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
-    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
-    tokenizer. ``rope`` is None for a model without rotary position embeddings, or with several.
+    Raises ModelError when it states no window.
     """
-
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_size: int
-    vocab_size: int
-    window: int
-    eos_token_ids: frozenset[int]
-    rope: RopeFacts | None
-
-
-def model_facts(model: Any, tokenizer: Any) -> ModelFacts:
-    """Read the facts from a loaded model. Raises ModelError when it states no window."""
     config = model.config
     heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
+    ends = (getattr(each, "eos_token_id", None) for each in stated)
     rows = model.get_output_embeddings().weight.shape[0]
-    return ModelFacts(
-        num_layers=config.num_hidden_layers,
-        num_heads=heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        hidden_size=config.hidden_size,
-        vocab_size=rows,
-        window=window(config, getattr(tokenizer, "model_max_length", None)),
-        eos_token_ids=eos_token_ids((getattr(each, "eos_token_id", None) for each in stated), rows),
-        rope=rope_facts(model),
-    )
+    return {
+        "num_layers": config.num_hidden_layers,
+        "num_heads": heads,
+        "num_kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+        "hidden_size": config.hidden_size,
+        "vocab_size": rows,
+        "window": window(config, getattr(tokenizer, "model_max_length", None)),
+        "eos_token_ids": eos_token_ids(ends, rows),
+        "inv_freq": inv_freq_of(model),
+    }
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specx.errors import ModelError
-from specx.models.facts import FIXED, ModelFacts
+from specx.models.facts import FIXED
+from specx.models.load import LoadedModel
 
 HeadKind = Literal["eagle", "eagle3"]
 
@@ -89,7 +90,7 @@ def project_of(raw: dict[str, Any], label: str) -> Project | None:
 
 
 def read_head_spec(
-    raw: dict[str, Any], shapes: Shapes, target: ModelFacts, choices: HeadChoices, label: str
+    raw: dict[str, Any], shapes: Shapes, target: LoadedModel, choices: HeadChoices, label: str
 ) -> HeadSpec:
     """Read what a head computes. ``shapes``: of its tensors, by speculators' names.
 
@@ -129,7 +130,7 @@ def _eagle3(
     layer: dict[str, Any],
     config: dict[str, Any],
     shapes: Shapes,
-    known: tuple[ModelFacts, HeadChoices, Project, str],
+    known: tuple[LoadedModel, HeadChoices, Project, str],
 ) -> HeadSpec:
     target, choices, project, label = known
     size = raw.get("target_hidden_size") or config["hidden_size"]
@@ -180,7 +181,7 @@ def _norm_output(
 def _features(
     raw: dict[str, Any],
     shapes: Shapes,
-    target: ModelFacts,
+    target: LoadedModel,
     choices: HeadChoices,
     project: Project,
     label: str,

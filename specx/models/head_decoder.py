@@ -17,7 +17,7 @@ from specx.models.families import read_architecture
 from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader
 from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
-from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
+from specx.ops.layers import HeadNorms, LayerWeights, LinearMap
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.layer import torch_head_input
 
@@ -161,6 +161,8 @@ def _layer_shapes(
 class HeadDecoder:
     """A head at work. It keeps nothing of a text; its weights must not change."""
 
+    is_ours = True
+
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops
         self.spec, self.decoder_spec = weights.spec, weights.decoder
@@ -170,7 +172,9 @@ class HeadDecoder:
         ]
         (rope,) = weights.decoder.ropes
         self._rope, self._inv_freq = rope, rope.inv_freq.to(weights.fc.weight.device)
-        self._input = self._make_input()
+        embedding, norms = weights.embedding, weights.input_norms
+        is_alike = embedding.dtype == self.dtype  # else that of a target in another format
+        self._input = (ops.head_input if is_alike else torch_head_input)(embedding, norms)
         self._fc = ops.product(weights.fc)
         norm = weights.decoder.norm
         self._norm = None if norm is None else ops.norm(norm, weights.norm, None, self.dtype)
@@ -180,12 +184,6 @@ class HeadDecoder:
             ops.norm(usual, each, None, self.dtype) for each in weights.feature_norms
         ]
         self._head = ops.product(weights.head)
-
-    def _make_input(self) -> HeadInput:
-        embedding, norms = self.weights.embedding, self.weights.input_norms
-        if embedding.dtype != self.dtype:  # of a target in another format
-            return torch_head_input(embedding, norms)
-        return self.ops.head_input(embedding, norms)
 
     @cached_property
     def ids_differ(self) -> bool:

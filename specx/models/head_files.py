@@ -12,7 +12,6 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
 from specx.models.decoder_files import tensors_of
-from specx.models.facts import RopeFacts
 from specx.models.head_config import HeadChoices, HeadSpec, project_of, read_head_spec
 from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
@@ -210,7 +209,7 @@ def load_head(
         vocab_size=len(ids),
         window=shape.window or NO_LIMIT,
         eos_token_ids=target.eos_token_ids,
-        rope=RopeFacts(shape.config["rope_parameters"]["rope_type"], rope.inv_freq, rope.amplitude),
+        inv_freq=rope.inv_freq,
         model=head,
         tokenizer=target.tokenizer,
         source=spec.model,

@@ -17,13 +17,6 @@ from transformers.cache_utils import Cache
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from specx.errors import is_out_of_memory, reason
-from specx.models.architecture import (
-    check_layers,
-    quantization,
-    quantized,
-    quiet_transformers,
-    read_config,
-)
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.decoder import Call
@@ -31,6 +24,13 @@ from specx.models.decoder_files import check_complete, other_shapes
 from specx.models.facts import check_rope, model_facts, rope_kind, window
 from specx.models.families import family_of
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.seam_config import (
+    check_layers,
+    quantization,
+    quantized,
+    quiet_transformers,
+    read_config,
+)
 from specx.models.seam_trial import SeamTrial
 from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap
@@ -67,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    computes_at_once, saved_bytes = False, 0
+    is_ours, computes_at_once, saved_bytes = False, False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -149,7 +149,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
             trial.check_rotation()
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
     # frequencies would change for all rows of a pass that has one beyond.
-    ends = loaded.rope is None or rope_kind(config) == "dynamic"
+    ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
     return replace(loaded, stated=files.stated, scalings=scalings, window=room, config=files.raw)
 
@@ -163,14 +163,14 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
     module.set_attn_implementation(NAME)
     tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
     return LoadedModel(
-        **vars(facts),
+        **facts,
         model=SeamModel(module),
         tokenizer=tokenizer,
         source=source,
         dtype=module.dtype,
         device=module.device,
         weight_bytes=sum(tensors.values()),
-        ops=attending_ops(source, attention, module.device, module.dtype, facts.head_dim),
+        ops=attending_ops(source, attention, module.device, module.dtype, facts["head_dim"]),
     )
 
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError, reason
-from specx.models.architecture import check_window
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
+from specx.models.facts import error_of
 from specx.models.load import LoadedModel
+from specx.models.seam_config import check_window
 from specx.models.source import not_supported
 from specx.ops.ancestors import AncestorMask
 from specx.ops.torch.backend import TorchOps
@@ -71,14 +72,14 @@ class SeamTrial:
     def check_rotation(self) -> None:
         """See that rotating every layer's keys gives the keys of other positions.
 
-        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when
-        RoPE is laid out as ``RopeFacts`` says. Where tokens see only themselves, the keys of all
+        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when RoPE
+        is laid out as ``LoadedModel`` says. Where tokens see only themselves, the keys of all
         layers depend on positions through RoPE alone. Raises ModelError.
         """
-        rope = self.loaded.rope
+        inv_freq = self.loaded.inv_freq
         near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
         for layer, (here, there) in enumerate(zip(near, far, strict=True)):
-            if rope is None or rope.error_of(here, there, _SHIFT) > _TOLERANCE:
+            if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
                 raise self._refusal(
                     f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
                     "that to move them; choose a draft of the Llama, Mistral or Qwen families"
@@ -142,9 +143,7 @@ class SeamTrial:
         if layers != list(range(loaded.num_layers)):
             what = f"calls the attention interface of transformers in {len(set(layers))} of "
             raise not_supported(self.label, f"{what}{loaded.num_layers} layers")
-        storage = call.mapping.storage
-        assert isinstance(storage, Tensor)
-        return tuple(scaling for _, scaling in call.seen), storage
+        return tuple(scaling for _, scaling in call.seen), torch.stack([*call.mapping.storage])
 
     def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
         loaded, what = self.loaded, None

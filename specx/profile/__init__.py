@@ -4,32 +4,33 @@ A profile is a YAML file. ``load_profile`` checks all of it before any model loa
 problem at once, each with its line. ``docs/profiles.md`` explains every key to users.
 """
 
-from specx.profile.find import (
-    SUFFIXES,
-    ProfileEntry,
-    list_profiles,
-    profile_path,
-    shipped_folder,
-    user_folder,
-)
-from specx.profile.folders import (
+from specx.profile.load import (
     GGUF,
     HUB_ID,
     LM_STUDIO,
     OLLAMA,
     PACKAGE,
     QUANTIZED_ID,
-    model_folder,
-)
-from specx.profile.generation import GenerationSettings
-from specx.profile.load import (
+    SUFFIXES,
+    ProfileEntry,
     check_profile,
+    list_profiles,
     load_profile,
+    model_folder,
     parse_profile,
+    profile_path,
     read_profile,
+    shipped_folder,
+    user_folder,
 )
 from specx.profile.of_models import DEFAULT, profile_for, yaml_for
-from specx.profile.profile import Devices, DeviceSettings, LongDocuments, Profile
+from specx.profile.profile import (
+    Devices,
+    DeviceSettings,
+    GenerationSettings,
+    LongDocuments,
+    Profile,
+)
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,

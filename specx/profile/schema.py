@@ -14,8 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from specx.profile.section import Section
-from specx.profile.wording import did_you_mean, shown
+from specx.profile.section import Section, did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 CacheDtype = Literal["auto", "float16"]

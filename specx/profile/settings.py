@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specx.errors import UsageError
-from specx.profile.generation import GenerationSettings
-from specx.profile.profile import LongDocuments, Profile
+from specx.profile.profile import GenerationSettings, LongDocuments, Profile
 from specx.profile.schema import (
     LONGEST_INTERVAL,
     AutoTree,
@@ -190,6 +189,8 @@ def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheS
     cache = profile.draft_cache
     if isinstance(profile.tree, AutoTree) and method not in WITHOUT_DRAFT:
         cache = cache.changed(every=LONGEST_INTERVAL)  # room for any
+        if method != "specextend+lookup":  # beside lookup nothing is chosen
+            cache = cache.changed(retrieve="adaptive")
     if method == "tree":
         cache = cache.changed(policy="full", window=None)
     elif method == "streaming":

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import DocumentError, SpecxError, error_of
+from specx.errors import DocumentError, SpecxError, UsageError, error_of
 from specx.runs.ahead import Deferred, Prefetcher
-from specx.runs.outputs import written_files
-from specx.runs.shard import WHOLE, Shard
+from specx.runs.outputs import is_own
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
@@ -64,6 +63,38 @@ class SkippedInput:
 Input = InputDocument | FailedInput | SkippedInput
 OnSource = Callable[[int, str, int | None], None]
 IsDone = Callable[[PurePath, Identity | None], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The ``number``-th of ``count`` shares of a job, counted from 1."""
+
+    number: int
+    count: int
+
+    @property
+    def label(self) -> str:
+        """Return a part of a file's name, empty for the only shard."""
+        return f"-{self.number}-of-{self.count}" if self.count > 1 else ""
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """Return every ``count``-th item. Each item is in exactly one shard."""
+        return list(items[self.number - 1 :: self.count])
+
+
+WHOLE = Shard(1, 1)
+
+
+def parse_shard(text: str | None) -> Shard:
+    """Return the shard that a text such as ``2/8`` names. Raises UsageError for any other text."""
+    if text is None:
+        return WHOLE
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    shard = Shard(int(found[1]), int(found[2])) if found else None
+    if shard is None or not 1 <= shard.number <= shard.count:
+        raise UsageError(f"--shard {text} is no shard; 2/8 is the second of eight")
+    return shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +120,11 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
     place. If it is the only one, its error is raised.
     """
-    own = written_files()
     found: list[DocumentSource | FailedInput] = []
     seen: set[str] = set()
     for name in names:
         try:
-            new = [source for source in expand(name, own) if source.key not in seen]
+            new = [source for source in expand(name, is_own) if source.key not in seen]
         except DocumentError as error:
             if len(names) == 1:
                 raise

@@ -12,7 +12,7 @@ from specx.reports.live import LiveLine
 from specx.reports.progress import Progress
 from specx.reports.report import Report
 from specx.runs.inputs import FailedInput, Input, InputDocument, Inputs, SkippedInput
-from specx.runs.journal import Journal, JournalError
+from specx.runs.job import JobError
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Returned, Scheduler, Update
 from specx.runs.results import Results
@@ -49,8 +49,8 @@ class Queue:
     A document that needs no model goes to no worker, so a wrong path costs no loading: ``as_it_is``
     returns its report, None for any other. ``live`` shows the documents in work. ``on_read``,
     ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
-    many inputs there are, if that is known. ``journal``: notes what is done. ``in_order``: results
-    are written in the order of the inputs, otherwise as they come.
+    many inputs there are, if that is known. ``in_order``: results are written in the order of the
+    inputs, otherwise as they come.
     """
 
     def __init__(
@@ -66,14 +66,13 @@ class Queue:
         on_skipped: Callable[[SkippedInput], None] = lambda _: None,
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         total: int | None = None,
-        journal: Journal | None = None,
         in_order: bool = True,
     ) -> None:
         self._scheduler, self._results, self._live = scheduler, results, live
         self._outcome, self._as_it_is = outcome, as_it_is
         self._on_done, self._on_error = on_done, on_error
         self._on_read, self._on_skipped = on_read, on_skipped
-        self._total, self._journal, self._in_order = total, journal, in_order
+        self._total, self._in_order = total, in_order
         self._streams = scheduler.streams  # a summary is shown while it is written
         results.unseen = not self._streams
         self._alone = False
@@ -86,7 +85,7 @@ class Queue:
     def run(self, inputs: Inputs, *, alone: bool = False) -> None:
         """Summarize all inputs.
 
-        ``alone``: there is one input, whose error is raised as it is. Raises JournalError and the
+        ``alone``: there is one input, whose error is raised as it is. Raises JobError and the
         error of models that cannot be loaded at once, others as ``RunOutcome.conclude`` does.
         """
         self._alone = alone
@@ -152,7 +151,7 @@ class Queue:
         index, self._read = self._read, self._read + 1
         try:
             report = self._without_models(item)
-        except JournalError:
+        except JobError:
             raise
         except SpecxError as error:
             self._settle(index, _Settled(item=item, result=error))
@@ -176,8 +175,6 @@ class Queue:
             raise item.error
         if isinstance(item, SkippedInput):
             return None
-        if self._journal:
-            self._journal.check()
         self._results.check(item.relative)
         return self._as_it_is(item.document, Timings(read=item.read_s))
 
@@ -271,10 +268,8 @@ class Queue:
                 self._live.write(self._results.begin(item.name) + report.summary)
             self._live.write(self._results.ending)
             self._live.done(report)
-            self._results.done(report, item.relative, index)
-            if self._journal:
-                self._journal.done(item.relative, item.identity)
-        except JournalError:
+            self._results.done(report, item.relative, index, item.identity)
+        except JobError:
             raise
         except SpecxError as error:
             self._fail(item, index, error)
@@ -303,14 +298,12 @@ class Queue:
         known = self._outcome.failed(item.name)
         alone = self._alone and self._outcome.is_failure
         if not alone:
-            self._on_error(error)  # first, because the journal may fail, too
+            self._on_error(error)  # first, because the log may fail, too
         try:
-            if self._journal:
-                self._journal.failed(item.relative, item.identity, str(error))
-        except JournalError:
+            self._results.failed(item.name, error, index, item.relative, item.identity, known=known)
+        except JobError:
             if not alone:
                 raise
-        self._results.failed(item.name, error, index, item.relative, known=known)
         if alone:
             raise error
 

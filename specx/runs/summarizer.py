@@ -32,7 +32,6 @@ from specx.runs.provenance import provenance
 from specx.runs.tasks import Listener
 from specx.runs.text import (
     DecodedText,
-    SourceFinder,
     decode_thinking,
     prompt_kind,
     reasoning_of,
@@ -72,8 +71,9 @@ class Summarizer:
         self._kind = prompt_kind(settings.prompt, pair.target.tokenizer)
         self._reasoning = reasoning_of(settings, self._kind)
         self._room = room_of(settings, self._reasoning)
-        layer = source_layer(pair.target, settings.revision) if settings.sources else None
-        self._finder = None if layer is None else SourceFinder(self._kind, layer)
+        self._source_layer = (
+            source_layer(pair.target, settings.revision) if settings.sources else None
+        )
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
@@ -196,8 +196,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        if self._finder:
-            output = self._finder.told(output, text, document)
+        output = text.told(output, document)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -209,8 +208,10 @@ class Summarizer:
         self, run: DocumentRun, prompt: Prompt, settings: Settings, *, shown: bool
     ) -> tuple[Output, DecodedText]:
         """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
-        document = self._finder.tokens(prompt) if self._finder else None
-        before, text = self.partial, DecodedText(prompt, settings, document)
+        kind, layer = self._kind, self._source_layer
+        asks = layer is not None
+        document = kind.document_tokens(prompt) if asks and isinstance(kind, Instruct) else None
+        before, text = self.partial, DecodedText(prompt, settings, layer, document)
         output = self._decode(run, text, shown=shown)
         for penalties in _retries(settings):
             # Reasoning has a budget of its own, which begins with the text.
@@ -231,8 +232,7 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        sources = self._finder.settings(text) if self._finder else None
-        start = partial(decode, self.pair, text.settings, sources=sources, shelf=self._shelf)
+        start = partial(decode, self.pair, text.settings, sources=text.sources, shelf=self._shelf)
         self._between_steps()
         for event in decode_thinking(start, text.token_ids, stop):
             if isinstance(event, Finished):

@@ -65,13 +65,16 @@ def room_of(settings: Settings, reasoning: int) -> int:
 class DecodedText:
     """A text that is written: what it answers, and how tokens are chosen.
 
-    ``document``: which tokens of the prompt are the document's, None where nobody asks. ``begun``:
-    the tokens that it begins with; ``ids``: those behind them, so far. ``attention``: of all these
-    tokens to the document; empty for one that was not decoded.
+    ``layer``: the one whose attention tells the sentences' sources, from 0; None where nobody asks.
+    ``document``: which tokens of the prompt are the document's; None where that is not known, and
+    of digests, which cite by themselves. ``begun``: the tokens that it begins with; ``ids``: those
+    behind them, so far. ``attention``: of all these tokens to the document; empty for one that was
+    not decoded.
     """
 
     prompt: Prompt
     settings: Settings
+    layer: int | None = None
     document: DocumentTokens | None = None
     begun: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
@@ -80,12 +83,28 @@ class DecodedText:
     def again(self, settings: Settings, kept: int) -> "DecodedText":
         """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
         begun, attention = self.tokens[:kept], self.attention[:kept]
-        return DecodedText(self.prompt, settings, self.document, begun, attention=attention)
+        return replace(self, settings=settings, begun=begun, ids=[], attention=attention)
 
     def attend(self, rows: Attention) -> None:
         """Take the attention of the tokens that were decoded last."""
         unknown = len(self.tokens) - len(self.attention) - len(rows)
         self.attention += [*[()] * unknown, *rows]
+
+    @property
+    def sources(self) -> SourceSettings | None:
+        """Return what is to be kept while the text is written; None: nothing."""
+        if self.layer is None or self.document is None:
+            return None
+        passages = Passages(first=self.document.first, tokens=len(self.document.spans))
+        return SourceSettings(layer=self.layer, passages=passages)
+
+    def told(self, output: Output, document: Document) -> Output:
+        """Return the output of the text with the sources of its sentences, where they are known."""
+        if self.layer is None or self.document is None:
+            return output
+        sources = sentence_sources(output, self.attention, self.prompt, self.document, PASSAGE)
+        output = replace(output, sources=sources)
+        return replace(output, cited=cited(document, output))
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -96,39 +115,6 @@ class DecodedText:
     def token_ids(self) -> tuple[int, ...]:
         """The ids in front of what is to be written."""
         return (*self.prompt.token_ids, *self.begun)
-
-
-class SourceFinder:
-    """Asks for the attention of a text's tokens, and tells its sentences' sources from it.
-
-    Digests cite by themselves, and some tokenizers do not tell which tokens are the document's:
-    then it does nothing.
-    """
-
-    def __init__(self, kind: PromptKind, layer: int) -> None:
-        """``layer``: the layer to ask, from 0."""
-        self._kind, self._layer = kind, layer
-
-    def tokens(self, prompt: Prompt) -> DocumentTokens | None:
-        """Return which tokens of a prompt are the document's, None where nothing can be told."""
-        kind = self._kind
-        return kind.document_tokens(prompt) if isinstance(kind, Instruct) else None
-
-    def settings(self, text: DecodedText) -> SourceSettings | None:
-        """Return what is to be kept while a text is written; None: nothing."""
-        document = text.document
-        if document is None:
-            return None
-        passages = Passages(first=document.first, tokens=len(document.spans))
-        return SourceSettings(layer=self._layer, passages=passages)
-
-    def told(self, output: Output, text: DecodedText, document: Document) -> Output:
-        """Return the output of a text with the sources of its sentences."""
-        if text.document is None:
-            return output
-        sources = sentence_sources(output, text.attention, text.prompt, text.document, PASSAGE)
-        output = replace(output, sources=sources)
-        return replace(output, cited=cited(document, output))
 
 
 # ---------------------------------------------------------------- decoding behind reasoning

@@ -324,7 +324,7 @@ def test_an_output_folder_that_vanishes_ends_the_run(
     assert ended.code == 2
     *_, said = sentences(ended.err)
     assert said == (
-        "OUT/.specx-journal.jsonl is gone or was replaced while specx worked; the run ends here, "
+        "OUT/.specx-lock is gone or was replaced while specx worked; the run ends here, "
         "so that nothing is done that is not noted"
     )
     assert len(calls) == 2
@@ -435,7 +435,7 @@ def test_no_duration_is_measured_by_a_clock_that_can_be_set() -> None:
         for path in (ROOT / "specx").rglob("*.py")
         if clocks.search(path.read_text())
     }
-    labels = {"runs/journal.py", "bench/session.py", "reports/report.py", "models/template.py"}
+    labels = {"runs/results.py", "bench/session.py", "reports/report.py", "models/template.py"}
     ages_of_files = {"reports/writers.py"}
     assert found == labels | ages_of_files
 

@@ -23,7 +23,7 @@ import yaml
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.profile.find import shipped_folder
+from specx.profile.load import shipped_folder
 from specx.records import Event
 from specx.runs import inputs, lossless, pair, summarizer, worker
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
@@ -327,8 +327,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
     assert made == {
-        ".specx-outputs.jsonl",
-        ".specx-journal.jsonl",
+        ".specx-log.jsonl",
+        ".specx-lock",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),
         # Texts without pages, in which sources are marked.

@@ -121,9 +121,9 @@ def test_a_model_that_cannot_be_loaded(specx: Run, tmp_path: Path) -> None:
 def in_the_middle(started: Started, out: str, documents: int) -> list[int]:
     """Wait until so many documents are done and workers are at others; return the workers."""
     deadline = time.monotonic() + 120
-    journal = Path(out) / ".specx-journal.jsonl"
+    log = Path(out) / ".specx-log.jsonl"
     while time.monotonic() < deadline:
-        ended = journal.read_text().count('"done"') if journal.exists() else -1
+        ended = log.read_text().count('"done"') if log.exists() else -1
         if ended >= documents and len(found := workers(started.process.pid)) == 2:
             return found
         time.sleep(0.02)

@@ -61,8 +61,8 @@ def test_partial_rotation_is_a_fact() -> None:
     model = _model("Phi", partial_rotary_factor=0.5)
     trial = _trial(model)
     trial.check_rotation()
-    assert trial.loaded.rope is not None
-    assert (len(trial.loaded.rope.inv_freq), trial.loaded.head_dim) == (4, 16)
+    assert trial.loaded.inv_freq is not None
+    assert (len(trial.loaded.inv_freq), trial.loaded.head_dim) == (4, 16)
 
 
 def test_attention_outside_the_interface() -> None:

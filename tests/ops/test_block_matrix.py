@@ -7,7 +7,7 @@ from torch.nn.functional import embedding, linear
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.blocks import by_name
 from specx.ops.layers import LinearMap
-from specx.ops.torch.cpu_product import CpuProduct, arranged, block_product
+from specx.ops.torch.cpu_layer import CpuProduct, arranged, block_product
 from tests.ops.test_blocks import random_blocks
 
 
@@ -54,7 +54,7 @@ def test_products_are_those_with_what_is_unpacked(
 ) -> None:
     m, x, bias = matrix(*MIXED), torch.randn(rows, 64), torch.randn(20)
     expected = x.double() @ m.unpack().double().T
-    monkeypatch.setattr("specx.ops.torch.cpu_product.AT_ONCE", 7 * 64)
+    monkeypatch.setattr("specx.ops.torch.cpu_layer.AT_ONCE", 7 * 64)
     assert arranged(m) is m
     torch.testing.assert_close(block_product(x, m).double(), expected, rtol=1e-5, atol=1e-4)
     product = CpuProduct(LinearMap(m, bias))

@@ -94,6 +94,19 @@ def test_lookup_beside_a_model_takes_a_node() -> None:
         resolve(profile(tree=TreeSettings(nodes=1, depth=1)), "specextend+lookup", MODELS)
 
 
+def test_where_trees_are_chosen_so_are_retrievals() -> None:
+    automatic = profile(tree=AutoTree())
+    kept = {}
+    for method in ("specextend", "specextend+lookup", "plain"):
+        cache = resolve(automatic, method, MODELS).draft_cache  # type: ignore[arg-type]
+        kept[method] = cache.every, cache.retrieve
+    assert kept == {
+        "specextend": (16, "adaptive"),
+        "specextend+lookup": (16, "regular"),
+        "plain": (4, "regular"),
+    }
+
+
 def test_keys_of_a_device_count_on_it() -> None:
     by_device = profile(devices={"cuda": {"draft_cache": {"top_k": 9}}})
     assert resolve(by_device, "specextend", MODELS).draft_cache.top_k == 3

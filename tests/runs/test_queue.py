@@ -28,6 +28,7 @@ from specx.errors import (
 from specx.profile import Facts, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
+from specx.runs.destination import Destination
 from specx.runs.inputs import (
     FailedInput,
     Input,
@@ -41,7 +42,7 @@ from specx.runs.outcome import AllowedFailures, RunOutcome
 from specx.runs.pair import load_pair
 from specx.runs.pool import Scheduler
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.summarizer import Summarizer
 from specx.runs.tasks import WorkerSettings
 from specx.runs.worker import Worker
@@ -344,7 +345,7 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
     assert {path.name for path in tmp_path.iterdir()} == {
         "0.txt.partial.md",
-        ".specx-outputs.jsonl",
+        ".specx-log.jsonl",
     }
 
 

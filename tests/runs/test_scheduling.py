@@ -11,11 +11,12 @@ import pytest
 from specx.errors import BatchError, DocumentError, ModelError, OutOfMemoryError, SpecxError
 from specx.records import Step
 from specx.reports.report import Report
+from specx.runs.destination import Destination
 from specx.runs.inputs import Input, SkippedInput
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Scheduler
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.tasks import (
     Ended,
     Loaded,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.dial import RANKS, Dial, uniforms
-from specx.decoding.cost import Curve
+from specx.decoding.cost import Curve, TreePlan
 from specx.decoding.grower import TreeGrower
 from specx.decoding.head_drafter import HeadDrafter, HeadGrower
 from specx.decoding.kv_cache import PreallocatedCache
@@ -169,12 +169,12 @@ class DialledDrafter(ModelDrafter):
     def kind(self) -> str:
         return f"{super().kind} {self.dialling.name}"  # each setting has a tree of its own
 
-    def _use(self, plan: DraftPlan) -> None:
-        super()._use(plan)
-        self._plain, self.dialling.tree = super()._make_grower(plan), plan.tree
+    def _use(self, trees: TreePlan) -> None:
+        super()._use(trees)
+        self._plain, self.dialling.tree = super()._make_grower(trees.tree), trees.tree
 
-    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
-        return self.dialled_grower(self.model, self.allowed, plan.tree, self.dialling)
+    def _make_grower(self, tree: TreeSettings) -> TreeGrower:
+        return self.dialled_grower(self.model, self.allowed, tree, self.dialling)
 
     def grow_levels(self) -> list[Level]:
         logits, grower = self.read_pending(), self.grower
@@ -210,8 +210,8 @@ class DialledHeadDrafter(DialledDrafter, HeadDrafter):
     grower: DialledHeadGrower
     dialled_grower = DialledHeadGrower
 
-    def _make_grower(self, plan: DraftPlan) -> DialledHeadGrower:
-        grower = super()._make_grower(plan)
+    def _make_grower(self, tree: TreeSettings) -> DialledHeadGrower:
+        grower = super()._make_grower(tree)
         assert isinstance(grower, DialledHeadGrower)
         return grower
 

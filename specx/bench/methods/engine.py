@@ -15,7 +15,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.times import KnownTimes
 from specx.errors import ProfileError, UsageError
 from specx.profile import AutoTree, DraftCacheSettings, Profile, Settings, TreeSettings
-from specx.profile.wording import did_you_mean
+from specx.profile.section import did_you_mean
 from specx.records import WITHOUT_DRAFT, Method
 from specx.runs.calibration import resolve_measured
 

@@ -66,7 +66,7 @@ class Config:
         return bool(value)
 
     def changed(self, **stated: Any) -> "Config":
-        """Return the settings of a config that states something else under some keys."""
+        """Return a config that states something else under some keys."""
         return Config({**self.stated, **stated}, self.defaults, self.label, self.length)
 
     def refuse(self, key: str) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.llama import GRANITE, HUNYUAN, QWEN, granite_scales
+from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec, SwigluClamp
 
@@ -177,7 +177,7 @@ BY_NUMBER = ExpertNames(  # Mixtral's
 
 
 def with_experts(
-    settings: Config, *counts: str, chosen: str = "num_experts_per_tok",
+    config: Config, *counts: str, chosen: str = "num_experts_per_tok",
     inner: int | None = None, **how: Any,
 ) -> MlpSpec:  # fmt: skip
     """Return an MLP of experts.
@@ -185,122 +185,113 @@ def with_experts(
     ``counts``: the keys that may say how many there are; ``chosen``: that of how many a token has;
     ``inner``: their elements, where the MLP has others; ``how``: what else ``ExpertsSpec`` says.
     """
-    stated = [key for key in counts if key in settings.stated]
-    count, number = settings.size([*stated, *counts][0]), settings.size(chosen)
+    stated = [key for key in counts if key in config.stated]
+    count, number = config.size([*stated, *counts][0]), config.size(chosen)
     if number > count:
-        settings.refuse(chosen)
+        config.refuse(chosen)
     experts = ExpertsSpec(count=count, chosen=number, **how)
-    return replace(
-        settings.mlp(), inner=inner or settings.size("intermediate_size"), experts=experts
-    )
+    return replace(config.mlp(), inner=inner or config.size("intermediate_size"), experts=experts)
 
 
-def among(
-    settings: Config, experts: MlpSpec, has: Callable[[int], bool]
-) -> Callable[[int], MlpSpec]:
+def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Callable[[int], MlpSpec]:
     """Return what gives a layer its MLP: experts if it ``has`` them, else that of dense layers."""
-    dense = settings.mlp()
+    dense = config.mlp()
     return lambda index: experts if has(index) else dense
 
 
-def mixtral(settings: Config) -> Architecture:
+def mixtral(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(theta=1_000_000.0),
         types=SLIDING,
-        mlp_of=with_experts(settings, "num_local_experts", "num_experts"),
+        mlp_of=with_experts(config, "num_local_experts", "num_experts"),
         weights={"experts": BY_NUMBER},
     )
 
 
-def qwen2_moe(settings: Config) -> Architecture:
+def qwen2_moe(config: Config) -> Architecture:
     """Return Qwen2's with experts, all layers sharing one behind a gate."""
-    last = settings.get("max_window_layers")
-    types = settings.layer_types(lambda index: index % 2 == 0 and index < last)
-    shared = settings.size("shared_expert_intermediate_size")
+    last = config.get("max_window_layers")
+    types = config.layer_types(lambda index: index % 2 == 0 and index < last)
+    shared = config.size("shared_expert_intermediate_size")
     return plain(
-        settings,
-        types=types if settings.flag("use_sliding_window") else FULL,
-        mlp_of=_of_qwen(settings, shared=shared, shared_gate=True),
+        config,
+        types=types if config.flag("use_sliding_window") else FULL,
+        mlp_of=_of_qwen(config, shared=shared, shared_gate=True),
         biased={"heads": "qkv_bias"},
         weights={"experts": ExpertNames(shared="mlp.shared_expert.")},
     )
 
 
-def qwen3_moe(settings: Config) -> Architecture:
-    kind = SLIDING if settings.flag("use_sliding_window") else FULL
+def qwen3_moe(config: Config) -> Architecture:
+    kind = SLIDING if config.flag("use_sliding_window") else FULL
     return plain(
-        settings,
+        config,
         types=kind,
-        attention={"head_norm": settings.head_norm()},
-        mlp_of=_of_qwen(settings),
+        attention={"head_norm": config.head_norm()},
+        mlp_of=_of_qwen(config),
         biased=ATTENTION,
     )
 
 
-def _of_qwen(settings: Config, **how: Any) -> Callable[[int], MlpSpec]:
-    every, dense = settings.size("decoder_sparse_step"), settings.get("mlp_only_layers") or ()
+def _of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
+    every, dense = config.size("decoder_sparse_step"), config.get("mlp_only_layers") or ()
     experts = with_experts(
-        settings, "num_experts", "num_local_experts",
-        inner=settings.size("moe_intermediate_size"), normed=settings.flag("norm_topk_prob"), **how,
+        config, "num_experts", "num_local_experts",
+        inner=config.size("moe_intermediate_size"), normed=config.flag("norm_topk_prob"), **how,
     )  # fmt: skip
-    return among(settings, experts, lambda index: index not in dense and (index + 1) % every == 0)
+    return among(config, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
 
-def olmoe(settings: Config) -> Architecture:
-    settings.refuse_if("clip_qkv", lambda limit: limit is not None)
-    normed = settings.flag("norm_topk_prob")
+def olmoe(config: Config) -> Architecture:
+    config.refuse_if("clip_qkv", lambda limit: limit is not None)
+    normed = config.flag("norm_topk_prob")
     return plain(
-        settings,
-        attention={"head_norm": settings.head_norm(whole=True)},
-        mlp_of=with_experts(settings, "num_experts", "num_local_experts", normed=normed),
+        config,
+        attention={"head_norm": config.head_norm(whole=True)},
+        mlp_of=with_experts(config, "num_experts", "num_local_experts", normed=normed),
         biased=ATTENTION,
     )
 
 
-def granite_moe(settings: Config) -> Architecture:
+def granite_moe(config: Config) -> Architecture:
     names = ExpertNames(
         router="block_sparse_moe.router.layer.weight",
         gate_up=("block_sparse_moe.input_linear.weight",),
         down="block_sparse_moe.output_linear.weight",
     )
     return plain(
-        settings,
-        **granite_scales(settings),
-        mlp_of=with_experts(settings, "num_local_experts"),
+        config,
+        **granite_scales(config),
+        mlp_of=with_experts(config, "num_local_experts"),
         biased=ATTENTION,
         weights={"experts": names},
     )
 
 
-def hunyuan_moe(settings: Config) -> Architecture:
+def hunyuan_moe(config: Config) -> Architecture:
     """Return HunYuan's with experts, of which single layers may choose more or fewer."""
-    inner = settings.size("intermediate_size")
+    inner = config.size("intermediate_size")
 
     def mlp_of(index: int) -> MlpSpec:
-        stated = {key: settings.get(key) for key in ("num_experts", "moe_topk")}
+        stated = {key: config.get(key) for key in ("num_experts", "moe_topk")}
         own = {key: each[index] if isinstance(each, list) else each for key, each in stated.items()}
-        return with_experts(settings.changed(**own), "num_experts", chosen="moe_topk", shared=inner)
+        return with_experts(config.changed(**own), "num_experts", chosen="moe_topk", shared=inner)
 
     return plain(
-        settings,
-        attention={"head_norm": settings.head_norm(turned=True)},
+        config,
+        attention={"head_norm": config.head_norm(turned=True)},
         mlp_of=mlp_of,
         biased=ATTENTION,
-        weights={
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-            "experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp."),
-        },
+        weights=HUNYUAN_NORMS
+        | {"experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp.")},
     )
 
 
-def gpt_oss(settings: Config) -> Architecture:
+def gpt_oss(config: Config) -> Architecture:
     """Return gpt-oss's: sinks, a window in every other layer, a clamped gate, biases everywhere."""
-    clamp = SwigluClamp(
-        alpha=settings.number("swiglu_alpha"), limit=settings.number("swiglu_limit")
-    )
-    mlp = with_experts(settings, "num_local_experts", "num_experts")
+    clamp = SwigluClamp(alpha=config.number("swiglu_alpha"), limit=config.number("swiglu_limit"))
+    mlp = with_experts(config, "num_local_experts", "num_experts")
     names = ExpertNames(
         router="mlp.router.weight",
         router_bias="mlp.router.bias",
@@ -310,10 +301,10 @@ def gpt_oss(settings: Config) -> Architecture:
         across=True,
     )
     return plain(
-        settings,
+        config,
         turning=Turning(theta=150_000.0),
-        types=settings.layer_types(lambda index: index % 2 == 0),
-        norm=settings.rms(wide=True),
+        types=config.layer_types(lambda index: index % 2 == 0),
+        norm=config.rms(wide=True),
         attention={"sinks": True},
         mlp_of=replace(mlp, clamp=clamp),
         biased=ATTENTION,
@@ -321,75 +312,73 @@ def gpt_oss(settings: Config) -> Architecture:
     )
 
 
-def glm4_moe(settings: Config) -> Architecture:
+def glm4_moe(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5),
-        attention={"head_norm": settings.head_norm() if settings.flag("use_qk_norm") else None},
-        mlp_of=_of_deepseek(settings),
+        attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
+        mlp_of=_of_deepseek(config),
         biased={"heads": "attention_bias"},
     )
 
 
-def dots1(settings: Config) -> Architecture:
-    first, has_windows = settings.get("max_window_layers"), settings.get("sliding_window")
+def dots1(config: Config) -> Architecture:
+    first, has_windows = config.get("max_window_layers"), config.get("sliding_window")
     return plain(
-        settings,
-        types=settings.layer_types(lambda index: has_windows is not None and index >= first),
-        attention={"head_norm": settings.head_norm()},
-        mlp_of=_of_deepseek(settings),
+        config,
+        types=config.layer_types(lambda index: has_windows is not None and index >= first),
+        attention={"head_norm": config.head_norm()},
+        mlp_of=_of_deepseek(config),
         biased=ATTENTION,
     )
 
 
-def _of_deepseek(settings: Config) -> Callable[[int], MlpSpec]:
+def _of_deepseek(config: Config) -> Callable[[int], MlpSpec]:
     """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
-    inner, dense = settings.size("moe_intermediate_size"), settings.get("first_k_dense_replace")
-    groups, kept = settings.size("n_group"), settings.size("topk_group")
+    inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
+    groups, kept = config.size("n_group"), config.size("topk_group")
     experts = with_experts(
-        settings, "n_routed_experts", "num_local_experts", inner=inner,
+        config, "n_routed_experts", "num_local_experts", inner=inner,
         scores="sigmoid", corrected=True, groups=groups, kept_groups=kept,
-        normed=settings.flag("norm_topk_prob"), scale=settings.number("routed_scaling_factor"),
-        shared=inner * settings.size("n_shared_experts"),
+        normed=config.flag("norm_topk_prob"), scale=config.number("routed_scaling_factor"),
+        shared=inner * config.size("n_shared_experts"),
     )  # fmt: skip
     assert experts.experts is not None
     of_group, rest = divmod(experts.experts.count, groups)
     if rest or kept > groups or experts.experts.chosen > kept * of_group:
-        settings.refuse("n_group")
-    return among(settings, experts, lambda index: index >= (dense or 0))
+        config.refuse("n_group")
+    return among(config, experts, lambda index: index >= (dense or 0))
 
 
-def ernie_moe(settings: Config) -> Architecture:
+def ernie_moe(config: Config) -> Architecture:
     """Return ERNIE 4.5's with experts, in some layers."""
-    settings.refuse_if("use_bias", bool)
-    inner, shared = settings.size("moe_intermediate_size"), settings.get("moe_num_shared_experts")
+    config.refuse_if("use_bias", bool)
+    inner, shared = config.size("moe_intermediate_size"), config.get("moe_num_shared_experts")
     experts = with_experts(
-        settings, "moe_num_experts", chosen="moe_k", inner=inner, corrected=True,
-        least=settings.number("moe_norm_min"), shared=inner * shared if shared else None,
+        config, "moe_num_experts", chosen="moe_k", inner=inner, corrected=True,
+        least=config.number("moe_norm_min"), shared=inner * shared if shared else None,
     )  # fmt: skip
-    first, last = (settings.get(f"moe_layer_{end}_index") for end in ("start", "end"))
-    last = len(settings.layers) - 1 if last == -1 else last
-    every = settings.size("moe_layer_interval")
+    first, last = (config.get(f"moe_layer_{end}_index") for end in ("start", "end"))
+    last = len(config.layers) - 1 if last == -1 else last
+    every = config.size("moe_layer_interval")
     return plain(
-        settings,
+        config,
         turning=Turning(theta=500_000.0, interleaved=True, wide=True),
         mlp_of=among(
-            settings, experts, lambda index: (index + 1) % every == 0 and first <= index <= last
+            config, experts, lambda index: (index + 1) % every == 0 and first <= index <= last
         ),
         weights={"experts": ExpertNames(correction="mlp.moe_statics.e_score_correction_bias")},
     )
 
 
-def minimax_m2(settings: Config) -> Architecture:
-    turned = settings.get("rotary_dim")
-    part = 1.0 if turned is None else turned / settings.head_dim
-    mlp = with_experts(
-        settings, "num_local_experts", "num_experts", scores="sigmoid", corrected=True
-    )
+def minimax_m2(config: Config) -> Architecture:
+    turned = config.get("rotary_dim")
+    part = 1.0 if turned is None else turned / config.head_dim
+    mlp = with_experts(config, "num_local_experts", "num_experts", scores="sigmoid", corrected=True)
     return plain(
-        settings,
+        config,
         turning=Turning(theta=5_000_000.0, partial=True, partial_factor=part),
-        attention={"head_norm": settings.head_norm(whole=True)},
+        attention={"head_norm": config.head_norm(whole=True)},
         mlp_of=mlp,
         weights={"experts": BY_NUMBER},
     )

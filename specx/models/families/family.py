@@ -54,22 +54,22 @@ class Family:
 
 
 def decoder(
-    settings: Config, turned: Ropes, layers: Sequence[LayerSpec], norm: NormSpec, **outside: Any
+    config: Config, turned: Ropes, layers: Sequence[LayerSpec], norm: NormSpec, **outside: Any
 ) -> DecoderSpec:
     """Return the decoder of a config. ``outside``: what else ``DecoderSpec`` says."""
     return DecoderSpec(
-        vocabulary=settings.size("vocab_size"),
-        hidden=settings.size("hidden_size"),
+        vocabulary=config.size("vocab_size"),
+        hidden=config.size("hidden_size"),
         layers=tuple(layers),
         norm=norm,
-        tied=settings.flag("tie_word_embeddings"),
+        tied=config.flag("tie_word_embeddings"),
         longest=turned.longest,
         **outside,
     )
 
 
 def plain(
-    settings: Config,
+    config: Config,
     *,
     turning: Turning | Ropes = Turning(),  # noqa: B008 - frozen
     types: str | list[str] = FULL,
@@ -93,15 +93,15 @@ def plain(
     the key of the config that says so; ``weights``: where a checkpoint differs from Llama's;
     ``outside``: what is outside the layers.
     """
-    types = [types for _ in settings.layers] if isinstance(types, str) else types
-    norm = norm or settings.rms()
-    turned = ropes(settings, turning) if isinstance(turning, Turning) else turning
-    mlp = settings.mlp() if mlp_of is None else mlp_of
+    types = [types for _ in config.layers] if isinstance(types, str) else types
+    norm = norm or config.rms()
+    turned = ropes(config, turning) if isinstance(turning, Turning) else turning
+    mlp = config.mlp() if mlp_of is None else mlp_of
     layers = [
         LayerSpec(
-            attention=settings.attention(
+            attention=config.attention(
                 rope=turned.of(kind) if rotates(index) else None,
-                window=settings.window_of(kind),
+                window=config.window_of(kind),
                 **(attention or {}),
             ),
             mlp=mlp if isinstance(mlp, MlpSpec) else mlp(index),
@@ -111,13 +111,13 @@ def plain(
         )
         for index, kind in enumerate(types)
     ]
-    names = {"biased": biases(settings, **(biased or {})), **(weights or {})}
+    names = {"biased": biases(config, **(biased or {})), **(weights or {})}
     return Architecture(
-        spec=decoder(settings, turned, layers, norm, **outside),
+        spec=decoder(config, turned, layers, norm, **outside),
         weights=WeightMap(order=turned.order, **names),
     )
 
 
-def biases(settings: Config, **flags: str) -> frozenset[str]:
+def biases(config: Config, **flags: str) -> frozenset[str]:
     """Return the fields whose maps have a bias: each with the key of the config that says so."""
-    return frozenset(name for name, key in flags.items() if settings.flag(key))
+    return frozenset(name for name, key in flags.items() if config.flag(key))

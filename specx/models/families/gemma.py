@@ -93,85 +93,85 @@ PER_LAYER = {
 }
 
 
-def gemma(settings: Config) -> Architecture:
-    settings.refuse_if("use_bidirectional_attention", bool)
-    mlp = settings.mlp()
-    if settings.get("hidden_act") == "gelu":  # old configs mean the other
+def gemma(config: Config) -> Architecture:
+    config.refuse_if("use_bidirectional_attention", bool)
+    mlp = config.mlp()
+    if config.get("hidden_act") == "gelu":  # old configs mean the other
         mlp = replace(mlp, activation="gelu_tanh")
     return plain(
-        settings,
-        norm=settings.rms(wide=True),
+        config,
+        norm=config.rms(wide=True),
         mlp_of=mlp,
         biased=ATTENTION,
         weights={"norm_offset": 1.0},
-        **_outside(settings),
+        **_outside(config),
     )
 
 
-def gemma2(settings: Config) -> Architecture:
+def gemma2(config: Config) -> Architecture:
     """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
-    types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
-    cap = settings.get("attn_logit_softcapping")
-    softcap = None if cap is None else settings.number("attn_logit_softcapping")
-    return _sandwich(settings, Turning(), types, softcap=softcap)
+    types = config.layer_types(lambda index: (index + 1) % 2 != 0)
+    cap = config.get("attn_logit_softcapping")
+    softcap = None if cap is None else config.number("attn_logit_softcapping")
+    return _sandwich(config, Turning(), types, softcap=softcap)
 
 
-def gemma3(settings: Config) -> Architecture:
+def gemma3(config: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
-    every = settings.size("sliding_window_pattern", 6)
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
-    settings.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
+    every = config.size("sliding_window_pattern", 6)
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    config.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
     thetas = {
-        FULL: settings.get("rope_theta", 1_000_000.0),
-        SLIDING: settings.get("rope_local_base_freq", 10_000.0),
+        FULL: config.get("rope_theta", 1_000_000.0),
+        SLIDING: config.get("rope_local_base_freq", 10_000.0),
     }
-    turned = by_kind(settings, thetas, Turning())
-    return _sandwich(settings, turned, types, head_norm=settings.head_norm(wide=True))
+    turned = by_kind(config, thetas, Turning())
+    return _sandwich(config, turned, types, head_norm=config.head_norm(wide=True))
 
 
 def _sandwich(
-    settings: Config, turning: Turning | Ropes, types: list[str], **attention: Any
+    config: Config, turning: Turning | Ropes, types: list[str], **attention: Any
 ) -> Architecture:
     """Return a decoder with norms on both sides of each part."""
-    settings.refuse_if("use_bidirectional_attention", bool)
-    scaling = settings.number("query_pre_attn_scalar") ** -0.5
+    config.refuse_if("use_bidirectional_attention", bool)
+    scaling = config.number("query_pre_attn_scalar") ** -0.5
     return plain(
-        settings,
+        config,
         turning=turning,
         types=types,
-        norm=settings.rms(wide=True),
+        norm=config.rms(wide=True),
         norms=BEFORE + BEHIND,
         attention={"scaling": scaling, **attention},
-        mlp_of=settings.mlp("hidden_activation"),
+        mlp_of=config.mlp("hidden_activation"),
         biased=ATTENTION,
         weights={**SANDWICH, "norm_offset": 1.0},
-        **_outside(settings),
+        **_outside(config),
     )
 
 
-def _outside(settings: Config) -> dict[str, Any]:
+def _outside(config: Config) -> dict[str, Any]:
     """Return what is special outside the layers."""
-    cap = settings.get("final_logit_softcapping")
+    cap = config.get("final_logit_softcapping")
     return {
-        "embedding_scale": settings.size("hidden_size") ** 0.5,
-        "logit_softcap": None if cap is None else settings.number("final_logit_softcapping"),
+        "embedding_scale": config.size("hidden_size") ** 0.5,
+        "logit_softcap": None if cap is None else config.number("final_logit_softcapping"),
     }
 
 
 # ---------------------------------------------------------------- Gemma 4
 
 
-def gemma4(settings: Config) -> Architecture:
+def gemma4(config: Config) -> Architecture:
     """Return Gemma 4's text decoder, without experts."""
     for key in ("use_bidirectional_attention", "enable_moe_block"):
-        settings.refuse_if(key, bool)
-    types = settings.layer_types(lambda index: (index + 1) % 6 != 0)
+        config.refuse_if(key, bool)
+    types = config.layer_types(lambda index: (index + 1) % 6 != 0)
     types[-1] = FULL
-    turned = ropes(settings, Turning(partial=True))
-    turned.head_dims = {kind: _sizes(settings, i, kind)[0] for i, kind in enumerate(types)}
-    norm = settings.rms(wide=True)
-    wide = settings.flag("use_double_wide_mlp")
-    mlp = settings.mlp("hidden_activation")
+    turned = ropes(config, Turning(partial=True))
+    turned.head_dims = {kind: _sizes(config, i, kind)[0] for i, kind in enumerate(types)}
+    norm = config.rms(wide=True)
+    wide = config.flag("use_double_wide_mlp")
+    mlp = config.mlp("hidden_activation")
     layers = [
         LayerSpec(
             attention=attention,
@@ -181,70 +181,70 @@ def gemma4(settings: Config) -> Architecture:
             attended_norm=norm,
             mlp_norm=norm,
         )
-        for attention in _attentions(settings, types, turned)
+        for attention in _attentions(config, types, turned)
     ]
     per_layer = None
-    if settings.get("hidden_size_per_layer_input"):
+    if config.get("hidden_size_per_layer_input"):
         per_layer = PerLayerInputSpec(
-            size=settings.size("hidden_size_per_layer_input"),
-            vocabulary=settings.size("vocab_size_per_layer_input"),
+            size=config.size("hidden_size_per_layer_input"),
+            vocabulary=config.size("vocab_size_per_layer_input"),
             norm=norm,
         )
-    spec = decoder(settings, turned, layers, norm, per_layer=per_layer, **_outside(settings))
-    return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
+    spec = decoder(config, turned, layers, norm, per_layer=per_layer, **_outside(config))
+    return Architecture(spec=spec, weights=_gemma4_weights(config, types))
 
 
-def _gemma4_weights(settings: Config, types: list[str]) -> WeightMap:
-    equal = settings.flag("attention_k_eq_v")
+def _gemma4_weights(config: Config, types: list[str]) -> WeightMap:
+    equal = config.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
     return WeightMap(
         **SANDWICH,
-        biased=biases(settings, **ATTENTION),
+        biased=biases(config, **ATTENTION),
         scalar="layer_scalar",
         keys_are_values=full,
         per_layer=PER_LAYER,
     )
 
 
-def _sizes(settings: Config, index: int, kind: str) -> tuple[int, int]:
+def _sizes(config: Config, index: int, kind: str) -> tuple[int, int]:
     """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
-    dim, kv_heads = settings.head_dim, settings.kv_heads
-    by_layer = settings.get("per_layer_config")
+    dim, kv_heads = config.head_dim, config.kv_heads
+    by_layer = config.get("per_layer_config")
     if by_layer is not None:
         own: Mapping[str, Any] = by_layer.get(str(index)) or by_layer.get(index) or {}
         if not {*own} <= {"head_dim", "num_key_value_heads"}:
-            settings.refuse("per_layer_config")
+            config.refuse("per_layer_config")
         return own.get("head_dim", dim), own.get("num_key_value_heads", kv_heads)
     if kind == SLIDING:
         return dim, kv_heads
-    dim = settings.size("global_head_dim", 512)
-    if settings.flag("attention_k_eq_v") and settings.get("num_global_key_value_heads"):
-        kv_heads = settings.size("num_global_key_value_heads")
+    dim = config.size("global_head_dim", 512)
+    if config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads"):
+        kv_heads = config.size("num_global_key_value_heads")
     return dim, kv_heads
 
 
-def _attentions(settings: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+def _attentions(config: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
     """Return the attention of each layer. The last layers read what one of their kind stored."""
-    first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
-    head_norm = settings.head_norm(wide=True)
+    first_shared = len(types) - int(config.number("num_kv_shared_layers"))
+    head_norm = config.head_norm(wide=True)
     found = []
     for index, kind in enumerate(types):
-        dim, kv_heads = _sizes(settings, index, kind)
+        dim, kv_heads = _sizes(config, index, kind)
         storing = [i for i in range(min(index, first_shared)) if types[i] == kind]
         if index >= first_shared and not storing:
-            settings.refuse("num_kv_shared_layers")
-        if settings.heads % kv_heads or dim % 2:
-            settings.refuse("num_attention_heads")
+            config.refuse("num_kv_shared_layers")
+        if config.heads % kv_heads or dim % 2:
+            config.refuse("num_attention_heads")
         found.append(
             AttentionSpec(
-                query_heads=settings.heads,
+                query_heads=config.heads,
                 kv_heads=kv_heads,
                 head_dim=dim,
                 scaling=1.0,
                 rope=turned.of(kind),
-                window=settings.window_of(kind),
+                window=config.window_of(kind),
                 head_norm=head_norm,
-                value_norm=settings.rms(wide=True),
+                value_norm=config.rms(wide=True),
                 shared=storing[-1] if index >= first_shared else None,
             )
         )

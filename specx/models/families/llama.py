@@ -146,6 +146,10 @@ ARCEE = SIZES | {
     "mlp_bias": False,
     "head_dim": None,
 }
+HUNYUAN_NORMS = {
+    "query_norm": "self_attn.query_layernorm",
+    "key_norm": "self_attn.key_layernorm",
+}
 HUNYUAN = SIZES | {
     "vocab_size": 290_943,
     "rms_norm_eps": 1e-5,
@@ -154,96 +158,96 @@ HUNYUAN = SIZES | {
 }
 
 
-def llama(settings: Config) -> Architecture:
-    return plain(settings, biased=ATTENTION | MLP)
+def llama(config: Config) -> Architecture:
+    return plain(config, biased=ATTENTION | MLP)
 
 
-def mistral(settings: Config) -> Architecture:
+def mistral(config: Config) -> Architecture:
     """Return Mistral's: all layers have the window, if there is one."""
-    return plain(settings, types=SLIDING)
+    return plain(config, types=SLIDING)
 
 
-def ministral(settings: Config) -> Architecture:
-    has_window = settings.get("sliding_window") is not None
-    return plain(settings, types=settings.layer_types(lambda _: has_window))
+def ministral(config: Config) -> Architecture:
+    has_window = config.get("sliding_window") is not None
+    return plain(config, types=config.layer_types(lambda _: has_window))
 
 
-def ministral3(settings: Config) -> Architecture:
-    stated = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+def ministral3(config: Config) -> Architecture:
+    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
     beta, length = (stated.get(key) for key in ("llama_4_scaling_beta",
                                                 "original_max_position_embeddings"))  # fmt: skip
     if beta is None or not length:
-        settings.refuse("rope_parameters")
+        config.refuse("rope_parameters")
     return plain(
-        settings,
+        config,
         types=SLIDING,
         attention={"temperature": QueryTemperature(beta=float(beta), length=int(length))},
     )
 
 
-def qwen2(settings: Config) -> Architecture:
-    return plain(settings, types=_qwen_types(settings), weights={"biased": frozenset({"heads"})})
+def qwen2(config: Config) -> Architecture:
+    return plain(config, types=_qwen_types(config), weights={"biased": frozenset({"heads"})})
 
 
-def qwen3(settings: Config) -> Architecture:
+def qwen3(config: Config) -> Architecture:
     return plain(
-        settings,
-        types=_qwen_types(settings),
-        attention={"head_norm": settings.head_norm()},
+        config,
+        types=_qwen_types(config),
+        attention={"head_norm": config.head_norm()},
         biased=ATTENTION,
     )
 
 
-def _qwen_types(settings: Config) -> str | list[str]:
-    first = settings.get("max_window_layers")
-    types = settings.layer_types(lambda index: index >= first)
-    return types if settings.flag("use_sliding_window") else FULL
+def _qwen_types(config: Config) -> str | list[str]:
+    first = config.get("max_window_layers")
+    types = config.layer_types(lambda index: index >= first)
+    return types if config.flag("use_sliding_window") else FULL
 
 
-def smollm3(settings: Config) -> Architecture:
-    every = settings.size("no_rope_layer_interval")
-    rotates = settings.get("no_rope_layers")
+def smollm3(config: Config) -> Architecture:
+    every = config.size("no_rope_layer_interval")
+    rotates = config.get("no_rope_layers")
     if rotates is None:
-        rotates = [(index + 1) % every != 0 for index in settings.layers]
-    elif len(rotates) < len(settings.layers):
-        settings.refuse("no_rope_layers")
-    has_window = settings.flag("use_sliding_window") and settings.get("sliding_window") is not None
-    types = settings.layer_types(lambda index: has_window and not rotates[index])
+        rotates = [(index + 1) % every != 0 for index in config.layers]
+    elif len(rotates) < len(config.layers):
+        config.refuse("no_rope_layers")
+    has_window = config.flag("use_sliding_window") and config.get("sliding_window") is not None
+    types = config.layer_types(lambda index: has_window and not rotates[index])
     return plain(
-        settings,
+        config,
         turning=Turning(theta=2_000_000.0),
-        types=types if settings.flag("use_sliding_window") else FULL,
+        types=types if config.flag("use_sliding_window") else FULL,
         rotates=lambda index: bool(rotates[index]),
         biased=ATTENTION | MLP,
     )
 
 
-def seed_oss(settings: Config) -> Architecture:
-    return plain(settings, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
+def seed_oss(config: Config) -> Architecture:
+    return plain(config, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
-def ernie(settings: Config) -> Architecture:
+def ernie(config: Config) -> Architecture:
     turning = Turning(theta=500_000.0, interleaved=True, wide=True)
-    return plain(settings, turning=turning, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
+    return plain(config, turning=turning, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
 
 
-def arcee(settings: Config) -> Architecture:
+def arcee(config: Config) -> Architecture:
     return plain(
-        settings,
-        mlp_of=settings.mlp(gated=False),
+        config,
+        mlp_of=config.mlp(gated=False),
         biased=ATTENTION | MLP,
         weights={"gate_up": ("mlp.up_proj",)},
     )
 
 
-def apertus(settings: Config) -> Architecture:
+def apertus(config: Config) -> Architecture:
     constants = ("alpha_p", "alpha_n", "beta", "eps")
-    xielu = settings.get("hidden_act") == "xielu"
+    xielu = config.get("hidden_act") == "xielu"
     return plain(
-        settings,
+        config,
         turning=Turning(theta=12_000_000.0),
-        attention={"head_norm": settings.head_norm()},
-        mlp_of=settings.mlp(gated=False),
+        attention={"head_norm": config.head_norm()},
+        mlp_of=config.mlp(gated=False),
         biased=ATTENTION,
         weights={
             "gate_up": ("mlp.up_proj",),
@@ -254,63 +258,60 @@ def apertus(settings: Config) -> Architecture:
     )
 
 
-def hunyuan(settings: Config) -> Architecture:
+def hunyuan(config: Config) -> Architecture:
     return plain(
-        settings,
-        attention={"head_norm": settings.head_norm(turned=True)},
+        config,
+        attention={"head_norm": config.head_norm(turned=True)},
         biased=ATTENTION,
-        weights={
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-        },
+        weights=HUNYUAN_NORMS,
     )
 
 
-def granite(settings: Config) -> Architecture:
-    return plain(settings, **granite_scales(settings), biased=ATTENTION | MLP)
+def granite(config: Config) -> Architecture:
+    return plain(config, **granite_scales(config), biased=ATTENTION | MLP)
 
 
-def granite_scales(settings: Config) -> dict[str, Any]:
+def granite_scales(config: Config) -> dict[str, Any]:
     """Return the multipliers of Granite as arguments of ``plain``."""
     return {
-        "attention": {"scaling": settings.number("attention_multiplier")},
-        "residual_scale": settings.number("residual_multiplier"),
-        "embedding_scale": settings.number("embedding_multiplier"),
-        "logit_scale": 1 / settings.number("logits_scaling"),
+        "attention": {"scaling": config.number("attention_multiplier")},
+        "residual_scale": config.number("residual_multiplier"),
+        "embedding_scale": config.number("embedding_multiplier"),
+        "logit_scale": 1 / config.number("logits_scaling"),
     }
 
 
-def granite_hybrid(settings: Config) -> Architecture:
+def granite_hybrid(config: Config) -> Architecture:
     """Return Granite 4's without recurrent layers and without experts."""
-    settings.refuse_if("num_local_experts", lambda number: number)
-    kind = "layers_block_type" if "layers_block_type" in settings.stated else "layer_types"
-    types = settings.get(kind)
+    config.refuse_if("num_local_experts", lambda number: number)
+    kind = "layers_block_type" if "layers_block_type" in config.stated else "layer_types"
+    types = config.get(kind)
     if not isinstance(types, list) or not {*types} <= {FULL, "attention"}:
-        settings.refuse(kind)
-    settings.refuse_if("position_embedding_type", lambda kind: kind not in (None, "rope", "nope"))
-    rotates = settings.get("position_embedding_type") == "rope"
+        config.refuse(kind)
+    config.refuse_if("position_embedding_type", lambda kind: kind not in (None, "rope", "nope"))
+    rotates = config.get("position_embedding_type") == "rope"
     return plain(
-        settings.changed(intermediate_size=settings.size("shared_intermediate_size")),
+        config.changed(intermediate_size=config.size("shared_intermediate_size")),
         rotates=lambda _: rotates,
-        **granite_scales(settings),
+        **granite_scales(config),
         biased=ATTENTION,
         weights={"gate_up": ("shared_mlp.input_linear",), "down": "shared_mlp.output_linear"},
     )
 
 
-def phi3(settings: Config) -> Architecture:
+def phi3(config: Config) -> Architecture:
     """Return Phi-3's and Phi-4's, whose maps are joined in the checkpoint."""
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True),
         types=SLIDING,
         weights={"heads": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
     )
 
 
-def glm(settings: Config) -> Architecture:
+def glm(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
         biased={"heads": "attention_bias"},
         weights={"gate_up": ("mlp.gate_up_proj",)},

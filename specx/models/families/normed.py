@@ -99,85 +99,85 @@ STARCODER2 = CENTRED | {
 }
 
 
-def olmo2(settings: Config) -> Architecture:
-    return _olmo(settings, Turning(wide=True), FULL)
+def olmo2(config: Config) -> Architecture:
+    return _olmo(config, Turning(wide=True), FULL)
 
 
-def olmo3(settings: Config) -> Architecture:
+def olmo3(config: Config) -> Architecture:
     """Return OLMo 3's: frequencies are scaled in layers without a window alone."""
-    thetas = {FULL: settings.get("rope_theta", 500_000.0), SLIDING: 500_000.0}
-    types = settings.layer_types(lambda index: (index + 1) % 4 != 0)
-    return _olmo(settings, by_kind(settings, thetas, Turning(wide=True)), types)
+    thetas = {FULL: config.get("rope_theta", 500_000.0), SLIDING: 500_000.0}
+    types = config.layer_types(lambda index: (index + 1) % 4 != 0)
+    return _olmo(config, by_kind(config, thetas, Turning(wide=True)), types)
 
 
-def _olmo(settings: Config, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
+def _olmo(config: Config, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=turning,
         types=types,
-        norm=settings.rms(wide=True),
+        norm=config.rms(wide=True),
         norms=BEHIND,
-        attention={"head_norm": settings.head_norm(wide=True, whole=True)},
+        attention={"head_norm": config.head_norm(wide=True, whole=True)},
         biased=ATTENTION,
         weights=NAMES_BEHIND,
     )
 
 
-def exaone4(settings: Config) -> Architecture:
+def exaone4(config: Config) -> Architecture:
     """Return EXAONE 4's: beside layers with windows, those without have no positions."""
-    has_windows = settings.get("sliding_window") is not None
-    every = settings.size("sliding_window_pattern") if has_windows else 1
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
+    has_windows = config.get("sliding_window") is not None
+    every = config.size("sliding_window_pattern") if has_windows else 1
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
     return plain(
-        settings,
+        config,
         types=types if has_windows else FULL,
         rotates=lambda index: not has_windows or types[index] == SLIDING,
         norms=BEHIND,
-        attention={"head_norm": settings.head_norm()},
+        attention={"head_norm": config.head_norm()},
         weights=NAMES_BEHIND,
     )
 
 
-def cohere(settings: Config) -> Architecture:
+def cohere(config: Config) -> Architecture:
     head_norm = None
-    if settings.flag("use_qk_norm"):
-        eps = settings.number("layer_norm_eps")
+    if config.flag("use_qk_norm"):
+        eps = config.number("layer_norm_eps")
         head_norm = HeadNormSpec(eps=eps, centred=True, wide=True)
-    return _parallel(settings, 500_000.0, attention={"head_norm": head_norm})
+    return _parallel(config, 500_000.0, attention={"head_norm": head_norm})
 
 
-def cohere2(settings: Config) -> Architecture:
+def cohere2(config: Config) -> Architecture:
     """Return Command R7B's and A's: layers without a window have no positions."""
-    every = settings.size("sliding_window_pattern", 4)
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
-    if settings.get("sliding_window") is None:
-        settings.refuse("sliding_window")
-    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
-    return _parallel(settings, 10_000.0, types=types, rotates=lambda i: types[i] == SLIDING)
+    every = config.size("sliding_window_pattern", 4)
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    if config.get("sliding_window") is None:
+        config.refuse("sliding_window")
+    config.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(config)))
+    return _parallel(config, 10_000.0, types=types, rotates=lambda i: types[i] == SLIDING)
 
 
-def _parallel(settings: Config, theta: float, **how: Any) -> Architecture:
+def _parallel(config: Config, theta: float, **how: Any) -> Architecture:
     """Return a decoder of Cohere's, whose MLPs read what attention reads."""
     return plain(
-        settings,
+        config,
         turning=Turning(theta=theta, interleaved=True, wide=True),
-        norm=settings.layer_norm(),
+        norm=config.layer_norm(),
         norms=("input_norm",),
         parallel=True,
         biased=ATTENTION,
-        logit_scale=settings.number("logit_scale"),
+        logit_scale=config.number("logit_scale"),
         **how,
     )
 
 
-def _quotient(settings: Config) -> int:
-    return settings.size("hidden_size") // settings.heads
+def _quotient(config: Config) -> int:
+    return config.size("hidden_size") // config.heads
 
 
-def glm4(settings: Config) -> Architecture:
+def glm4(config: Config) -> Architecture:
     """Return GLM-4's of 2025: norms on both sides."""
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
         norms=BEFORE + BEHIND,
         biased={"heads": "attention_bias"},
@@ -189,38 +189,38 @@ def glm4(settings: Config) -> Architecture:
     )
 
 
-def helium(settings: Config) -> Architecture:
+def helium(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(theta=100_000.0, interleaved=True),
-        norm=settings.rms(wide=True),
+        norm=config.rms(wide=True),
         biased={"heads": "attention_bias"} | MLP,
     )
 
 
-def starcoder2(settings: Config) -> Architecture:
+def starcoder2(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         types=SLIDING,
-        norm=settings.layer_norm("norm_epsilon"),
-        mlp_of=settings.mlp(gated=False),
+        norm=config.layer_norm("norm_epsilon"),
+        mlp_of=config.mlp(gated=False),
         weights={
-            "biased": biases(settings, **dict.fromkeys(ATTENTION | MLP, "use_bias")) | NORMS,
+            "biased": biases(config, **dict.fromkeys(ATTENTION | MLP, "use_bias")) | NORMS,
             "gate_up": ("mlp.c_fc",),
             "down": "mlp.c_proj",
         },
     )
 
 
-def nemotron(settings: Config) -> Architecture:
+def nemotron(config: Config) -> Architecture:
     """Return Nemotron's: half of each head turns; norms have weights around 0."""
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5),
-        norm=settings.layer_norm("norm_eps"),
-        mlp_of=settings.mlp(gated=False),
+        norm=config.layer_norm("norm_eps"),
+        mlp_of=config.mlp(gated=False),
         weights={
-            "biased": biases(settings, **ATTENTION, **MLP) | NORMS,
+            "biased": biases(config, **ATTENTION, **MLP) | NORMS,
             "gate_up": ("mlp.up_proj",),
             "norm_offset": 1.0,
             "rounds_offset": True,
@@ -228,20 +228,20 @@ def nemotron(settings: Config) -> Architecture:
     )
 
 
-def stablelm(settings: Config) -> Architecture:
+def stablelm(config: Config) -> Architecture:
     """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
-    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
-    parallel, norm = settings.flag("use_parallel_residual"), settings.layer_norm()
+    config.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(config)))
+    parallel, norm = config.flag("use_parallel_residual"), config.layer_norm()
     head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.25),
         norm=norm,
         norms=("input_norm",) if parallel else BEFORE,
-        attention={"head_norm": head_norm if settings.flag("qk_layernorm") else None},
+        attention={"head_norm": head_norm if config.flag("qk_layernorm") else None},
         parallel=parallel,
         weights={
-            "biased": biases(settings, heads="use_qkv_bias") | NORMS,
+            "biased": biases(config, heads="use_qkv_bias") | NORMS,
             "query_norm": "self_attn.q_layernorm.norms.{}",
             "key_norm": "self_attn.k_layernorm.norms.{}",
         },

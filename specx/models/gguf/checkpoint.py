@@ -155,7 +155,8 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
 
 def _joined(files: tuple[Path, ...], label: str) -> Contents:
     """Read all files of a model; the metadata are those of the first."""
-    found = [read_container(file, _part_label(label, file, files)) for file in files]
+    labels = [label] if len(files) == 1 else [f"{label}, file {file.name}," for file in files]
+    found = [read_container(*each) for each in zip(files, labels, strict=True)]
     first, tensors = found[0][0], dict[str, PackedTensor]()
     count = first.get(_COUNT, 0)
     if count and count != len(files):
@@ -180,10 +181,6 @@ def _joined(files: tuple[Path, ...], label: str) -> Contents:
             f"{stated}; download them again."
         )
     return first, tensors
-
-
-def _part_label(label: str, file: Path, files: tuple[Path, ...]) -> str:
-    return label if len(files) == 1 else f"{label}, file {file.name},"
 
 
 # ---------------------------------------------------------------- reading weights

@@ -16,7 +16,7 @@ from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.rotary import rotary
 
-Config = dict[str, Any]
+RawConfig = dict[str, Any]
 Tensors = Mapping[str, PackedTensor]
 _EPSILONS = {
     "rms_norm_eps": ".attention.layer_norm_rms_epsilon",
@@ -45,7 +45,7 @@ class GgufFamily:
     """
 
     model_type: str
-    more: Callable[[Metadata, Tensors], Config] = lambda *_: {}
+    more: Callable[[Metadata, Tensors], RawConfig] = lambda *_: {}
     permuted: bool = False
     tied: bool = False
 
@@ -74,7 +74,7 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
     return FAMILIES[name]
 
 
-def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
+def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> RawConfig:
     """Return the contents of a config.json. Raises ModelError as ``Metadata`` does."""
     config, defaults = _sizes(keys, tensors), OURS[family.model_type].defaults
     more = family.more(keys, tensors)
@@ -106,7 +106,7 @@ def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
     return config
 
 
-def _sizes(keys: Metadata, tensors: Tensors) -> Config:
+def _sizes(keys: Metadata, tensors: Tensors) -> RawConfig:
     embeddings = _embeddings(keys, tensors)
     config = {
         "vocab_size": embeddings.shape[0],
@@ -139,7 +139,7 @@ def _embeddings(keys: Metadata, tensors: Tensors) -> PackedTensor:
     return found
 
 
-def _ends(keys: Metadata) -> Config:
+def _ends(keys: Metadata) -> RawConfig:
     """Return the ids of the tokens that begin, end and fill up a text."""
     ids = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
     found = {ours: f"tokenizer.ggml.{theirs}_token_id" for theirs, ours in ids.items()}
@@ -158,7 +158,7 @@ def _head_dim(keys: Metadata) -> int:
     return size
 
 
-def _windows(keys: Metadata, every: int, default: int | None = None) -> Config:
+def _windows(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
     """Return window and kinds of layers: those of the file, or each ``every``-th a full one."""
     layers, pattern = keys.count(".block_count"), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
@@ -175,11 +175,11 @@ def _windows(keys: Metadata, every: int, default: int | None = None) -> Config:
     }
 
 
-def _qwen3_moe(_: Metadata, __: Tensors) -> Config:
+def _qwen3_moe(_: Metadata, __: Tensors) -> RawConfig:
     return {"norm_topk_prob": True}  # as llama.cpp computes it
 
 
-def _olmoe(keys: Metadata, _: Tensors) -> Config:
+def _olmoe(keys: Metadata, _: Tensors) -> RawConfig:
     limit = ".attention.clamp_kqv"
     return {
         "norm_topk_prob": False,  # as llama.cpp computes it
@@ -187,7 +187,7 @@ def _olmoe(keys: Metadata, _: Tensors) -> Config:
     }
 
 
-def _glm4_moe(keys: Metadata, tensors: Tensors) -> Config:
+def _glm4_moe(keys: Metadata, tensors: Tensors) -> RawConfig:
     if keys.count(".expert_gating_func", _SIGMOID) != _SIGMOID:
         keys.refuse("experts are chosen by other scores than a sigmoid's")
     layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
@@ -205,7 +205,7 @@ def _glm4_moe(keys: Metadata, tensors: Tensors) -> Config:
     }
 
 
-def _ernie_moe(keys: Metadata, _: Tensors) -> Config:
+def _ernie_moe(keys: Metadata, _: Tensors) -> RawConfig:
     return {
         "moe_num_shared_experts": keys.count(".expert_shared_count", 0),
         "moe_layer_start_index": keys.count(".leading_dense_block_count", 0),
@@ -214,7 +214,7 @@ def _ernie_moe(keys: Metadata, _: Tensors) -> Config:
     }
 
 
-def _gpt_oss(keys: Metadata, tensors: Tensors) -> Config:
+def _gpt_oss(keys: Metadata, tensors: Tensors) -> RawConfig:
     rope = rotary(keys, tensors, _head_dim(keys), 150_000.0)
     return {
         **_windows(keys, 2),
@@ -230,7 +230,7 @@ def _scalar(keys: Metadata, wide_layers: int) -> int:
     return hidden // heads if wide else keys.count(".attention.key_length")
 
 
-def _gemma2(keys: Metadata, _: Tensors) -> Config:
+def _gemma2(keys: Metadata, _: Tensors) -> RawConfig:
     return {
         **_windows(keys, 2, 4096),
         "attn_logit_softcapping": keys.number(".attn_logit_softcapping", 50.0),
@@ -239,12 +239,12 @@ def _gemma2(keys: Metadata, _: Tensors) -> Config:
     }
 
 
-def _two_ropes(keys: Metadata, full: Config) -> Config:
+def _two_ropes(keys: Metadata, full: RawConfig) -> RawConfig:
     local = keys.number(".rope.freq_base_swa", 10_000.0)
     return {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local}}
 
 
-def _gemma3(keys: Metadata, tensors: Tensors) -> Config:
+def _gemma3(keys: Metadata, tensors: Tensors) -> RawConfig:
     caps = ".final_logit_softcapping"
     full = rotary(keys, tensors, keys.count(".attention.key_length"), 1_000_000.0)
     return {
@@ -255,7 +255,7 @@ def _gemma3(keys: Metadata, tensors: Tensors) -> Config:
     }
 
 
-def _gemma4(keys: Metadata, tensors: Tensors) -> Config:
+def _gemma4(keys: Metadata, tensors: Tensors) -> RawConfig:
     if keys.count(".expert_count", 0):
         keys.refuse("Gemma 4 has experts, which specx does not read from GGUF yet")
     layers, windows = keys.count(".block_count"), _windows(keys, 6)
@@ -288,7 +288,7 @@ def _gemma4(keys: Metadata, tensors: Tensors) -> Config:
     }
 
 
-def _proportional(keys: Metadata, tensors: Tensors) -> Config:
+def _proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
     """Return the rotation of Gemma 4's full layers, whose factors are 1 where it turns."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
@@ -298,7 +298,7 @@ def _proportional(keys: Metadata, tensors: Tensors) -> Config:
     return {"rope_type": "proportional", "partial_rotary_factor": share, "rope_theta": theta}
 
 
-def _phi3(keys: Metadata, _: Tensors) -> Config:
+def _phi3(keys: Metadata, _: Tensors) -> RawConfig:
     context = keys.count(".context_length")
     return {
         "sliding_window": keys.count(".attention.sliding_window", 0) or None,
@@ -308,7 +308,7 @@ def _phi3(keys: Metadata, _: Tensors) -> Config:
     }
 
 
-def _granite(keys: Metadata, _: Tensors) -> Config:
+def _granite(keys: Metadata, _: Tensors) -> RawConfig:
     return {
         "attention_multiplier": keys.number(".attention.scale", 1.0),
         "embedding_multiplier": keys.number(".embedding_scale", 1.0),
@@ -317,30 +317,30 @@ def _granite(keys: Metadata, _: Tensors) -> Config:
     }
 
 
-def _cohere(keys: Metadata, tensors: Tensors) -> Config:
+def _cohere(keys: Metadata, tensors: Tensors) -> RawConfig:
     return {
         "logit_scale": keys.number(".logit_scale"),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
     }
 
 
-def _cohere2(keys: Metadata, _: Tensors) -> Config:
+def _cohere2(keys: Metadata, _: Tensors) -> RawConfig:
     return {**_windows(keys, 4), "logit_scale": keys.number(".logit_scale")}
 
 
-def _olmo3(keys: Metadata, tensors: Tensors) -> Config:
+def _olmo3(keys: Metadata, tensors: Tensors) -> RawConfig:
     full = rotary(keys, tensors, _head_dim(keys), 500_000.0)
     local = {"rope_type": "default", "rope_theta": full["rope_theta"]}
     return {**_windows(keys, 4), "rope_parameters": {FULL: full, SLIDING: local}}
 
 
-def _exaone4(keys: Metadata, _: Tensors) -> Config:
+def _exaone4(keys: Metadata, _: Tensors) -> RawConfig:
     if not keys.count(".attention.sliding_window", 0):
         return {"sliding_window": None, "layer_types": [FULL] * keys.count(".block_count")}
     return _windows(keys, 4)
 
 
-def _ministral3(keys: Metadata, tensors: Tensors) -> Config:
+def _ministral3(keys: Metadata, tensors: Tensors) -> RawConfig:
     rope = rotary(keys, tensors, _head_dim(keys), 1_000_000.0)
     if ".attention.temperature_scale" in keys:
         rope["llama_4_scaling_beta"] = keys.number(".attention.temperature_scale")

@@ -21,7 +21,6 @@ from specx.ops.torch import (
     cache,
     cpu_attention,
     cpu_layer,
-    cpu_product,
     layer,
     penalties,
     scores,
@@ -93,9 +92,9 @@ class CpuOps(TorchOps):
     best_continuations = staticmethod(trees.best_continuations_on_cpu)
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
-    arranged = staticmethod(cpu_product.arranged)
-    product = staticmethod(cpu_product.CpuProduct)
-    experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
+    arranged = staticmethod(cpu_layer.arranged)
+    product = staticmethod(cpu_layer.CpuProduct)
+    experts = staticmethod(partial(layer.experts, product=cpu_layer.CpuProduct))
     head_input = staticmethod(cpu_layer.cpu_head_input)
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:

@@ -16,20 +16,18 @@ from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.layers import (
-    DecoderWeights,
     HeadInput,
     HeadNorms,
     LayerKernels,
     LayerWeights,
-    LinearMap,
     RowFunction,
 )
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
 from specx.ops.torch import scores as torch_scores
+from specx.ops.torch.backend import TorchOps
 from specx.ops.torch.layer import TorchLayer, torch_norm
 from specx.ops.torch.softmax import flash_serves
-from specx.ops.trees import LevelInputs, Path, TokenTree
 from specx.ops.triton import (
     best_chunks,
     cache,
@@ -72,20 +70,28 @@ def keep_signal_handlers() -> None:
     knobs.compilation.listener = listener
 
 
-class TritonOps:
-    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests."""
+class TritonOps(TorchOps):
+    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests.
+
+    What stays torch's: sources, which are computed once in a text, and passes through all layers
+    at once, of which there are none: CUDA graphs replay a pass with one launch.
+    """
 
     name = "triton"
-    attention_by = "built-in"
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)
     append_rows = staticmethod(cache.append_rows)
     gather_chunks = staticmethod(cache.gather_chunks)
+    chunk_scores = staticmethod(tree_attention.chunk_scores)
     best_continuations = staticmethod(select.best_continuations)
+    level_inputs = staticmethod(select.level_inputs)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
     penalize = staticmethod(penalties.penalize)
+    accept = staticmethod(verify.accept)
+    experts = staticmethod(experts_of)
+    product = staticmethod(TritonProduct.of)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def __init__(self) -> None:
@@ -152,43 +158,11 @@ class TritonOps:
     ) -> tuple[Tensor, Tensor]:
         return prefill.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
 
-    def chunk_scores(
-        self,
-        query: Tensor,
-        lse: Tensor,
-        keys: Tensor,
-        length: Tensor,
-        scaling: float,
-        grid: Grid,
-        softcap: float | None = None,
-    ) -> Tensor:
-        return tree_attention.chunk_scores(
-            query, lse, keys, length, scaling, grid.chunk, grid.short, softcap
-        )
-
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
         """Choose in one launch, as long as a single program can hold all scores."""
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
-
-    passage_attention = staticmethod(torch_scores.passage_attention)  # once in a text
-
-    def level_inputs(
-        self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
-        position: Tensor, ahead: int,
-    ) -> LevelInputs:  # fmt: skip
-        found = select.level_inputs(parents, above, own, (length, after), (position, ahead))
-        return LevelInputs(*found)
-
-    def accept(self, tree: TokenTree, choices: Tensor) -> Path:
-        return Path(*verify.accept(tree, choices))
-
-    def arranged(self, weight: Tensor) -> Tensor:
-        return weight
-
-    def whole_pass(self, weights: DecoderWeights) -> None:  # noqa: ARG002
-        return None  # CUDA graphs replay a pass with one launch
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         is_known = weights.out.weight.dtype != torch.float64
@@ -200,12 +174,6 @@ class TritonOps:
         if dtype == torch.float64:
             return torch_norm(spec, weight, bias)
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
-
-    def experts(self, weights: LayerWeights) -> RowFunction:
-        return experts_of(weights)
-
-    def product(self, linear: LinearMap) -> TritonProduct:
-        return TritonProduct.of(linear)
 
     def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
         return partial(layer.head_input, embedding, norms)

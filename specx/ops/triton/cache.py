@@ -7,16 +7,16 @@ from torch import Tensor
 from specx.ops.chunks import Grid
 
 
-def store_rows(keys: Tensor, values: Tensor, places: Tensor, key: Tensor, value: Tensor) -> None:
-    """Write key and value [Hkv, T, D] into rows ``places`` (int64 [T]) of the storage of a layer.
+def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
+    """Write key and value [Hkv, T, D] into rows ``slots`` (int64 [T]) of the storage of a layer.
 
     keys, values [Hkv, capacity, D], with equal strides; rows are contiguous in all four.
     """
     heads, rows, dim = key.shape
     assert keys.stride() == values.stride()
-    assert keys.stride(2) == key.stride(2) == value.stride(2) == places.stride(0) == 1
+    assert keys.stride(2) == key.stride(2) == value.stride(2) == slots.stride(0) == 1
     _put[(rows, heads)](
-        keys, values, places, key, value,
+        keys, values, slots, key, value,
         keys.stride(0), keys.stride(1), key.stride(0), key.stride(1), value.stride(0),
         value.stride(1), DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=1,
     )  # fmt: skip

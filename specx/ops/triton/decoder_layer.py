@@ -65,29 +65,24 @@ class TritonProduct:
         return residual.addmm_(x, self._weight.t())  # in the product itself, and rounded once
 
 
-class TritonExperts:
-    """``Ops.experts``: those of a router by kernels of their own, the shared one as other MLPs."""
-
-    def __init__(self, weights: LayerWeights) -> None:
-        routing = weights.routing
-        assert routing is not None
-        self._routed, self._activation = RoutedExperts(weights), weights.spec.mlp.activation
-        maps = (routing.gate_up, routing.down, routing.shared_gate)
-        products = (None if each is None else TritonProduct.of(each) for each in maps)
-        self._gate_up, self._down, self._gate = products
-
-    def __call__(self, x: Tensor) -> Tensor:
-        parts, shares = self._routed(x)
-        if self._gate_up is None or self._down is None:
-            return experts.combine(parts, shares)
-        inner = layer.activated(self._gate_up(x), self._activation, gated=True)
-        gate = None if self._gate is None else self._gate(x)
-        return experts.combine(parts, shares, self._down(inner), gate)
-
-
 def experts_of(weights: LayerWeights) -> RowFunction:
-    """Prepare ``Ops.experts``."""
-    return TritonExperts(weights) if experts.suits(weights) else torch_layer.experts(weights)
+    """Prepare ``Ops.experts``: a router's by kernels of their own, the shared one as other MLPs."""
+    if not experts.suits(weights):
+        return torch_layer.experts(weights)
+    routing, activation = weights.routing, weights.spec.mlp.activation
+    assert routing is not None
+    routed = RoutedExperts(weights)
+    maps = (routing.gate_up, routing.down, routing.shared_gate)
+    gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
+
+    def mlp(x: Tensor) -> Tensor:
+        parts, shares = routed(x)
+        if gate_up is None or down is None:
+            return experts.combine(parts, shares)
+        inner = layer.activated(gate_up(x), activation, gated=True)
+        return experts.combine(parts, shares, down(inner), None if gate is None else gate(x))
+
+    return mlp
 
 
 class TritonLayer:

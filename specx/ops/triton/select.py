@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.trees import MAX_ROWS, Level, TokenTree, doublings
+from specx.ops.trees import MAX_ROWS, Level, LevelInputs, TokenTree, doublings
 
 KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
 GROUP = tl.constexpr(32)  # ids
@@ -361,17 +361,10 @@ WORDS = 8  # of a set: up to 16 levels of 32 nodes one kernel serves, not one fo
 
 
 def level_inputs(
-    parents: Tensor,
-    above: Tensor | None,
-    own: Tensor,
-    behind: tuple[Tensor, int],
-    position: tuple[Tensor, int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute ``Ops.level_inputs``: visible int64 [N, W], positions and slots int64 [N].
-
-    ``behind``: the text's length int64 [1], and the rows between it and the first node's.
-    ``position``: int64 [1], and how far behind it all nodes stand.
-    """
+    parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+    position: Tensor, ahead: int,
+) -> LevelInputs:  # fmt: skip
+    """Compute ``Ops.level_inputs``."""
     count, words = own.shape
     assert count <= MAX_ROWS
     assert own.is_contiguous()
@@ -381,12 +374,12 @@ def level_inputs(
     positions = torch.empty(count, dtype=torch.int64, device=own.device)
     places = torch.empty_like(positions)
     _footing[(1,)](
-        parents, own if above is None else above, own, *behind, *position,
+        parents, own if above is None else above, own, length, after, position, ahead,
         sets, positions, places, count, words,
         ABOVE=above is not None, BLOCK=MAX_ROWS,
         BLOCK_WORDS=max(WORDS, triton.next_power_of_2(words)), num_warps=4,
     )  # fmt: skip
-    return sets, positions, places
+    return LevelInputs(sets, positions, places)
 
 
 @triton.jit(

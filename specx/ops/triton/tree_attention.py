@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops.chunks import Grid
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import WORD, TreeInputs
@@ -205,29 +206,17 @@ def chunk_scores(
     keys: Tensor,
     length: Tensor,
     scaling: float,
-    chunk: int,
-    short: int = 0,
+    grid: Grid,
     softcap: float | None = None,
-    out: Tensor | None = None,
 ) -> Tensor:
-    """Compute ``Ops.chunk_scores``: ``exp(q·K·scaling − lse)``, averaged by chunks.
-
-    query [Hq, D]; lse float32 [Hq], natural logarithm of that query's own softmax; keys
-    [Hkv, capacity, D]; length: int64, one element on the device: the rows that count. The mean is
-    over the heads and over the rows of each chunk of ``chunk`` rows; the first chunk is ``short``
-    rows short, and the last one may be short.
-
-    Returns ``out``, float32 [ceil((capacity + short) / chunk)], −inf for chunks beyond the text.
-    """
-    heads, dim = query.shape
-    kv_heads, capacity, _ = keys.shape
+    """Compute ``Ops.chunk_scores``; lse is float32, D a multiple of 16."""
+    (heads, dim), (kv_heads, capacity, _) = query.shape, keys.shape
+    chunk, short = grid.chunk, grid.short
     chunks = triton.cdiv(capacity + short, chunk)
-    if out is None:
-        out = torch.empty(chunks, dtype=torch.float32, device=query.device)
+    out = torch.empty(chunks, dtype=torch.float32, device=query.device)
     assert heads % kv_heads == 0
     assert dim % 16 == 0
-    assert query.stride(1) == keys.stride(2) == out.stride(0) == 1
-    assert out.shape == (chunks,)
+    assert query.stride(1) == keys.stride(2) == 1
     group = heads // kv_heads
     columns = 64 if query.itemsize == 2 else 16  # what a program holds at once, in registers
     columns = columns if dim <= 256 else min(columns, 32)

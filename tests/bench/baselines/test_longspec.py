@@ -73,7 +73,7 @@ class Written:
 
     def rotate(self, x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        angles = torch.arange(len(x))[:, None] * self.target.rope.inv_freq
+        angles = torch.arange(len(x))[:, None] * self.target.inv_freq
         cos, sin = angles.cos()[:, None], angles.sin()[:, None]
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -8,12 +8,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa import (
+    FILES,
+    MedusaDrafter,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models.call import FeatureSource
-from specx.models.medusa import FILES, load_medusa
 from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run

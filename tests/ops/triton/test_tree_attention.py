@@ -375,7 +375,7 @@ def test_chunk_scores_of_an_empty_text():
     inputs = make_inputs(2, 3, dtype=torch.float32)
     keys = stored(inputs.k, 40, DEVICE)
     lse = torch.zeros(4, device=DEVICE)
-    scores = chunk_scores(inputs.q[:, 0].to(DEVICE), lse, keys, one(0), 0.1, 16)
+    scores = chunk_scores(inputs.q[:, 0].to(DEVICE), lse, keys, one(0), 0.1, Grid(16))
     assert scores.tolist() == [-torch.inf] * 3
 
 
@@ -476,7 +476,7 @@ def test_chunk_scores_of_a_long_text_on_the_device(chunk, dtype):
     text, scaling = keys[:, :16001], 128**-0.5
     packed = q[:, 0].double().view(8, 4, 128)
     lse = (packed @ text.double().transpose(1, 2) * scaling).logsumexp(-1).flatten().float()
-    scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, chunk)
+    scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, Grid(chunk))
     row = attention_row(q[:, 0].double(), text.double(), scaling, lse.double())
     expected = torch.tensor(reference.chunk_means(row.mean(0), Grid(chunk)), dtype=torch.float64)
     assert error(scores[: len(expected)].cpu(), expected) < 1e-4
