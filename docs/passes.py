@@ -27,7 +27,7 @@ from specx.bench.methods.stock import stock_model
 from specx.bench.request import parse_lengths
 from specx.bench.scaled import tensor_shapes
 from specx.bench.scaled_weights import fill_randomly
-from specx.bench.shapes import LAPTOP, Shape
+from specx.bench.shapes import Shape
 from specx.decoding.forward import cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import TreeCall
@@ -40,6 +40,31 @@ from specx.ops.ancestors import AncestorMask, chain_sets
 
 CPU = torch.device("cpu")
 WARM_UP = 2  # passes that do not count
+QWEN3_06B = Shape(
+    name="qwen3-0.6b",
+    family="qwen3",
+    hidden_size=1024,
+    num_layers=28,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=3072,
+    vocab_size=151936,
+    tied=True,
+)
+SMOLLM3_3B = Shape(
+    name="smollm3-3b",
+    family="smollm3",
+    hidden_size=2048,
+    num_layers=36,
+    num_heads=16,
+    num_kv_heads=4,
+    head_dim=128,
+    intermediate_size=11008,
+    vocab_size=128256,
+    tied=True,
+)
+LAPTOP = {shape.name: shape for shape in (QWEN3_06B, SMOLLM3_3B)}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Q4_1, in Q4_0 and Q8_0 as well.
 turn on each file, each time in a process of its own, and prints a table (``llama-cpp-python``).
 ``python docs/peers_gguf.py lossless REPORTS.jsonl FILE --out FILE.json`` decodes the beginnings of
 reports plainly, by lookup and with a tiny random draft, and compares the tokens.
+``--kv-cache-dtype auto float16`` compares specx with both; of ``lossless`` the first counts.
 """
 
 import argparse
@@ -105,7 +106,7 @@ def theirs(path: str, ids: list[int], setting: str, threads: int) -> Iterator[di
         yield row | {"load_s": load, "resident": _most_resident()}
 
 
-def ours(path: str, ids: list[int], threads: int) -> Iterator[dict]:
+def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[dict]:
     """Yield specx's figures; ``floor_s``: of a plain token, by the bandwidth of this moment."""
     import torch
 
@@ -116,7 +117,7 @@ def ours(path: str, ids: list[int], threads: int) -> Iterator[dict]:
     from specx.runs.pair import load_pair
 
     torch.set_num_threads(threads)
-    began, profile = time.perf_counter(), _profile(path)
+    began, profile = time.perf_counter(), _profile(path, cache_dtype)
     pair = load_pair(profile, "lookup", torch.device("cpu"))
     load = time.perf_counter() - began
     rows: list[dict] = []
@@ -131,7 +132,8 @@ def ours(path: str, ids: list[int], threads: int) -> Iterator[dict]:
             if isinstance(event, Finished):
                 end = event
         speed, prefill = (len(tokens) - 1) / end.decoding, end.timings.target_prefill
-        row = peers.figures("specx", method, prefill, speed, tokens)
+        side = "specx" if cache_dtype == "auto" else f"specx, keys and values in {cache_dtype}"
+        row = peers.figures(side, method, prefill, speed, tokens)
         rows.append(row | {"load_s": load, "resident": _most_resident()})
     keys = _bytes_of_keys(pair.target, len(ids) + len(tokens) // 2)
     read = reader()  # last, for it takes memory
@@ -140,11 +142,11 @@ def ours(path: str, ids: list[int], threads: int) -> Iterator[dict]:
         yield row | {"floor_s": (read_bytes(pair.target) + keys) / bandwidth}
 
 
-def _profile(path: str) -> Any:
+def _profile(path: str, cache_dtype: str) -> Any:
     from specx.profile import load_profile
 
     return load_profile("smollm2").changed(
-        target={"model": str(Path(path).resolve())},
+        target={"model": str(Path(path).resolve()), "kv_cache_dtype": cache_dtype},
         fallback={"below": None},
         generation={"max_new_tokens": COUNT},
         sources=False,
@@ -175,14 +177,14 @@ def compare(args: argparse.Namespace) -> dict:
     lengths = [int(length) for length in args.lengths.split(",")]
     tokenizer = load_model(ModelSpec(str(args.files[0])), "cpu", "target").tokenizer
     cases = prompts(args.reports, tokenizer, lengths)
-    sides = [["ours"], *(["theirs", setting] for setting in args.settings)]
+    sides = [["ours", dtype] for dtype in args.kv_cache_dtype]
+    sides += [["theirs", setting] for setting in args.settings]
     for turn in range(args.times):
         for ids in cases:
             for file in args.files:
-                for side, *setting in sides if turn % 2 == 0 else reversed(sides):
+                for side, setting in sides if turn % 2 == 0 else reversed(sides):
                     command = [sys.executable, __file__, side, "-", str(file.resolve())]
-                    command += ["--threads", str(args.threads)]
-                    command += ["--settings", *setting] if setting else []
+                    command += ["--threads", str(args.threads), "--settings", setting]
                     done = subprocess.run(
                         command, input=json.dumps(ids), stdout=subprocess.PIPE, text=True
                     )
@@ -244,7 +246,8 @@ def lossless(args: argparse.Namespace) -> dict:
     from specx.runs.pair import load_pair
 
     torch.set_num_threads(args.threads)
-    profile = _profile(str(args.files[0])).changed(draft=DraftSettings(model="tiny/random"))
+    profile = _profile(str(args.files[0]), args.kv_cache_dtype[0])
+    profile = profile.changed(draft=DraftSettings(model="tiny/random"))
     alone = load_pair(profile, "lookup", torch.device("cpu"))
     draft = _tiny_draft(alone.target)
     known = check_pair(alone.target, draft)
@@ -298,6 +301,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="of llama.cpp")
+    parser.add_argument("--kv-cache-dtype", nargs="+", default=["auto"], help="of specx")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.what == "write":
@@ -305,7 +309,7 @@ def main() -> None:
     elif args.what in ("ours", "theirs"):
         ids, file = json.load(sys.stdin), str(args.files[0])
         sides = (
-            ours(file, ids, args.threads)
+            ours(file, ids, args.settings[0], args.threads)
             if args.what == "ours"
             else theirs(file, ids, args.settings[0], args.threads)
         )

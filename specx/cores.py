@@ -46,7 +46,9 @@ class Threads:
             environment["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
-def choose_threads(asked: int | None, environment: Mapping[str, str], others: "Others") -> Threads:
+def choose_threads(
+    asked: int | None, environment: Mapping[str, str], others: "LoadMonitor"
+) -> Threads:
     """Choose for this process. ``asked``: the user's own number of threads.
 
     ``others``: watched since the start of the process, before it has had children.
@@ -93,8 +95,8 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
     return min(quotas, default=None)
 
 
-class Others:
-    """Tells how many of the usable cores other processes keep busy."""
+class LoadMonitor:
+    """Measures how many of the usable cores other processes keep busy."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root

@@ -48,11 +48,12 @@ LATE_IMPORTS = {
     "runs/ray_workers.py": {"specx.runs.worker"},
     "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
+    "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
     "ops/torch/cpu_layer.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
-        "specx.models.architecture",
+        "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
@@ -73,6 +74,7 @@ OPTIONAL_OR_SLOW = {
     "datasets",
     "huggingface_hub",
     "jinja2",
+    "llvmlite",
     "markdown_it",
     "matplotlib",
     "pypdf",
@@ -92,7 +94,7 @@ OWN = {
     "specx.models.gguf.places",
     "specx.ops.native.unpacking",
     "specx.models.seam",
-    "specx.models.architecture",
+    "specx.models.seam_config",
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",

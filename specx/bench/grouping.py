@@ -98,10 +98,6 @@ class Group:
         """Return a fact that is the same in all runs; None where it is not known."""
         return self.runs[0].facts.get(name)
 
-    def gathered(self, fact: str) -> list[Any]:
-        """Return the values of a fact that is a list in each run, of all runs."""
-        return [value for run in self.runs for value in run.facts[fact]]
-
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
         """Return, for each prompt that both methods ran on, the median ratio of ``measure`` of a
         run to that of the baseline in the same repetition. So load from outside, which comes and

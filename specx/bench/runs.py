@@ -35,7 +35,7 @@ class Run:
     in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
     ``read_s``: seconds in which the target read what methods share of the prompt, 0 where this run
     read all of it. ``taken``: share of the time of its repetition, all methods of it, that other
-    processes took (``Others.taken``). Both None where unknown, as in older files.
+    processes took (``LoadMonitor.taken``). Both None where unknown, as in older files.
     """
 
     method: str
@@ -146,10 +146,16 @@ class BenchMethod(Protocol):
         """Write the output of ``case``."""
 
 
-def refuse_head(pair: Pair, name: str) -> None:
-    """Raise UsageError, about the method ``name``, where the draft of a pair is a head."""
+def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:
+    """Return the draft model of a pair and the ids that it may write, bool [V].
+
+    Raises UsageError, about the method ``name``, for a head, and where there is no draft.
+    """
+    if pair.draft is None or pair.draft_allowed is None:
+        raise UsageError(f"{name} needs a draft model, and the profile has none")
     if isinstance(pair.draft, LoadedHead):
         raise UsageError(f"{name} needs a draft model, and {pair.draft.source} is a head")
+    return pair.draft, pair.draft_allowed
 
 
 def run_drafter(

@@ -18,7 +18,7 @@ from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.cores import Others
+from specx.cores import LoadMonitor
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.families import text_config
@@ -83,7 +83,7 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         most=request.most,
         before=Timings(read=request.read_s, load=loaded),
         enough_s=request.enough_s,
-        taken=partial(Others().taken, threads_of(device)),
+        taken=partial(LoadMonitor().taken, threads_of(device)),
         listener=listener,
     )
     _check_window(bench)

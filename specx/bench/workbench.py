@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, make_cases, prompt_kind
-from specx.bench.methods import BenchMethod
 from specx.bench.request import BenchListener, label
-from specx.bench.runs import Run, Setting, read_beginning
+from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile

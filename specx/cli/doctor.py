@@ -12,7 +12,7 @@ import typer
 
 from specx.cache_folder import cache_folder
 from specx.cli.console import make_console
-from specx.cores import Others, choose_threads
+from specx.cores import LoadMonitor, choose_threads
 from specx.profile import profile_for, shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
 from specx.reports.live import LiveLine
@@ -73,7 +73,7 @@ def doctor(
 
 def examine() -> Findings:
     """Return all that ``specx doctor`` says; None for what is absent or unknown."""
-    threads = choose_threads(None, os.environ, Others())
+    threads = choose_threads(None, os.environ, LoadMonitor())
     threads.set(os.environ)  # before torch is imported, as before a summary
     torch = _torch()
     gpus = _gpus(torch)
@@ -107,7 +107,7 @@ def measure_sources(model: str) -> Findings:
     """Measure the layer of a model that tells sources best. Raises UsageError where that cannot be,
     and what loading raises."""
     profile = profile_for(None, model, None)
-    threads = choose_threads(None, os.environ, Others())
+    threads = choose_threads(None, os.environ, LoadMonitor())
     threads.set(os.environ)
     from specx.runs.calibration import measure_source_layer
     from specx.runs.pair import choose_device, load_pair

@@ -26,7 +26,7 @@ from specx.cli.streams import (
     open_missing_output,
     reader_is_gone,
 )
-from specx.cores import Others, without_collecting
+from specx.cores import LoadMonitor, without_collecting
 from specx.errors import (
     OutOfMemoryError,
     SpecxError,
@@ -39,7 +39,7 @@ from specx.errors import (
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 
-class Importing:
+class TorchImport:
     """A thread that imports torch, which takes a second and more, while a document is read.
 
     ``begin`` it once what torch reads of the environment is set.
@@ -83,8 +83,8 @@ class RootOptions:
     debug: bool = False
     quiet: bool = False
     interruption: Interruption = field(default_factory=Interruption)
-    importing: Importing = field(default_factory=Importing)
-    others: Others = field(default_factory=Others)
+    importing: TorchImport = field(default_factory=TorchImport)
+    others: LoadMonitor = field(default_factory=LoadMonitor)
 
 
 # ---------------------------------------------------------------- commands, imported when they run

@@ -29,7 +29,7 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
-from specx.reports.chosen_keys import parse_keys
+from specx.reports.json_lines import parse_keys
 from specx.runs.destination import Destination
 from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions

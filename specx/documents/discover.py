@@ -201,7 +201,7 @@ def _close_match(path: Path) -> Path | None:
 
 
 def told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
-    """Give files of the same name as many of the folders above them as tell them apart."""
+    """Put as many folders in front of files of the same name as it takes to tell them apart."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else told_apart(longer)

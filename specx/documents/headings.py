@@ -41,9 +41,9 @@ _MOST_LABELS = 60  # paragraphs of one drawing
 def without_false_headings(
     paragraphs: Sequence[Paragraph], prominence: Sequence[float]
 ) -> list[Paragraph]:
-    """Return ``paragraphs`` with the headings alone that are headings of sections.
+    """Return ``paragraphs`` where only the headings of sections are headings.
 
-    So is a paragraph of nothing but a word such as *Abstract*, however it is set. What stands
+    A paragraph that is nothing but a word such as *Abstract* is one, however it is set. What stands
     between a document's title and its text is part of the title. A date, a number and a label in a
     drawing are text. ``prominence``: a number for each, greater for headings in larger or bolder
     letters.
@@ -56,12 +56,16 @@ def without_false_headings(
             made[index] = each = replace(each, kind="heading")
         if index in front and each.part == "body":
             made[index] = replace(each, part="title")
-        elif each.kind == "heading" and each.part == "body" and (index in labels or _is_none(each)):
+        elif (
+            each.kind == "heading"
+            and each.part == "body"
+            and (index in labels or _is_false_heading(each))
+        ):
             made[index] = replace(each, kind="text")
     return made
 
 
-def _is_none(heading: Paragraph) -> bool:
+def _is_false_heading(heading: Paragraph) -> bool:
     """Return True for a date, a number, an author, and in print for a command in bold letters."""
     text = heading.text
     command = heading.page is not None and _COMMAND.search(text) and not _SECTION.fullmatch(text)

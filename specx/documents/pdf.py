@@ -1,6 +1,6 @@
 """Make a document of the pages of a PDF."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from specx.documents.contents import mark_entries
@@ -10,7 +10,6 @@ from specx.documents.hyphenation import counted_words
 from specx.documents.layout import Typography, page_blocks, usual_size
 from specx.documents.lines import Line, PageLines
 from specx.documents.ocr import recognize
-from specx.documents.pages import format_pages
 from specx.documents.paragraphs import to_paragraphs
 from specx.documents.pdf_reading import Extracted, PdfRequest, read_pages
 from specx.documents.text import clean_line, is_undecoded
@@ -81,6 +80,19 @@ def _sentence(numbers: Collection[int], what: str, aside: str = "") -> str:
     verbs = ("is", "has", "was") if len(numbers) == 1 else ("are", "have", "were")
     said = what.format(**dict(zip(("is_", "has", "was"), verbs, strict=True)))
     return f"{format_pages(numbers).capitalize()} {said}{aside}."
+
+
+def format_pages(numbers: Iterable[int]) -> str:
+    """Return page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
+    ordered = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for number in ordered:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ("page " if len(ordered) == 1 else "pages ") + ", ".join(parts)
 
 
 # ---------------------------------------------------------------- from printed lines to paragraphs

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from specx.documents.child_worker import Answer, RefusedError, reason
 from specx.documents.lines import Line
-from specx.documents.pages import first_page_beyond, select_pages
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
@@ -72,6 +71,20 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
     if beyond is not None:
         raise RefusedError("beyond", page=beyond, pages=count)
     return select_pages(pairs, count)
+
+
+def select_pages(ranges: Sequence[tuple[int, int | None]], count: int) -> list[int]:
+    """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once."""
+    chosen: set[int] = set()
+    for first, last in ranges:
+        chosen.update(range(first, min(last or count, count) + 1))
+    return sorted(chosen)
+
+
+def first_page_beyond(ranges: Sequence[tuple[int, int | None]], count: int) -> int | None:
+    """Return the first page asked for that a document of ``count`` pages lacks, or None."""
+    beyond = [max(first, count + 1) for first, last in ranges if (last or first) > count]
+    return min(beyond, default=None)
 
 
 def _read_page(reader: PageReader, number: int, limit_s: float) -> Answer:

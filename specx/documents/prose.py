@@ -92,7 +92,7 @@ def running(text: str) -> int:
 
 # ---------------------------------------------------------------- text without words
 
-_SHORT_PIECE = 1000  # characters; a shorter piece costs nothing
+_SHORT_PIECE = 1000  # characters; a shorter piece is not worth a look
 _LONGEST_WORD = 500  # characters, an address with a long query counted in
 _MEAN_WORD = 20  # characters; words have 4 to 9 in a text, up to 12 in tables and code, 18 in XML
 _FEWEST_LETTERS_OR_DIGITS = 0.1  # of the characters; less in rows of dots and dashes

@@ -25,9 +25,8 @@ from specx.documents.formats import (
 )
 from specx.documents.headings import is_caption
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
-from specx.documents.pages import PageRange, parse_pages
 from specx.documents.pdf import read_pdf
-from specx.documents.pdf_reading import PdfRequest
+from specx.documents.pdf_reading import PageRange, PdfRequest, parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts

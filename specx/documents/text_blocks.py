@@ -90,7 +90,7 @@ def _single_spaced(block: TextBlock) -> TextBlock:
 
 
 class _Places:
-    """Tells on which lines a piece of the joined text of some lines stands."""
+    """The places in a file of the pieces of a block, whose lines were joined."""
 
     def __init__(self, lines: Sequence[NumberedLine], words: Counter[str]) -> None:
         self._lines = [line for line in lines if line.text]

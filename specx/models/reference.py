@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.errors import ModelError, reason
-from specx.models.architecture import quiet_transformers
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
+from specx.models.seam_config import quiet_transformers
 from specx.models.source import ModelSource, locate
 
 _BESIDE = 1.2  # of a model's weights: what it takes to load and run it

@@ -17,13 +17,6 @@ from transformers.cache_utils import Cache
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from specx.errors import is_out_of_memory, reason
-from specx.models.architecture import (
-    check_layers,
-    quantization,
-    quantized,
-    quiet_transformers,
-    read_config,
-)
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.decoder import Call
@@ -31,6 +24,13 @@ from specx.models.decoder_files import check_complete, other_shapes
 from specx.models.facts import check_rope, model_facts, rope_kind, window
 from specx.models.families import family_of
 from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.seam_config import (
+    check_layers,
+    quantization,
+    quantized,
+    quiet_transformers,
+    read_config,
+)
 from specx.models.seam_trial import SeamTrial
 from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap

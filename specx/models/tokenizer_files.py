@@ -56,7 +56,7 @@ def load_tokenizer(folder: Path, label: str) -> Any:
 def _by_transformers(folder: Path) -> Any:
     from transformers import AutoTokenizer  # takes a second to import
 
-    from specx.models.architecture import quiet_transformers
+    from specx.models.seam_config import quiet_transformers
 
     with quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 from torch.utils._pytree import tree_map
 
 from specx.ops.blocks import BlockFormat
@@ -66,6 +67,16 @@ class BlockMatrix(Tensor):
             parts.append((blocks[own], form))
             begin += len(blocks)
         return BlockMatrix(parts)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Answer here what every run asks: torch's dispatch imports all of its distributed tensors
+        when it first meets a tensor like this one, which takes seconds and 35 MB."""
+        if func is Tensor.detach:
+            return args[0]
+        if func is embedding and isinstance(args[1], BlockMatrix):
+            return args[1].rows(args[0])
+        return super().__torch_function__(func, types, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]

@@ -201,7 +201,7 @@ _FEWEST = 8  # paragraphs a prompt holds on average, or they are shortened: few 
 
 
 class Selection:
-    """The levels of one document: the paragraphs that were chosen are chosen from once more.
+    """Chooses a digest level by level: from the paragraphs that the digests of parts have quoted.
 
     They keep their places, so the last digest cites the document. ``prompts``: those of its parts.
     """

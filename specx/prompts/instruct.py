@@ -12,7 +12,7 @@ from specx.prompts.own_words import OwnWordsJudge
 from specx.prompts.prompt import Origin, Output, Prompt, Unit, make_units, pack, too_little_room
 from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
 from specx.prompts.sources import DocumentTokens
-from specx.prompts.tokens import Letters, enclosed, encode_spans, token_counter
+from specx.prompts.tokens import LiteralEncoder, enclosed, encode_spans, token_counter
 
 Spans = list[tuple[int, tuple[int, int]]]  # token ids, each with the characters it stands for
 
@@ -54,7 +54,7 @@ class Instruct:
                 "the model's chat template leaves out the user's message; choose another model"
             )
         self._before, self._after = before, after
-        self._letters = Letters(tokenizer, before + after)
+        self._literal = LiteralEncoder(tokenizer, before + after)
         # Some templates begin the model's reasoning themselves: the output has only its end.
         self._begun = begun_by(self._render("")) if self._chats else None
         self._marks = marks_of(tokenizer)
@@ -160,10 +160,10 @@ class Instruct:
         """
         whole = self._encode(self._render(content) if self._chats else content)
         before, after = self._frame()
-        same = self._letters.commands(whole) == self._letters.commands([*before, *after])
-        if same and not self._letters.holds_mark(content):
+        same = self._literal.commands(whole) == self._literal.commands([*before, *after])
+        if same and not self._literal.holds_mark(content):
             return whole
-        return [*before, *self._letters.encode(content), *after]
+        return [*before, *self._literal.encode(content), *after]
 
     def _spans_of_whole(self, content: str) -> Spans | None:
         """Return the tokens of a prompt that is encoded at once; places count from the content."""
@@ -177,7 +177,7 @@ class Instruct:
 
     def _spans_in_frame(self, content: str) -> Spans | None:
         """Return the tokens of a prompt that is encoded as letters, as ``_spans_of_whole``."""
-        pieces = self._letters.pieces(content)
+        pieces = self._literal.pieces(content)
         how = {"add_special_tokens": False, "split_special_tokens": True}
         found = encode_spans(self.tokenizer, pieces, **how)
         if found is None:

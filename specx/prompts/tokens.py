@@ -71,7 +71,7 @@ _MARK = re.compile(r"[\[<][^\s\[\]<>]{1,40}[\]>]")  # of a template, in plain le
 _TAG = re.compile(r"document(?:-(\d+))?\s*>", re.IGNORECASE)
 
 
-class Letters:
+class LiteralEncoder:
     """Encode text that a model shall read and not obey. ``frame``: what a template puts around."""
 
     def __init__(self, tokenizer: Any, frame: str = "") -> None:

@@ -9,8 +9,8 @@ from typing import Literal, TextIO
 
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import UsageError
-from specx.reports.chosen_keys import Tree
 from specx.reports.index import INDEX
+from specx.reports.json_lines import Tree
 from specx.reports.text_view import view_path
 from specx.reports.writers import check_folder, check_report_path
 from specx.runs.output_log import log_of

@@ -10,9 +10,8 @@ from pathlib import Path, PurePath
 from typing import Any, Self
 
 from specx.errors import SpecxError, UsageError, harmless, printable
-from specx.reports.chosen_keys import with_keys
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
-from specx.reports.json_lines import to_json, to_json_line
+from specx.reports.json_lines import to_json, to_json_line, with_keys
 from specx.reports.report import Report
 from specx.reports.writers import check_folder, remove_abandoned, report_files
 from specx.runs.destination import Destination

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from specx.cores import BUSY, Others, usable_cores
+from specx.cores import BUSY, LoadMonitor, usable_cores
 from specx.errors import SpecxError, error_of
 from specx.models.memory import free_bytes
 from specx.records import Event
@@ -252,13 +252,13 @@ class ThreadLimiter:
     def __init__(
         self,
         number: int | None = None,
-        others: Others | None = None,
+        others: LoadMonitor | None = None,
         *,
         set_number: Callable[[int], None] = torch.set_num_threads,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._most = self.number = number or torch.get_num_threads()
-        self._others = others or Others()
+        self._others = others or LoadMonitor()
         self._cores = usable_cores()
         self._set, self._clock = set_number, clock
         self._next, self._quiet = clock() + LOOK_S, 0

@@ -1,13 +1,13 @@
 import pytest
 
 from specx.bench.cases import (
+    Control,
     beginning,
     first_paragraphs,
     generated_documents,
     make_cases,
     prompt_kind,
 )
-from specx.bench.control import Control
 from specx.errors import UsageError
 from specx.profile import load_profile
 from specx.prompts.digest import Digest

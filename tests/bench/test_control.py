@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from specx.bench.control import Control, first_text_id, substitute
+from specx.bench.cases import Control, first_text_id, substitute
 from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.models.source import locate

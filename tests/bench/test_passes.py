@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from docs import passes
-from docs.passes import build, measure
+from docs.passes import LAPTOP, build, measure
 from specx.bench.floors import Ceilings, cache_bytes, read_bytes, reader
-from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
 from specx.models import embedded
 

@@ -154,7 +154,7 @@ def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
 def test_a_headline_beside_other_processes_is_withheld(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, taken: float | None
 ) -> None:
-    monkeypatch.setattr(session.Others, "taken", lambda *_: taken)
+    monkeypatch.setattr(session.LoadMonitor, "taken", lambda *_: taken)
     ended = bench(*QUICK, "--methods", "specextend")
     report = json.loads(Path("specx-bench/bench.json").read_text())
     line = ended.out.splitlines()[0]

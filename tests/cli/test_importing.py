@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specx.cli import main
-from specx.cli.main import Importing
+from specx.cli.main import TorchImport
 from specx.cores import without_collecting
 from specx.documents.discover import discover
 from specx.runs.inputs import takes_a_while
@@ -23,7 +23,7 @@ def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(name)
 
     monkeypatch.setattr(main.importlib, "import_module", slow)
-    work = Importing()
+    work = TorchImport()
     work.wait()  # nothing to wait for
     work.begin()
     work.begin()
@@ -38,7 +38,7 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
         raise ImportError
 
     monkeypatch.setattr(main.importlib, "import_module", fails)
-    work = Importing()
+    work = TorchImport()
     work.begin()
     work.wait()
     assert not work.is_under_way
@@ -47,7 +47,7 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
 def test_garbage_is_looked_for_again_after_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     monkeypatch.setattr(main.importlib, "import_module", lambda _: seen.append(gc.isenabled()))
-    work = Importing()
+    work = TorchImport()
     work.begin()
     work.wait()
     assert seen == [False]

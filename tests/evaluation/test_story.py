@@ -9,8 +9,7 @@ from statistics import mean
 
 import pytest
 
-from specx.bench.cases import make_cases
-from specx.bench.control import Control
+from specx.bench.cases import Control, make_cases
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document

@@ -13,7 +13,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.reports.chosen_keys import parse_keys
+from specx.reports.json_lines import parse_keys
 from specx.reports.report import Report
 from specx.runs.destination import Destination, Format
 from specx.runs.inputs import Identity, Shard

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from specx.cores import Others
+from specx.cores import LoadMonitor
 from specx.documents.document import Document
 from specx.errors import OutOfMemoryError, SpecxError
 from specx.profile import load_profile
@@ -138,7 +138,7 @@ def test_reading_and_writing_share_the_time() -> None:
 # ---------------------------------------------------------------- giving way to other processes
 
 
-class Made(Others):
+class Made(LoadMonitor):
     """Others that keep as many cores busy as a test says."""
 
     def __init__(self) -> None:

@@ -24,9 +24,9 @@ from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.architecture import read_raw
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
+from specx.models.source import read_raw
 from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import Level
 from specx.profile import HUB_ID, Settings, TreeSettings, within_window

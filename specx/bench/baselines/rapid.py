@@ -13,7 +13,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
@@ -31,11 +31,9 @@ class Rapid(ModelDrafter):
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "rapid")
+        draft, allowed = draft_model(pair, "rapid")
         plan = DraftPlan.of(settings)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+        super().__init__(draft, allowed, plan, max_tokens)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         settings = self.draft_plan.cache

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.branches import chain_tree
 from specx.decoding.lookup import LONGEST, NO_TOKEN, continuation, longest_match
 from specx.decoding.methods import Pair
@@ -33,14 +33,12 @@ class Staged(ModelDrafter):
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "staged")
+        draft, allowed = draft_model(pair, "staged")
         self.wanted = min(settings.tree.depth, DEEPEST - PROPOSED)
         levels = self.wanted + PROPOSED
         tree = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
         plan = replace(DraftPlan.of(settings), tree=tree)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+        super().__init__(draft, allowed, plan, max_tokens)
         device = self.model.device
         self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
         rows = LONGEST + max_tokens + 2 * levels

@@ -16,7 +16,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.ops.trees import Level, LevelInputs, TokenTree
@@ -130,14 +130,12 @@ class StaticDrafter(ModelDrafter):
 
     def __init__(self, settings: Settings, pair: Pair, choices: Choices, max_tokens: int) -> None:
         """Raises UsageError where the draft is a head."""
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "a tree of a fixed shape")
-        self.shape = Topology.of(choices, pair.draft.device)
+        draft, allowed = draft_model(pair, "a tree of a fixed shape")
+        self.shape = Topology.of(choices, draft.device)
         depth, width = len(choices[-1]), self.shape.width
         tree = TreeSettings(nodes=len(choices), depth=depth, width=width, threshold=0)
         plan = replace(DraftPlan.of(settings), tree=tree)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+        super().__init__(draft, allowed, plan, max_tokens)
 
     def grow(self, root: Tensor) -> TokenTree:
         grower, working = self.grower, self.cache.working

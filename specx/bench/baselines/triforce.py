@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from specx.bench.baselines.magicdec import Excerpt
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
-from specx.errors import UsageError
 from specx.ops.chunks import Grid
 from specx.ops.trees import Path, TokenTree
 from specx.profile import Settings, TreeSettings
@@ -134,11 +133,9 @@ def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter
 
     Raises UsageError when the profile has no draft model.
     """
-    if pair.draft is None or pair.draft_allowed is None:
-        raise UsageError(f"profile {settings.profile} has no draft, so it cannot run triforce")
-    refuse_head(pair, "triforce")
+    draft, allowed = draft_model(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
     cache = settings.draft_cache.changed(policy="streaming", every=2)
     plan = DraftPlan(tree=tree, cache=cache, chain=settings.tree.depth + PROPOSED + 1)
-    return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+    return ModelDrafter(draft, allowed, plan, max_tokens)

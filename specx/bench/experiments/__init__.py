@@ -1,6 +1,6 @@
 """The experiments of ``specx bench`` by name, in the order in which ``all`` runs them."""
 
-from specx.bench.experiments import breakdown, expectation, long_output, quality, speed, sweep
+from specx.bench.experiments import breakdown, expectation, long_output, quality, speed
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
 from specx.profile.section import did_you_mean
@@ -10,7 +10,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         speed.SPEEDUP,
         speed.ABLATION,
-        sweep.EXPERIMENT,
         breakdown.EXPERIMENT,
         quality.EXPERIMENT,
         speed.COMPARISON,
@@ -21,7 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """Find experiments: ``sweep,quality`` -> both, in that order; ``all``: every one. Raises
+    """Find experiments: ``quality,speedup`` -> both, in that order; ``all``: every one. Raises
     UsageError for other names."""
     if names.strip() == "all":
         return list(EXPERIMENTS.values())

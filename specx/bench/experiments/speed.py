@@ -14,11 +14,10 @@ from specx.bench.experiments.experiment import (
     bars,
     in_turn,
     lines,
-    named_in_turn,
     table,
 )
 from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
-from specx.bench.methods import find_runnable
+from specx.bench.methods import find_methods, find_runnable
 from specx.bench.report.report import Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
@@ -134,7 +133,8 @@ ABLATION_COLUMNS: Columns = {
 
 
 def measure_components(bench: Workbench) -> Iterator[Run]:
-    yield from named_in_turn(replace(bench, shared=False), COMPONENTS)
+    methods = find_methods(",".join(COMPONENTS), bench.profile)
+    yield from in_turn(replace(bench, shared=False), methods)
 
 
 def describe_components(task: str, runs: list[Run]) -> Iterator[Table | Figure]:

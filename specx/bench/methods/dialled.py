@@ -9,6 +9,7 @@ import torch
 from specx.bench.cases import Case, generated_documents, make_cases
 from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
 from specx.bench.forcing import force, shared_ids
+from specx.bench.methods import METHODS
 from specx.bench.methods.dialled_draft import (
     DialledDrafter,
     DialledHeadDrafter,
@@ -16,7 +17,6 @@ from specx.bench.methods.dialled_draft import (
     NetStopwatch,
 )
 from specx.bench.methods.engine import Engine
-from specx.bench.methods.table import METHODS
 from specx.bench.runs import Run, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
 from specx.decoding.cost import Curve

@@ -10,14 +10,20 @@ from weakref import WeakKeyDictionary
 import torch
 
 from specx.bench.baselines.longspec import LongSpec, load_glide
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
-from specx.bench.baselines.medusa_heads import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
+from specx.bench.baselines.medusa import (
+    EMBEDDED_MEDUSA,
+    MedusaDrafter,
+    MedusaHeads,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.bench.runs import Run, Setting, draft_model, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
@@ -108,9 +114,8 @@ class Fitted(Measured):
 
     def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
         pair, tree = setting.pair, settings.tree
-        refuse_head(pair, self.name)
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        chances = self.once(pair.draft, case, partial(self._chances, setting, case))
+        draft, _ = draft_model(pair, self.name)
+        chances = self.once(draft, case, partial(self._chances, setting, case))
         choices = self.shape([chances] * tree.depth, tree.nodes)
         make = partial(StaticDrafter, settings, pair, choices)
         return make, {"chances": chances, "shape": [list(path) for path in choices]}

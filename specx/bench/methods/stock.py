@@ -23,10 +23,9 @@ from transformers import (
 )
 
 from specx.bench.cases import Case
-from specx.bench.runs import Run, Setting, refuse_head
+from specx.bench.runs import Run, Setting, draft_model
 from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
-from specx.models.architecture import quiet_transformers
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
@@ -34,6 +33,7 @@ from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.reference import load_own_class
+from specx.models.seam_config import quiet_transformers
 from specx.models.source import locate
 from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.spec import LayerSpec
@@ -90,13 +90,13 @@ class Stock:
         if limit < 1:
             raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
         if self.drafts:
-            refuse_head(pair, self.name)
-        if self.drafts and pair.draft and pair.draft.vocab_size != pair.target.vocab_size:
-            raise UsageError(
-                f"{self.name} needs a draft whose lm head is as large as the target's; "
-                f"{pair.draft.source} has {pair.draft.vocab_size} rows instead of "
-                f"{pair.target.vocab_size}"
-            )
+            draft, _ = draft_model(pair, self.name)
+            if draft.vocab_size != pair.target.vocab_size:
+                raise UsageError(
+                    f"{self.name} needs a draft whose lm head is as large as the target's; "
+                    f"{draft.source} has {draft.vocab_size} rows instead of "
+                    f"{pair.target.vocab_size}"
+                )
         if self.compiles and pair.target.device.type == "cuda":
             self._generate(pair, settings.sampling, case, limit, COMPILING)
         clock = self._generate(pair, settings.sampling, case, limit, limit)

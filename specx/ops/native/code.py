@@ -6,14 +6,13 @@ import os
 import platform
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import llvmlite
-import llvmlite.binding as llvm
 import torch
 
 from specx.cache_folder import cache_folder
@@ -21,9 +20,12 @@ from specx.ops.blocks import by_name
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
+from specx.ops.native.linker import Linked
 from specx.ops.native.packed import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
+# Of lines that say what a processor is, and not how fast it is just now.
+_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 # Of OpenMP, which the code calls.
 SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -32,15 +34,17 @@ class Code:
     """Functions in memory. ``run``: the address of the one that each thread calls."""
 
     def __init__(self, *objects: bytes) -> None:
-        for name in SYMBOLS:
-            address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
-            llvm.add_symbol(name, address)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
-        for each in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(each))
-        self._engine.finalize_object()
-        self.run = ctypes.c_void_p(self.address("run"))
+        try:
+            self._linked = Linked(objects, _outside)
+            self.address: Callable[[str], int] = self._linked.addresses.__getitem__
+        except ValueError:  # another processor
+            self._engine = _engine(objects)
+            self.address = self._engine.get_function_address
         self._teams: dict[int, bool] = {}
+
+    @cached_property
+    def run(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.address("run"))
 
     def has_team(self, threads: int) -> bool:
         """Return True if OpenMP gives as many threads as it is asked for.
@@ -55,10 +59,26 @@ class Code:
             self._teams[threads] = found.value == threads and not openmp().omp_get_dynamic()
         return self._teams[threads]
 
-    def address(self, name: str) -> int:
-        """Return the address of a function."""
-        address: int = self._engine.get_function_address(name)
-        return address
+
+def _outside(name: str) -> int:
+    """Return the address of a function of OpenMP, or of the libraries of C."""
+    library = openmp() if name in SYMBOLS else ctypes.CDLL(None)
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _engine(objects: Iterable[bytes]) -> Any:
+    """Have LLVM link object files."""
+    import llvmlite.binding as llvm
+
+    for name in SYMBOLS:
+        llvm.add_symbol(name, _outside(name))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+    for each in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(each))
+    engine.finalize_object()
+    return engine
 
 
 @cache
@@ -130,6 +150,8 @@ def _stored(file: Path) -> bytes | None:
 
 def build(written: str, *, unrolls: bool) -> bytes:
     """Compile: return an object file."""
+    import llvmlite.binding as llvm
+
     module = llvm.parse_assembly(written)
     module.verify()
     target = _target()
@@ -146,16 +168,25 @@ def build(written: str, *, unrolls: bool) -> bytes:
 @cache
 def vector_unit() -> VectorUnit:
     """Return the vectors of this processor."""
-    has = llvm.get_host_cpu_features()
-    if has.get("avx512f"):
+    has = set(" ".join(_processor()).split())
+    if "avx512f" in has:
         return VectorUnit(lanes=16, sums=24)
-    if has.get("avx2"):
-        return VectorUnit(lanes=8, sums=12, has_half=bool(has.get("f16c")))
+    if "avx2" in has:
+        return VectorUnit(lanes=8, sums=12, has_half="f16c" in has)
     # Every ARM of 64 bits has it. Elsewhere LLVM would call functions that nobody brings.
-    return VectorUnit(lanes=4, sums=24, has_half=platform.machine() in ("aarch64", "arm64"))
+    return VectorUnit(lanes=4, sums=24, has_half=platform.machine() == "aarch64")
+
+
+@cache
+def _processor() -> tuple[str, ...]:
+    """Return what Linux says of the processor: its name and what it can do."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return tuple(sorted({line for line in lines if line.startswith(_OF_PROCESSOR)}))
 
 
 def _target() -> Any:
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
@@ -172,6 +203,5 @@ def _file(name: str) -> Path:
     here = Path(__file__).parent
     for source in [*sorted(here.glob("*.py")), here.parent / "blocks.py"]:
         made.update(source.read_bytes())
-    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    made.update(repr((name, llvmlite.__version__, processor)).encode())
+    made.update(repr((name, llvmlite.__version__, _processor())).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

@@ -109,7 +109,7 @@ def block_product(x: Tensor, matrix: BlockMatrix) -> Tensor:
             part = blocks[begin : begin + step]
             unpacked = room[: len(part)]
             unpack_fast(part, form, unpacked)
-            out[:, first : first + len(part)] = x @ unpacked.t()
+            torch.mm(x, unpacked.t(), out=out[:, first : first + len(part)])
             first += len(part)
     return out
 
@@ -184,7 +184,7 @@ class CpuLayer(TorchLayer):
         assert self._output_norm is not None
         x = self._plain_out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
-        return self._plain_down.plus(x, silu(gate).mul_(up))
+        return self._plain_down.plus(x, silu(gate, inplace=True).mul_(up))
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:

@@ -8,8 +8,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
-from specx.bench.baselines.medusa_heads import FILES, load_medusa
+from specx.bench.baselines.medusa import (
+    FILES,
+    MedusaDrafter,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError

@@ -5,10 +5,10 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "sweep"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "breakdown"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
-    found = find_experiments("quality, sweep,quality")
-    assert [experiment.name for experiment in found] == ["quality", "sweep"]
+    found = find_experiments("quality, speedup,quality")
+    assert [experiment.name for experiment in found] == ["quality", "speedup"]
 
 
 def test_an_unknown_name() -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.bench.methods import METHODS
-from specx.bench.methods.table import find_method
+from specx.bench.methods import METHODS, find_method
 from specx.models.decoder import Decoder
 from specx.ops.torch.backend import CpuOps
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting

@@ -1,4 +1,4 @@
-"""Models that specx computes correctly, judged by their config before any weight is read."""
+"""Models that transformers may compute, judged by their config before any weight is read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
