@@ -26,7 +26,7 @@ from specx.errors import UsageError
 from specx.ops.contract import Ops
 from specx.ops.torch.trees import best_continuations
 from specx.ops.trees import Level
-from specx.profile import AutoTree, TreeSettings, resolve
+from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case
 from tests.decoding.conftest import ops as ops
@@ -350,10 +350,7 @@ def test_the_added_cost_of_a_level() -> None:
 def test_costs_of_a_tree_are_those_of_the_base_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     at, case = setting(), tiny_case(40)
     turned = dialled(Dial(0.5, 0.9)).dialling(at, case)
-    base = resolve(at.profile, "specextend", at.pair.facts)
-    drafter = dialled_drafter(base, at.pair, 200, turned)
-        resolve(at.profile, "specextend", at.pair.facts), at.pair, 200, turned
-    )
+    drafter = dialled_drafter(METHODS["specextend"].settings(at), at.pair, 200, turned)
 
     def never(*_: object) -> None:
         raise AssertionError
