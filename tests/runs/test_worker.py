@@ -3,25 +3,20 @@
 import gc
 import weakref
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import pytest
 
 from specx.cores import LoadMonitor
 from specx.documents.document import Document
 from specx.errors import OutOfMemoryError, SpecxError
-from specx.profile import Facts, load_profile, resolve
+from specx.profile import load_profile
 from specx.records import Timings
 from specx.runs import worker as module
 from specx.runs.ahead import Deferred
 from specx.runs.processes import Prepared, Promised
 from specx.runs.tasks import Ended, Message, OverTimeError, Task, WorkerSettings
 from specx.runs.worker import LOOK_S, QUIET_LOOKS, Deadline, ThreadLimiter, Worker
-
-SETTINGS = resolve(
-    load_profile("mini"),
-    "plain",
-    Facts(device="cpu", target="", window=99, layers=1, full_layers=(0,)),
-)
 
 
 class Caches:
@@ -32,7 +27,7 @@ class Failing:
     """A summarizer whose documents fail."""
 
     partial = ""
-    settings = SETTINGS
+    settings = SimpleNamespace(limit=200)
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -70,7 +65,7 @@ class Noting:
     """A summarizer that notes what it is given."""
 
     partial = ""
-    settings = SETTINGS
+    settings = SimpleNamespace(limit=200)
 
     def __init__(self) -> None:
         self.given: list[Prepared | None] = []
