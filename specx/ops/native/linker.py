@@ -22,7 +22,7 @@ _ADDRESS = 1  # the kind of a place that gets an address of 64 bits
 _LINE = 64  # bytes: sections begin with a line of the cache
 
 
-class _Symbol(NamedTuple):
+class _ElfSymbol(NamedTuple):
     """A name, and its address, None where the object file does not have it."""
 
     name: str
@@ -30,7 +30,7 @@ class _Symbol(NamedTuple):
     address: int | None
 
 
-class _Section(NamedTuple):
+class _ElfSection(NamedTuple):
     """A section as its header has it; ``link`` and ``info``: numbers of others."""
 
     name: int
@@ -45,7 +45,7 @@ class _Section(NamedTuple):
     entry: int
 
 
-class _Object:
+class _ElfObject:
     """An object file, and where its sections go."""
 
     def __init__(self, content: bytes) -> None:
@@ -54,7 +54,7 @@ class _Object:
             raise ValueError("an object file of another kind")
         self.content, first, count = content, header[6], header[12]
         end = first + count * _SECTION.size
-        self.sections = [_Section(*each) for each in _SECTION.iter_unpack(content[first:end])]
+        self.sections = [_ElfSection(*each) for each in _SECTION.iter_unpack(content[first:end])]
         self.starts: dict[int, int] = {}  # of sections that are in memory
 
     def place(self, begin: int) -> int:
@@ -75,7 +75,7 @@ class _Object:
             if section.kind != _NO_BITS:
                 yield start, self.content[section.offset :][: section.size]
 
-    def symbols(self, base: int) -> list[_Symbol]:
+    def symbols(self, base: int) -> list[_ElfSymbol]:
         """Return all symbols. ``base``: the address of all memory."""
         (table,) = (each for each in self.sections if each.kind == _SYMBOLS)
         names, found = self.sections[table.link].offset, []
@@ -84,7 +84,7 @@ class _Object:
             text = self.content[begin : self.content.index(b"\0", begin)].decode()
             start = self.starts.get(section)
             found.append(
-                _Symbol(text, info >> 4 > 0, None if start is None else base + start + value)
+                _ElfSymbol(text, info >> 4 > 0, None if start is None else base + start + value)
             )
         return found
 
@@ -97,7 +97,7 @@ class _Object:
                         raise ValueError("a reference of another kind")
                     yield self.starts[section.info] + offset, info >> 32, addend
 
-    def _bytes(self, section: _Section) -> bytes:
+    def _bytes(self, section: _ElfSection) -> bytes:
         return self.content[section.offset :][: section.size]
 
 
@@ -110,7 +110,7 @@ class Linked:
         Raises ValueError for object files that are of another kind, OSError where memory must not
         be run, and what ``outside`` raises.
         """
-        objects, size = [_Object(each) for each in contents], 0
+        objects, size = [_ElfObject(each) for each in contents], 0
         for each in objects:
             size = each.place(size)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
